@@ -111,8 +111,8 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     if results and rows:
         return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
     said = (
-        "No GPU was at hand: `--gpu` gives times. Block to occupancy are of the kernel for "
-        f"{cuda.CudaTarget().arch}, by its assembler; the columns after them are counted for a "
+        "There was no GPU: `--gpu` adds times. The columns from block to occupancy are the "
+        f"assembler's, for {cuda.CudaTarget().arch}; the columns after them are counted for a "
         f"{card.name}."
     )
     if least:
@@ -135,7 +135,7 @@ def cpu_table(name: str, op: Any, budget: float) -> list[str]:
     said = f"The schedule is {gain:.1f} times as fast as the plain loops"
     if gain < NOTABLE:
         said = f"The schedule gains nothing over the plain loops ({gain:.2f}): LLVM vectorises them"
-    said += f"; the search for tiles finds {found:.2f} times its speed."
+    said += f"; the tile search reaches {found:.2f} times its speed."
     return [*lines, "", said]
 
 
@@ -262,8 +262,7 @@ def main(
         "# Report A3: compiling DNN primitives with TVM",
         "",
         f"Made by `python -m benchmarks a3_report` on {machine(threads)}, "
-        "CPU time on a machine that did other "
-        "work too: ratios tell more than times.",
+        "CPU time on a busy machine: ratios tell more than times.",
         "",
     ]
     results = json.loads(gpu.read_text()) if gpu else None

@@ -44,7 +44,8 @@ from rich.table import Table
 from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources
-from vtaops.hardware.synthesis import execute_tool, run_yosys
+from vtaops.hardware.synthesis import run_yosys
+from vtaops.hardware.tools import execute_tool
 from vtaops.runtime.tsim import RtlParameters
 
 HARNESS = "clock_harness"

@@ -124,12 +124,13 @@ def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     from vtaops.base.errors import UnsupportedError
     from vtaops.cuda.export import Candidate
     from vtaops.cuda.kernel import CudaKernel
-    from vtaops.cuda.search import tile_space
+    from vtaops.cuda.schedule import family
     from vtaops.cuda.target import CudaTarget
+    from vtaops.kernels.trials import tile_space
 
     found = [Candidate("chosen", CudaKernel(op))]
     try:
-        schedule, tiles = tile_space(op, CudaTarget())
+        schedule, tiles = tile_space(op, CudaTarget(), family)
     except UnsupportedError:
         return tuple(found)
     drawn = random.Random(0).sample(tiles, min(len(tiles), max(0, limit - 1)))

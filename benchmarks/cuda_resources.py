@@ -92,12 +92,12 @@ def measure(
 def page(rows: list[Row], archs: tuple[str, ...]) -> str:
     """Return the rows as a page."""
     lines = [
-        "# What the CUDA kernels occupy",
+        "# Resources of the CUDA kernels",
         "",
         "Made by `python -m benchmarks cuda_resources --markdown docs/kernels_cuda.md`, for "
-        f"{' / '.join(archs)} (one figure where they agree). Registers of a thread, bytes of "
-        "shared memory of a block, spilled bytes; *occupancy* is the share of a multiprocessor's "
-        "threads that these allow to be resident at once.",
+        f"{' / '.join(archs)} (one figure if both agree): registers per thread, bytes of shared "
+        "memory per block, spilled bytes; *occupancy* is the share of a multiprocessor's threads "
+        "that can be resident at once.",
         "",
         f"{len(rows)} kernels; {sum(row.spills > 0 for row in rows)} of them spill.",
         "",

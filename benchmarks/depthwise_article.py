@@ -113,9 +113,9 @@ def main(
         "",
         f"Made by `python -m benchmarks depthwise_article` on {date.today()}, without a GPU. 256 "
         f"channels, float32. *Article* are Hu's times on a {CARD} (2017); the other columns are "
-        "counted by `vtaops.cuda.emulate` for the same sharing of the work. The last column has "
-        f"the least microseconds that each resource of a {CARD} needs: bounds, no predictions. "
-        "What counts cannot show is occupancy by blocks that wait: see the KiB of shared memory.",
+        "counted by `vtaops.cuda.emulate` for the same work per thread. The last column gives the "
+        f"least microseconds that each resource of a {CARD} needs: bounds, not predictions. "
+        "Counts cannot show the occupancy by waiting blocks: see the KiB of shared memory.",
         "",
     ]
     for title, rows in tables():

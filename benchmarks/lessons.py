@@ -81,11 +81,10 @@ def main(
 
         peaks = measured_peaks()
         made += (
-            " (all stages in turn, medians; what else the machine did meanwhile changes times more "
-            "than ratios); it multiplied and added "
-            f"{peaks.gflops:.0f} GFLOPS in registers and moved "
-            f"{peaks.gigabytes_per_second:.1f} GB/s, the lines in the plots "
-            "(arrays that fit a cache pass the second)"
+            " (medians over all stages in turn; other load changes times more than ratios). "
+            "The lines in the plots are the measured peaks: "
+            f"{peaks.gflops:.0f} GFLOPS of multiply-adds in registers and "
+            f"{peaks.gigabytes_per_second:.1f} GB/s of memory (arrays that fit a cache exceed it)"
         )
     text = [
         TITLES[target],
@@ -97,11 +96,11 @@ def main(
     ]
     if target == "cuda":
         text += [
-            "Counts are those of some blocks, scaled to the grid, of the source as TVM writes it. "
-            "*Sectors / fewest* is 1 where memory accesses are coalesced, *bank turns / fewest* 1 "
-            "where shared memory has no conflicts. The least time is a bound, never a prediction: "
-            "the largest of arithmetic at the card's peak, each byte of the arguments once "
-            "(memory), all sectors through the second-level cache, all turns of the banks.",
+            "Some blocks of the source that TVM writes are counted, and scaled to the grid. "
+            "*Sectors / fewest* is 1 if memory accesses are coalesced, *bank turns / fewest* is 1 "
+            "if shared memory has no conflicts. The least time is a bound, never a prediction: "
+            "the largest of arithmetic at the card's peak, reading each byte of the arguments "
+            "once (memory), all sectors through the second-level cache, and all bank turns.",
             "",
         ]
     records: dict[str, Any] = {}

@@ -244,7 +244,7 @@ def _reasons(rows: list[dict[str, Any]]) -> str:
             if reason != "the border to floating point":
                 found.setdefault((kind, reason), []).append(f"{row['network']} {count}")
     lines = [f"* `{k}`: {reason} ({', '.join(names)})" for (k, reason), names in found.items()]
-    return "On the host, quantising and dequantising apart:\n\n" + "\n".join(lines)
+    return "On the host, besides quantize and dequantize:\n\n" + "\n".join(lines)
 
 
 def write(rows: list[dict[str, Any]], page: Path) -> None:

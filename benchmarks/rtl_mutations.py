@@ -58,7 +58,7 @@ from trials.rtl_trials import (
     trials,
 )
 from vtaops.base.errors import DeviceError
-from vtaops.hardware import build
+from vtaops.hardware import build, rtl
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim import device as device_module
@@ -96,7 +96,7 @@ def without_place(name: str, line: str = "") -> str:
 
 def all_mutants() -> list[Mutant]:
     """Return all mutants of all files, in order."""
-    files = [path for path in [*build.sources(), *build.axi_sources()] if path.suffix == ".sv"]
+    files = [path for path in [*rtl.sources(), *rtl.axi_sources()] if path.suffix == ".sv"]
     return [mutant for path in files for mutant in find_mutants(path.name, path.read_text())]
 
 
@@ -107,7 +107,7 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
         folder = Path(name)
         paths = {"sources": [folder / "mutants_pkg.sv"], "axi_sources": []}
         paths["sources"][0].write_text(PACKAGE)
-        for kind, found in (("sources", build.sources()), ("axi_sources", build.axi_sources())):
+        for kind, found in (("sources", rtl.sources()), ("axi_sources", rtl.axi_sources())):
             for path in found:
                 numbered = [(k, m) for k, m in enumerate(mutants, 1) if m.file == path.name]
                 (folder / path.name).write_text(instrumented(path.read_text(), numbered))
@@ -115,8 +115,8 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
         driver, *headers = build.harness(axi)
         (folder / driver.name).write_text(driver.read_text() + DRIVER)
         with (
-            mock.patch.object(build, "sources", return_value=paths["sources"]),
-            mock.patch.object(build, "axi_sources", return_value=paths["axi_sources"]),
+            mock.patch.object(rtl, "sources", return_value=paths["sources"]),
+            mock.patch.object(rtl, "axi_sources", return_value=paths["axi_sources"]),
             mock.patch.object(build, "harness", return_value=[folder / driver.name, *headers]),
             mock.patch.object(build, "_LARGE_MODEL", 0),  # compiled in half the time
         ):
@@ -240,7 +240,7 @@ def judge(
 ) -> dict[str, Any]:
     """Return the verdict of the trials on a mutant, which trial, and in which time."""
     start = time.monotonic()
-    path = next(p for p in [*build.sources(), *build.axi_sources()] if p.name == mutant.file)
+    path = next(p for p in [*rtl.sources(), *rtl.axi_sources()] if p.name == mutant.file)
     models = ["AXI"] if path.parent.name == "axi" else list(MODELS)
     verdict, detail = SURVIVES, ""
     for model in models:

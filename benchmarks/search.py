@@ -26,7 +26,7 @@ from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.compiler.tuner import COMPILED, SHIPPED, search, tuning_key
 from vtaops.schedule import blocked_shape
-from vtaops.schedule.candidates import candidates, dram_bytes
+from vtaops.schedule.candidates import candidates, depths_of, dram_bytes
 from vtaops.schedule.workloads import WORKLOADS, Workload
 
 # Milliseconds on Pynq at 100 MHz: TVM's published tuning log for VTA (tophub, vta_v0.10).
@@ -59,7 +59,7 @@ def measure(
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
     bound = max(compute, moved / (config.board.bus_bits // 8))
-    least = int(dram_bytes(shape, config, candidates(shape, config)).min())
+    least = int(dram_bytes(shape, config, candidates(shape, depths_of(config))[0]).min())
     return {
         "tiling": asdict(best.tiling),
         "text": best.tiling.text,

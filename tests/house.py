@@ -221,7 +221,7 @@ def figures() -> dict[str, int]:
     }
 
 
-LAZY_UPWARDS = {("ops", "schedule"), ("program", "runtime"), ("ops", "compiler")}
+LAZY_UPWARDS = {("ops", "schedule"), ("program", "runtime")}
 """Rooms whose types name those of a later room: the doors' parameters."""
 
 LIMITS = {

@@ -43,7 +43,7 @@ from vtaops.schedule import default_tiling
 @pytest.fixture
 def loaded_anyway(monkeypatch):
     """A program is not refused when it is loaded: the device must refuse it by its own rules."""
-    monkeypatch.setattr("vtaops.runtime.executor.first_unsupported", lambda *_: None)
+    monkeypatch.setattr("vtaops.runtime.executor.check_instructions", lambda *_: None)
 
 
 def around(*middle, config=TINY):

@@ -19,6 +19,7 @@ from vtaops.board.farm import BoardFarm, PynqBoard, tracker_boards
 from vtaops.cli import app
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import evaluate
+from vtaops.program.random_programs import random_inputs
 from vtaops.schedule.workloads import find
 
 OPS = [vtaops.Gemm(m=m, n=32, k=48, shift=7) for m in (1, 2, 3, 5, 8, 13)]
@@ -42,22 +43,16 @@ def address(server):
     return server.address
 
 
-def random_inputs(number, op):
+def inputs(number):
     """The inputs of a program: its number is its seed."""
-    rng = np.random.default_rng(number)
-    limits = [np.iinfo(buffer.dtype) for buffer in programs()[number].inputs]
-    shapes = [buffer.shape for buffer in programs()[number].inputs]
-    return [
-        rng.integers(limit.min, limit.max, shape, limit.dtype, endpoint=True)
-        for limit, shape in zip(limits, shapes, strict=True)
-    ]
+    return random_inputs(programs()[number], np.random.default_rng(number))
 
 
 def assert_all_right(outcomes):
     assert len(outcomes) == len(OPS)
     for number, (op, outcome) in enumerate(zip(OPS, outcomes, strict=True)):
         (output,) = outcome.measurement.outputs
-        assert np.array_equal(output, evaluate(op, random_inputs(number, op)))
+        assert np.array_equal(output, evaluate(op, inputs(number)))
         assert outcome.measurement.seconds > 0
 
 
@@ -75,7 +70,7 @@ def test_boards_that_count_cycles_tell_them(served):
     (server,) = served(1, design=RegisterMap.RTL, simulator="tsim")
     (outcome,) = BoardFarm([address(server)]).measure(programs()[:1], repeats=1)
     with vtaops.Session("tsim", CONFIG) as session:
-        session.run(OPS[0], *random_inputs(0, OPS[0]))
+        session.run(OPS[0], *inputs(0))
         assert outcome.measurement.performance == session.device.performance()
 
 

@@ -1,5 +1,7 @@
 """How calls are written: keywords, either spelling, broadcasting, and what mistakes are told."""
 
+import dataclasses
+import inspect
 import logging
 
 import numpy as np
@@ -119,6 +121,13 @@ def test_either_spelling_is_taken():
     np.testing.assert_array_equal(vtaops.matmul(a, b), vtaops.gemm(a, b.T))
     np.testing.assert_array_equal(vtaops.subtract(a, a[::-1]), vtaops.sub(a, a[::-1]))
     assert Elementwise(function="subtract", shape=(3,)).function == "sub"
+
+
+def test_signatures_name_the_parameters():
+    for cls in (Conv2d, MaxPool2d, Elementwise):
+        stated = inspect.signature(cls).parameters
+        assert [*stated] == [f.name for f in dataclasses.fields(cls)]
+        assert {parameter.kind for parameter in stated.values()} == {inspect.Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, (4, 5)])

@@ -11,7 +11,7 @@ from helpers.tsim_support import needs_tools
 import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, free_port, serving_rpc
 from vtaops import ConfigError, DeviceError, ShapeError, UnsupportedError
-from vtaops.board.rpc import RpcSession, connect
+from vtaops.board.rpc import RpcBuffer, RpcSession, connect
 from vtaops.graph import Convolution, Graph, MaxPool, Requantization
 from vtaops.ops.reference import random_arguments
 
@@ -101,6 +101,9 @@ def test_simulators_are_served_too():
         run = remote.load(vtaops.compile(OP, CONFIG))
         assert np.array_equal(run(*ARRAYS), EXPECTED)
         assert remote.stats() == vtaops.compile(OP, CONFIG).stats()
+        assert np.array_equal(vtaops.compile(OP, CONFIG).run(remote, *ARRAYS), EXPECTED)
+        with pytest.raises(DeviceError, match="no buffer is allocated"):
+            remote.read(RpcBuffer(4, 8), 8)
         with pytest.raises(DeviceError, match="no logic to program"):
             remote._call("program_fpga", bit_file().to_bytes())
 

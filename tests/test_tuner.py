@@ -25,9 +25,8 @@ from vtaops.schedule.candidates import (
     _divisions,
     candidates,
     cycle_bound,
+    depths_of,
     dram_bytes,
-    estimated,
-    least_cycles,
 )
 from vtaops.schedule.workloads import WORKLOADS, find
 
@@ -131,7 +130,7 @@ def test_shipped_tilings_reach_the_bound(name):
     assert program.cycles() == best.cycles
     shape, moved = blocked_shape(op, CONFIG), program.stats().dram_nbytes
     assert best.cycles <= 1.08 * max(shape.compute_cycles, moved / 8)
-    assert moved <= 1.25 * dram_bytes(shape, CONFIG, candidates(shape, CONFIG)).min()
+    assert moved <= 1.25 * dram_bytes(shape, CONFIG, candidates(shape, depths_of(CONFIG))[0]).min()
 
 
 def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
@@ -155,7 +154,7 @@ def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
 def test_the_predicted_traffic_is_the_real_one(op):
     """The analytic model of reuse equals what lowering loads, micro-ops aside."""
     shape = blocked_shape(op, CONFIG)
-    found = candidates(shape, CONFIG)
+    found = candidates(shape, depths_of(CONFIG))[0]
     predicted = dram_bytes(shape, CONFIG, found)
     bound = cycle_bound(shape, CONFIG, found)
     for row in range(0, len(found), max(1, len(found) // 12)):
@@ -193,8 +192,8 @@ def test_designs_share_the_enumeration_of_tilings(name):
     small = replace(CONFIG, log_inp_buff_size=12, log_acc_buff_size=14)
     tilings = TilingList(op, CONFIG)
     shared = list(islice(tilings.estimated(small), 50))
-    assert shared == list(islice(estimated(op, small), 50))
-    assert tilings.least_cycles(small) == least_cycles(op, small)
+    assert shared == list(islice(TilingList(op, small).estimated(small), 50))
+    assert tilings.least_cycles(small) == TilingList(op, small).least_cycles(small)
     assert shared != list(islice(tilings.estimated(CONFIG), 50))
 
 

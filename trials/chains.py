@@ -6,7 +6,8 @@ import numpy as np
 
 from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
 from vtaops.compiler.driver import emit
-from vtaops.lowering.passes.interleave import LAG, beside
+from vtaops.lowering.passes.interleave import LAG
+from vtaops.lowering.passes.placement import beside
 from vtaops.machine.config import EXTENSIONS
 from vtaops.network.fragments import chained, parameter_rows
 from vtaops.ops.reference import evaluate, random_arguments

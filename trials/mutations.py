@@ -22,7 +22,7 @@ from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.lowering import Border, Part, Place, link
-from vtaops.lowering.passes.interleave import beside
+from vtaops.lowering.passes.placement import beside
 from vtaops.machine.config import MICRO_OP_BYTES
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.program import MICRO_OPS, Buffer, Program, Role

@@ -233,7 +233,8 @@ def int8_conv2d(draw):
     x = draw.array(1, groups * ins, height, width, dtype=draw.pick("int8", "uint8"))
     w = draw.array(groups * outs, ins, *kernel, dtype="int8")
     keywords = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
-    return cpu.conv2d(x, w, **keywords), conv2d_reference(x, w, strides, padding, dilation, groups)
+    total = conv2d_reference(x, w, strides, padding, dilation, groups)
+    return cpu.conv2d(x, w, **keywords), total.astype("int32")
 
 
 def depthwise(draw):
@@ -243,10 +244,11 @@ def depthwise(draw):
     x = draw.array(1, channels, height, width, dtype=kind)
     w = draw.array(channels, multiplier, *kernel, dtype="int8" if kind in INTEGERS else kind)
     keywords = {"strides": strides, "padding": padding, "dilation": dilation}
-    total, finish = depthwise_reference(x, w, strides, padding, dilation), lambda t: t
-    if kind not in INTEGERS:
-        fused, finish = _epilogue(draw, total.shape, total.shape[1])
-        keywords |= fused
+    total = depthwise_reference(x, w, strides, padding, dilation)
+    if kind in INTEGERS:
+        return cpu.depthwise_conv2d(x, w, **keywords), total.astype("int32")
+    fused, finish = _epilogue(draw, total.shape, total.shape[1])
+    keywords |= fused
     return cpu.depthwise_conv2d(x, w, **keywords), finish(total)
 
 
@@ -315,8 +317,9 @@ def conv1d(draw):
     length = max(length, taps)
     if draw.below(2):
         x, w, flip = draw.array(length), draw.array(taps), bool(draw.below(2))
-        total = np.convolve(_wide(x), _wide(w if flip else w[::-1]), "valid")
-        return cpu.conv1d(x, w, flip=flip), total
+        ends = draw.below(6), draw.below(6)
+        total = np.convolve(np.pad(_wide(x), ends), _wide(w if flip else w[::-1]), "valid")
+        return cpu.conv1d(x, w, padding=ends, flip=flip), total
     c, o, padding, stride = draw.size(20), draw.size(40), draw.below(taps // 2 + 1), draw.pick(1, 2)
     x, w = draw.array(2, c, length), draw.array(o, c, taps)
     sides = (0, padding, 0, padding)
@@ -451,6 +454,7 @@ def check(seed: int) -> None:
         result, expected = family(draw)
         assert result.shape == np.shape(expected), family.__name__
         if result.dtype.kind in "iu":
+            assert result.dtype == expected.dtype, family.__name__
             assert np.array_equal(result, expected), family.__name__
             return
         result, expected, about = _wide(result), _wide(expected), ml_dtypes.finfo(result.dtype)

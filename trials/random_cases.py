@@ -20,7 +20,7 @@ from vtaops import (
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.machine.config import EXTENSIONS
 from vtaops.ops import Operator
-from vtaops.ops.diagonal import WIDEST
+from vtaops.ops.constants import WIDEST
 from vtaops.schedule import blocked_shape, check_tiling
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")

@@ -82,7 +82,7 @@ def lowered(op: Operator, config: HardwareConfig) -> tuple[bool, str]:
     if len(tried) > SMALL:
         block = config.block_out, config.block_in
         tried, what = [Tiling(*block, taps=taps) for taps in parts_of(op, config)], "smallest tile"
-    with patch("vtaops.schedule.dispatch.check_tiling"):
+    with patch("vtaops.schedule.operators.check_tiling"):
         return any(_compiles(op, config, tiling) for tiling in tried), what
 
 

@@ -11,18 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vtaops import cuda
 from vtaops.base.errors import UnsupportedError
+from vtaops.cpu.peaks import measured_peaks
+from vtaops.cpu.schedule.stages import STAGES as CPU_STAGES
+from vtaops.cpu.target import CpuTarget
+from vtaops.cuda import emulate
+from vtaops.cuda.schedule.stages import STAGES as CUDA_STAGES
+from vtaops.kernels import ops
+from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.stages import Stage, find_stage
+from vtaops.kernels.timing import medians_in_turn, random_arrays
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from vtaops.kernels.ops import TensorOp
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Lesson:
 
     name: str
     target: str
-    op: Callable[[int], TensorOp]
+    op: Callable[[int], ops.TensorOp]
     size: int
     meaning: str
     stages: tuple[Stage, ...]
@@ -102,46 +108,34 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     UnsupportedError
         If the target is another.
     """
-    from vtaops.kernels.ops import (
-        BroadcastOp,
-        Conv1dOp,
-        Conv2dOp,
-        DepthwiseOp,
-        Epilogue,
-        MatmulOp,
-        NormalizeOp,
-        PoolOp,
-        SeparableOp,
-        Window,
-    )
-
-    if target not in ("cpu", "cuda"):
+    if target not in _STAGES:
         raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
-    stages: dict[type | str, tuple[Stage, ...]]
-    stages = import_module(f"vtaops.{target}.schedule.stages").STAGES
-    window = Window((3, 3), padding=(1, 1, 1, 1))
-    normal = Epilogue(batch_norm=1e-5)
+    stages, found = _STAGES[target], {}
+    for name, (op, size, meaning) in _OPERATORS.items():
+        kind = name if name in stages else type(op(size))
+        if kind in stages:
+            found[name] = Lesson(name, target, op, size, meaning, stages[kind])
+    return found
 
-    def pool(kind: str) -> Callable[[int], TensorOp]:
-        return lambda c: PoolOp(kind, 1, c, 64, 64, window)
 
-    found: list[tuple[str, type | str, Callable[[int], TensorOp], int, str]] = [
-        ("vector_add", "vector_add", lambda n: BroadcastOp("add", (n,), (n,)), 1 << 17, "elements"),
-        ("broadcast_add", BroadcastOp, lambda n: BroadcastOp("add", (n, 1), (n, n)), 512, "rows"),
-        ("matmul", MatmulOp, lambda n: MatmulOp(n, n, n), 512, "rows and columns"),
-        ("conv2d", Conv2dOp, lambda c: Conv2dOp(1, c, 64, 64, c, window), 64, "channels"),
-        ("depthwise", DepthwiseOp, lambda c: DepthwiseOp(1, c, 64, 64, window), 64, "channels"),
-        ("conv1d", Conv1dOp, lambda n: Conv1dOp(n, 13, (6, 6)), 1 << 16, "samples"),
-        ("separable", SeparableOp, lambda c: SeparableOp(1, c, 64, 64, window, c), 64, "channels"),
-        ("max_pool", PoolOp, pool("max"), 64, "channels"),
-        ("avg_pool", PoolOp, pool("avg"), 64, "channels"),
-        ("batch_norm", NormalizeOp, lambda c: NormalizeOp(1, c, 784, normal), 64, "channels"),
-    ]
-    return {
-        name: Lesson(name, target, op, size, meaning, stages[kind])
-        for name, kind, op, size, meaning in found
-        if kind in stages
-    }
+_STAGES = {"cpu": CPU_STAGES, "cuda": CUDA_STAGES}
+
+_WINDOW = ops.Window((3, 3), padding=(1, 1, 1, 1))
+_NORMAL = ops.Epilogue(batch_norm=1e-5)
+
+_OPERATORS: dict[str, tuple[Callable[[int], ops.TensorOp], int, str]] = {
+    "vector_add": (lambda n: ops.BroadcastOp("add", (n,), (n,)), 1 << 17, "elements"),
+    "broadcast_add": (lambda n: ops.BroadcastOp("add", (n, 1), (n, n)), 512, "rows"),
+    "matmul": (lambda n: ops.MatmulOp(n, n, n), 512, "rows and columns"),
+    "conv2d": (lambda c: ops.Conv2dOp(1, c, 64, 64, c, _WINDOW), 64, "channels"),
+    "depthwise": (lambda c: ops.DepthwiseOp(1, c, 64, 64, _WINDOW), 64, "channels"),
+    "conv1d": (lambda n: ops.Conv1dOp(n, 13, (6, 6)), 1 << 16, "samples"),
+    "separable": (lambda c: ops.SeparableOp(1, c, 64, 64, _WINDOW, c), 64, "channels"),
+    "max_pool": (lambda c: ops.PoolOp("max", 1, c, 64, 64, _WINDOW), 64, "channels"),
+    "avg_pool": (lambda c: ops.PoolOp("avg", 1, c, 64, 64, _WINDOW), 64, "channels"),
+    "batch_norm": (lambda c: ops.NormalizeOp(1, c, 784, _NORMAL), 64, "channels"),
+}
+"""The operator by its size, the usual size and its meaning, by the name of the lesson."""
 
 
 def run_lesson(
@@ -207,23 +201,20 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
     """
     op = lesson.op(size or lesson.size)
     if lesson.target == "cpu":
-        from vtaops.cpu.peaks import measured_peaks
-
         found = measured_peaks()
         peak, bandwidth = found.gflops, found.gigabytes_per_second
     else:
-        from vtaops.cuda import emulate
-
         chosen = emulate.card(card)
         peak, bandwidth = 2 * chosen.lanes * chosen.cycles / 1e9, chosen.gigabytes_per_second
     return {"peak": peak, "memory": bandwidth * op.flops / op.nbytes}
 
 
 def _remark(before: list[LessonRow], row: LessonRow) -> str:
-    """Return what a reader would miss if only the explanation of a stage stood there."""
-    if not before or not before[-1].speed or not before[0].speed or not row.speed:
+    """Return what the figures add to the explanation of a stage, or say against it."""
+    speeds = [stage.speed or 0.0 for stage in (*before[:1], *before[-1:], row)]
+    if len(speeds) < 3 or not all(speeds):
         return ""
-    ratio, total = before[-1].speed / row.speed, before[0].speed / row.speed
+    total, ratio = (speed / speeds[2] for speed in speeds[:2])
     if ratio > _NOTABLE:
         return f"Here {ratio:.1f} times slower than the stage before."
     still = f"It is still {total:.1f} times slower than the first." if total > _NOTABLE else ""
@@ -244,11 +235,7 @@ _NOTABLE = 1.05
 """Times of the stage before from which on a stage is called slower; its inverse: faster."""
 
 
-def _on_cpu(op: TensorOp, stages: tuple[Stage, ...], budget: float) -> list[LessonRow]:
-    from vtaops.cpu.target import CpuTarget
-    from vtaops.kernels.build import compile_schedule
-    from vtaops.kernels.timing import medians_in_turn, random_arrays
-
+def _on_cpu(op: ops.TensorOp, stages: tuple[Stage, ...], budget: float) -> list[LessonRow]:
     target, arrays = CpuTarget.detect(), random_arrays(op)
     scheduled = [stage.schedule(op, target) for stage in stages]
     functions = [compile_schedule(s, target.tvm)["main"] for s in scheduled]
@@ -260,10 +247,7 @@ def _on_cpu(op: TensorOp, stages: tuple[Stage, ...], budget: float) -> list[Less
     ]
 
 
-def _on_cuda(op: TensorOp, stage: Stage, budget: float, card: str) -> LessonRow:
-    from vtaops import cuda
-    from vtaops.cuda import emulate
-
+def _on_cuda(op: ops.TensorOp, stage: Stage, budget: float, card: str) -> LessonRow:
     here = cuda.device_present()
     target = None if here else emulate.card(card).target
     kernel = cuda.CudaKernel(op, target, stage.schedule)
@@ -300,37 +284,37 @@ def lesson_table(rows: list[LessonRow], title: str) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    told = [(row.stage, escape(f"{row.explanation} {row.remark}".strip())) for row in rows]
-    caption = "\n".join(f"[b]{stage}[/b]  {text}" for stage, text in told)
+    caption = "\n".join(
+        f"[b]{row.stage}[/b]  " + escape(f"{row.explanation} {row.remark}".strip()) for row in rows
+    )
     table = Table(
         title=title, caption=caption, caption_justify="left", caption_style="", min_width=76
     )
     table.add_column("stage", no_wrap=True)
     counts = next((row.counts for row in rows if row.counts), None)
-    headings = ["time", "GFLOPS", "speed-up"]
+    headings, cells = ["time", "GFLOPS", "speed-up"], _time_cells
     if counts:
-        headings = [heading for _, heading, _ in COUNTS] + [f"least on {counts['card']}"]
+        headings = [*(heading for _, heading, _ in COUNTS), f"least on {counts['card']}"]
+        cells = count_cells
     for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
-        times = [
-            "" if row.seconds is None else f"{row.seconds * 1e6:.1f} us",
-            "" if row.gflops is None else f"{row.gflops:.1f}",
-            "" if row.speedup is None else f"{row.speedup:.3g}",
-        ]
-        table.add_row(row.stage, *(count_cells(row) if counts else times))
+        table.add_row(row.stage, *cells(row))
     return table
 
 
-def where(target: str, card: str = "T4") -> str:
-    """Return whose figures a lesson's are, for titles: processor and threads, or the card."""
-    if target == "cpu":
-        from vtaops.cpu.target import CpuTarget
+def _time_cells(row: LessonRow) -> list[str]:
+    """Return the times of a stage as cells of a table."""
+    microseconds = None if row.seconds is None else row.seconds * 1e6
+    values = (("{:.1f} us", microseconds), ("{:.1f}", row.gflops), ("{:.3g}", row.speedup))
+    return ["" if value is None else text.format(value) for text, value in values]
 
+
+def where(target: str, card: str = "T4") -> str:
+    """Return the source of the figures, for titles: processor and threads, or the card."""
+    if target == "cpu":
         cpu = CpuTarget.detect()
         return f"measured on {cpu.mcpu}, {cpu.cores} thread{'s' if cpu.cores > 1 else ''}"
-    from vtaops import cuda
-
     return "measured on this GPU" if cuda.device_present() else f"counted, for a {card}"
 
 

@@ -19,15 +19,10 @@ from vtaops.kernels import KernelCache, cache
 from vtaops.kernels.calls.backend import _check_sizes
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp, UnaryOp
 
-
-@pytest.fixture(scope="module", autouse=True)
-def no_files():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_store", lambda executable, path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_files")
 
 
-@pytest.mark.parametrize("seed", range(2 * len(random_calls.FAMILIES)))
+@pytest.mark.parametrize("seed", range(6 * len(random_calls.FAMILIES)))
 def test_random_calls_equal_numpy(seed):
     random_calls.check(seed)
 

@@ -98,7 +98,7 @@ def test_layers_follow_the_size_of_their_images():
         (lambda w: layers.PackedAdd()(w, w.astype("int8")), "int8"),
         (lambda w: layers.PackedConv2d(w)(w, np.ones((4, 4, 1, 1), "int32")), "int32"),
         (lambda w: layers.PackedConv2d(w)(np.ones((1, 5, 4, 4), "float32")), "5 channels"),
-        (lambda w: layers.PackedConv2d(w)(np.ones((1, 4, 2, 2), "float32")), "does not fit"),
+        (lambda w: layers.PackedConv2d(w)(np.ones((1, 4, 2, 2), "float32")), "spans 3 pixels"),
         (lambda w: layers.PackedConv2d(w)(np.ones((4, 4), "float32")), "4 axes"),
         (lambda w: layers.PackedConv2d(w)(*np.ones((2, 1, 4, 4, 4), "float32")), "residual"),
         (lambda _: layers.PackedMaxPool2d(2, padding=2), "half the window"),

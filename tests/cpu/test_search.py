@@ -6,30 +6,21 @@ import pytest
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.search import meta_schedule, search
-from vtaops.kernels.ops import (
-    Conv1dOp,
-    Conv2dOp,
-    DepthwiseOp,
-    MatmulOp,
-    PackedConv2dOp,
-    PoolOp,
-    SoftmaxOp,
-    Window,
-)
+from vtaops.kernels import ops
 
-PADDED = Window((3, 3), padding=(1, 1, 1, 1))
+PADDED = ops.Window((3, 3), padding=(1, 1, 1, 1))
 
 
 @pytest.mark.parametrize(
     "op",
     [
-        MatmulOp(30, 40, 20),
-        Conv1dOp(300, 5),
-        Conv2dOp(1, 3, 10, 20, 16, PADDED),
-        Conv2dOp(1, 4, 1, 500, 4, Window((1, 1))),
-        PackedConv2dOp(1, 1, 10, 10, 2, PADDED),
-        DepthwiseOp(1, 2, 20, 20, PADDED),
-        PoolOp("max", 1, 2, 20, 20, PADDED),
+        ops.MatmulOp(30, 40, 20),
+        ops.Conv1dOp(300, 5),
+        ops.Conv2dOp(1, 3, 10, 20, 16, PADDED),
+        ops.Conv2dOp(1, 4, 1, 500, 4, ops.Window((1, 1))),
+        ops.PackedConv2dOp(1, 1, 10, 10, 2, PADDED),
+        ops.DepthwiseOp(1, 2, 20, 20, PADDED),
+        ops.PoolOp("max", 1, 2, 20, 20, PADDED),
     ],
     ids=lambda op: type(op).__name__,
 )
@@ -46,10 +37,10 @@ def test_search_tries_all_tiles_and_sorts_them(op):
 
 def test_operators_without_tiles_are_refused():
     with pytest.raises(UnsupportedError, match="SoftmaxOp"):
-        search(SoftmaxOp(2, 3))
+        search(ops.SoftmaxOp(2, 3))
 
 
 def test_meta_schedule_names_what_it_lacks(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "cloudpickle", None)
     with pytest.raises(UnsupportedError, match="pip install cloudpickle"):
-        meta_schedule(MatmulOp(4, 4, 4), tmp_path)
+        meta_schedule(ops.MatmulOp(4, 4, 4), tmp_path)

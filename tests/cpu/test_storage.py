@@ -15,18 +15,13 @@ from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cpu import layers
 from vtaops.cpu.kernel import CpuKernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels import cache
 from vtaops.kernels.ops import BroadcastOp
 from vtaops.kernels.ops.storage import stored
 
 DTYPES = random_calls.STORED
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_files():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_store", lambda executable, path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_files")
 
 
 def same(result, expected):

@@ -25,34 +25,23 @@ from vtaops.cuda.resources import find_nvcc
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.cuda.target import Launch, entry_points
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    Conv2dOp,
-    DepthwiseOp,
-    Epilogue,
-    MatmulOp,
-    PackedConv2dOp,
-    PoolOp,
-    SeparableOp,
-    SoftmaxOp,
-    Window,
-)
+from vtaops.kernels import ops
 
-SAME = Window((3, 3), padding=(1, 1, 1, 1))
-RELU = Epilogue(activation="relu")
+SAME = ops.Window((3, 3), padding=(1, 1, 1, 1))
+RELU = ops.Epilogue(activation="relu")
 OPERATORS = {
-    "matmul": MatmulOp(20, 33, 17, epilogue=Epilogue(bias=True, activation="relu")),
-    "matmul_fp16": MatmulOp(32, 32, 64, "float16", "float16"),
-    "matmul_parts": MatmulOp(8, 16, 2048),
-    "dense_int8": MatmulOp(17, 20, 32, "int8", "int8", True),
-    "conv2d": Conv2dOp(1, 4, 8, 9, 8, SAME, epilogue=Epilogue(batch_norm=1e-5)),
-    "depthwise": DepthwiseOp(1, 2, 9, 10, SAME, 2),
-    "separable": SeparableOp(1, 4, 9, 8, SAME, 10, between=RELU, epilogue=RELU),
-    "packed": PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8),
-    "packed_int8": PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8, "int8"),
-    "max_pool": PoolOp("max", 1, 2, 9, 10, SAME),
-    "softmax": SoftmaxOp(3, 40),
-    "add": BroadcastOp("add", (4, 1), (4, 8)),
+    "matmul": ops.MatmulOp(20, 33, 17, epilogue=ops.Epilogue(bias=True, activation="relu")),
+    "matmul_fp16": ops.MatmulOp(32, 32, 64, "float16", "float16"),
+    "matmul_parts": ops.MatmulOp(8, 16, 2048),
+    "dense_int8": ops.MatmulOp(17, 20, 32, "int8", "int8", True),
+    "conv2d": ops.Conv2dOp(1, 4, 8, 9, 8, SAME, epilogue=ops.Epilogue(batch_norm=1e-5)),
+    "depthwise": ops.DepthwiseOp(1, 2, 9, 10, SAME, 2),
+    "separable": ops.SeparableOp(1, 4, 9, 8, SAME, 10, between=RELU, epilogue=RELU),
+    "packed": ops.PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8),
+    "packed_int8": ops.PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8, "int8"),
+    "max_pool": ops.PoolOp("max", 1, 2, 9, 10, SAME),
+    "softmax": ops.SoftmaxOp(3, 40),
+    "add": ops.BroadcastOp("add", (4, 1), (4, 8)),
 }
 
 
@@ -120,7 +109,7 @@ def test_an_exported_kernel_runs_by_its_description(folder, number):
 
 @pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 def test_kernels_that_spill_are_not_exported(tmp_path):
-    op = DepthwiseOp(1, 1, 32, 32, Window((5, 5), padding=(2, 2, 2, 2)))
+    op = ops.DepthwiseOp(1, 1, 32, 32, ops.Window((5, 5), padding=(2, 2, 2, 2)))
     crowded = partial(schedule_window, tile=WindowTile((32, 32), (1, 32)))
     case = Case("depthwise", "small", op, (Candidate("crowded", CudaKernel(op, schedule=crowded)),))
     export([case], tmp_path, ("sm_90",))

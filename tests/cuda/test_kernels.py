@@ -17,36 +17,21 @@ from vtaops import cuda
 from vtaops.base.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile
 from vtaops.cuda.resources import find_nvcc, known_archs
-from vtaops.cuda.schedule import elementwise, matmul, matmul_tensor
+from vtaops.cuda.schedule import elementwise, family, matmul, matmul_tensor
 from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
 from vtaops.cuda.schedule.stages import STAGES
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
-from vtaops.cuda.search import tile_space
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    Conv1dOp,
-    Conv2dOp,
-    DepthwiseOp,
-    Epilogue,
-    GlobalPoolOp,
-    MatmulOp,
-    NormalizeOp,
-    PackedConv2dOp,
-    PoolOp,
-    SeparableOp,
-    SoftmaxOp,
-    UnaryOp,
-    Window,
-)
+from vtaops.kernels import ops
+from vtaops.kernels.trials import tile_space
 
 ARCHS = [arch for arch in known_archs() if arch in ("sm_61", "sm_75", "sm_80", "sm_90")]
 emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
-PADDED = Window((3, 3), padding=(1, 1, 1, 1))
-STRIDED = Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
-FUSED = Epilogue(batch_norm=1e-5, residual=True, activation="relu")
-FUSED_INT8 = Epilogue(bias=True, shift=3, clip=(-128, 127))
+PADDED = ops.Window((3, 3), padding=(1, 1, 1, 1))
+STRIDED = ops.Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
+FUSED = ops.Epilogue(batch_norm=1e-5, residual=True, activation="relu")
+FUSED_INT8 = ops.Epilogue(bias=True, shift=3, clip=(-128, 127))
 
 
 def run(emulator, op, order=IN_ORDER, without=-1):
@@ -89,45 +74,47 @@ def needless(emulator, op):
 
 
 OPERATORS = [
-    MatmulOp(32, 64, 48),
-    MatmulOp(37, 50, 19, epilogue=Epilogue(bias=True, activation="relu")),
-    MatmulOp(20, 33, 17, transposed_b=True),
-    MatmulOp(33, 20, 40, "int8", "int8"),
-    MatmulOp(33, 20, 40, "uint8", "int8"),
-    MatmulOp(64, 64, 96, "float16", "float16"),
-    MatmulOp(37, 50, 70, "float16", "float16", True, FUSED),
-    MatmulOp(37, 50, 70, "int8", "int8", True, FUSED_INT8),
-    Conv2dOp(1, 8, 10, 19, 16, PADDED),
-    Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
-    Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
-    Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
-    Conv2dOp(1, 16, 1, 100, 40, Window((1, 1))),
-    Conv2dOp(3, 32, 4, 6, 20, Window((1, 1)), dtype="int8", epilogue=FUSED_INT8),
-    PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
-    PackedConv2dOp(1, 2, 7, 11, 2, STRIDED, 8, "int8", Epilogue(bias=True, shift=3, clip=(0, 99))),
-    PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
-    DepthwiseOp(1, 3, 34, 37, PADDED),
-    DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
-    SeparableOp(1, 6, 9, 11, PADDED, 10),
-    SeparableOp(2, 20, 9, 11, STRIDED, 37, 2, Epilogue(activation="relu"), FUSED),
-    PoolOp("max", 1, 2, 33, 20, PADDED),
-    PoolOp("avg", 1, 2, 12, 20, Window((2, 2), (2, 2))),
-    GlobalPoolOp("avg", 5, 49),
-    GlobalPoolOp("max", 9, 700),
-    GlobalPoolOp("avg", 2, 3000),
-    GlobalPoolOp("max", 1, 40000),
-    SoftmaxOp(3, 10),
-    SoftmaxOp(2, 300),
-    SoftmaxOp(9, 64),
-    SoftmaxOp(1, 7000),
-    SoftmaxOp(1, 33000),
-    Conv1dOp(1000, 13, (6, 6)),
-    Conv1dOp(100, 40, (3, 0)),
-    BroadcastOp("add", (1000,), (1000,)),
-    BroadcastOp("multiply", (7, 1, 5), (1, 6, 5)),
-    BroadcastOp("subtract", (40, 1), (40, 64)),
-    UnaryOp("relu", 999),
-    NormalizeOp(2, 5, 36, Epilogue(batch_norm=1e-5)),
+    ops.MatmulOp(32, 64, 48),
+    ops.MatmulOp(37, 50, 19, epilogue=ops.Epilogue(bias=True, activation="relu")),
+    ops.MatmulOp(20, 33, 17, transposed_b=True),
+    ops.MatmulOp(33, 20, 40, "int8", "int8"),
+    ops.MatmulOp(33, 20, 40, "uint8", "int8"),
+    ops.MatmulOp(64, 64, 96, "float16", "float16"),
+    ops.MatmulOp(37, 50, 70, "float16", "float16", True, FUSED),
+    ops.MatmulOp(37, 50, 70, "int8", "int8", True, FUSED_INT8),
+    ops.Conv2dOp(1, 8, 10, 19, 16, PADDED),
+    ops.Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
+    ops.Conv2dOp(1, 3, 8, 8, 7, PADDED, dtype="int8"),
+    ops.Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
+    ops.Conv2dOp(1, 16, 1, 100, 40, ops.Window((1, 1))),
+    ops.Conv2dOp(3, 32, 4, 6, 20, ops.Window((1, 1)), dtype="int8", epilogue=FUSED_INT8),
+    ops.PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
+    ops.PackedConv2dOp(
+        1, 2, 7, 11, 2, STRIDED, 8, "int8", ops.Epilogue(bias=True, shift=3, clip=(0, 99))
+    ),
+    ops.PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
+    ops.DepthwiseOp(1, 3, 34, 37, PADDED),
+    ops.DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
+    ops.SeparableOp(1, 6, 9, 11, PADDED, 10),
+    ops.SeparableOp(2, 20, 9, 11, STRIDED, 37, 2, ops.Epilogue(activation="relu"), FUSED),
+    ops.PoolOp("max", 1, 2, 33, 20, PADDED),
+    ops.PoolOp("avg", 1, 2, 12, 20, ops.Window((2, 2), (2, 2))),
+    ops.GlobalPoolOp("avg", 5, 49),
+    ops.GlobalPoolOp("max", 9, 700),
+    ops.GlobalPoolOp("avg", 2, 3000),
+    ops.GlobalPoolOp("max", 1, 40000),
+    ops.SoftmaxOp(3, 10),
+    ops.SoftmaxOp(2, 300),
+    ops.SoftmaxOp(9, 64),
+    ops.SoftmaxOp(1, 7000),
+    ops.SoftmaxOp(1, 33000),
+    ops.Conv1dOp(1000, 13, (6, 6)),
+    ops.Conv1dOp(100, 40, (3, 0)),
+    ops.BroadcastOp("add", (1000,), (1000,)),
+    ops.BroadcastOp("multiply", (7, 1, 5), (1, 6, 5)),
+    ops.BroadcastOp("subtract", (40, 1), (40, 64)),
+    ops.UnaryOp("relu", 999),
+    ops.NormalizeOp(2, 5, 36, ops.Epilogue(batch_norm=1e-5)),
 ]
 
 
@@ -139,7 +126,7 @@ def test_kernels_equal_numpy(op):
 
 @emulated
 def test_a_maximum_keeps_nan_and_minus_infinity():
-    op = PoolOp("max", 1, 3, 9, 11, PADDED)
+    op = ops.PoolOp("max", 1, 3, 9, 11, PADDED)
     x = inputs_of(op)["data"]
     x[0, 0, 4, 6], x[0, 1], x[0, 2, 0, 0] = np.nan, -np.inf, np.inf
     result = np.empty(op.output.shape, "float32")
@@ -152,7 +139,7 @@ def test_a_maximum_keeps_nan_and_minus_infinity():
 @emulated
 @pytest.mark.parametrize("columns", [64, 7000])
 def test_rows_of_softmax_without_a_finite_maximum_are_nan(columns):
-    op = SoftmaxOp(3, columns)
+    op = ops.SoftmaxOp(3, columns)
     x = inputs_of(op)["data"]
     x[0, 5], x[1], x[2, 7] = np.nan, -np.inf, np.inf
     result = np.zeros(op.output.shape, "float32")
@@ -205,15 +192,15 @@ def test_calls_that_the_gpu_has_for_itself():
 
 
 STAGE_OPS = {
-    "vector_add": BroadcastOp("add", (9000,), (9000,)),
-    BroadcastOp: BroadcastOp("add", (20, 1), (20, 36)),
-    NormalizeOp: NormalizeOp(2, 3, 52, Epilogue(batch_norm=1e-5)),
-    PoolOp: PoolOp("max", 1, 2, 33, 36, PADDED),
-    MatmulOp: MatmulOp(64, 64, 80),
-    Conv2dOp: Conv2dOp(1, 8, 8, 17, 16, PADDED),
-    DepthwiseOp: DepthwiseOp(1, 2, 40, 36, PADDED),
-    Conv1dOp: Conv1dOp(700, 5, (2, 2)),
-    SeparableOp: SeparableOp(1, 10, 8, 17, PADDED, 40),
+    "vector_add": ops.BroadcastOp("add", (9000,), (9000,)),
+    ops.BroadcastOp: ops.BroadcastOp("add", (20, 1), (20, 36)),
+    ops.NormalizeOp: ops.NormalizeOp(2, 3, 52, ops.Epilogue(batch_norm=1e-5)),
+    ops.PoolOp: ops.PoolOp("max", 1, 2, 33, 36, PADDED),
+    ops.MatmulOp: ops.MatmulOp(64, 64, 80),
+    ops.Conv2dOp: ops.Conv2dOp(1, 8, 8, 17, 16, PADDED),
+    ops.DepthwiseOp: ops.DepthwiseOp(1, 2, 40, 36, PADDED),
+    ops.Conv1dOp: ops.Conv1dOp(700, 5, (2, 2)),
+    ops.SeparableOp: ops.SeparableOp(1, 10, 8, 17, PADDED, 40),
 }
 
 
@@ -235,7 +222,7 @@ def test_tensor_cores_with_any_tile(dtype, transposed, stages):
     step = 32 if (dtype == "int8") ^ transposed ^ (stages == 2) else 16  # with each of the others
     tile = TensorTile(2, (2, 2), step, stages)
     check(
-        MatmulOp(32, 128, 5 * step, dtype, dtype, transposed),
+        ops.MatmulOp(32, 128, 5 * step, dtype, dtype, transposed),
         lambda op, target: schedule_tensor(op, target, tile),
         orders=(2,),
     )
@@ -245,21 +232,21 @@ def test_tensor_cores_with_any_tile(dtype, transposed, stages):
 @pytest.mark.parametrize("stages", [2, 3])
 def test_fetches_that_run_ahead(stages):
     tile = MatmulTile((32, 32), (2, 4), (1, 1), 16, stages)
-    check(MatmulOp(32, 64, 80), lambda op, target: schedule_matmul(op, target, tile))
+    check(ops.MatmulOp(32, 64, 80), lambda op, target: schedule_matmul(op, target, tile))
 
 
 @emulated
 @pytest.mark.parametrize(
     ("large", "small"),
     [
-        (MatmulOp(2048, 2048, 2048), MatmulOp(128, 128, 48)),
+        (ops.MatmulOp(2048, 2048, 2048), ops.MatmulOp(128, 128, 48)),
         (
-            MatmulOp(2048, 2048, 2048, "float16", "float16"),
-            MatmulOp(64, 128, 96, "float16", "float16"),
+            ops.MatmulOp(2048, 2048, 2048, "float16", "float16"),
+            ops.MatmulOp(64, 128, 96, "float16", "float16"),
         ),
         (
-            MatmulOp(2048, 2048, 2048, "int8", "int8", True),
-            MatmulOp(64, 128, 96, "int8", "int8", True),
+            ops.MatmulOp(2048, 2048, 2048, "int8", "int8", True),
+            ops.MatmulOp(64, 128, 96, "int8", "int8", True),
         ),
     ],
     ids=["float32", "float16", "int8"],
@@ -268,7 +255,7 @@ def test_the_tiles_of_large_products_on_one_block(large, small):
     module = matmul_tensor if matmul_tensor.suits(large, CudaTarget()) else matmul
     tile = module.choose_tile(large, CudaTarget())
     assert tile.block == (small.m, small.n)
-    schedule, _ = tile_space(large, CudaTarget())
+    schedule, _ = tile_space(large, CudaTarget(), family)
     check(small, lambda op, target: schedule(op, target, tile), orders=(2,))
 
 
@@ -276,7 +263,7 @@ def test_the_tiles_of_large_products_on_one_block(large, small):
 @pytest.mark.parametrize("order", ["continuous", "alternate"])
 @pytest.mark.parametrize("per_thread", [1, 3, 4])
 def test_elements_can_be_shared_in_either_order(order, per_thread):
-    op = BroadcastOp("add", (1000,), (1000,))
+    op = ops.BroadcastOp("add", (1000,), (1000,))
     check(
         op,
         lambda op, target: elementwise.schedule_elementwise(op, target, order, per_thread),
@@ -297,7 +284,7 @@ def test_elements_can_be_shared_in_either_order(order, per_thread):
 def test_depthwise_with_any_tile(rows, columns, threads, vthreads, way):
     tile = WindowTile((16, 32), threads, vthreads, *way)
     check(
-        DepthwiseOp(1, 2, rows, columns, PADDED),
+        ops.DepthwiseOp(1, 2, rows, columns, PADDED),
         lambda op, target: schedule_window(op, target, tile),
         orders=(2,),
     )
@@ -312,28 +299,28 @@ def test_blocks_fit_the_gpu(op):
     assert "__launch_bounds__" in kernel.source()
 
 
-ONE = Window((1, 1))
+ONE = ops.Window((1, 1))
 EXTENTS_OF_ONE = [
-    Conv2dOp(1, 1, 1, 1, 1, ONE),
-    Conv2dOp(1, 5, 1, 1, 1, ONE, epilogue=FUSED),
-    Conv2dOp(2, 1, 1, 5, 3, PADDED, dtype="int8"),
-    PackedConv2dOp(1, 1, 1, 1, 1, ONE, 4, "int8"),
-    PackedConv2dOp(1, 1, 1, 5, 1, PADDED, 16),
-    DepthwiseOp(1, 1, 1, 1, ONE),
-    DepthwiseOp(1, 1, 1, 9, PADDED, epilogue=FUSED),
-    SeparableOp(1, 1, 1, 1, ONE, 1),
-    SeparableOp(1, 2, 1, 5, PADDED, 1),
-    PoolOp("max", 1, 1, 1, 1, ONE),
-    PoolOp("avg", 1, 1, 5, 1, PADDED),
-    GlobalPoolOp("avg", 1, 1),
-    GlobalPoolOp("max", 1, 1),
-    SoftmaxOp(1, 1),
-    Conv1dOp(1, 1, (0, 0)),
-    BroadcastOp("add", (1,), (1,)),
-    UnaryOp("relu", 1),
-    NormalizeOp(1, 1, 1, Epilogue(batch_norm=1e-5)),
+    ops.Conv2dOp(1, 1, 1, 1, 1, ONE),
+    ops.Conv2dOp(1, 5, 1, 1, 1, ONE, epilogue=FUSED),
+    ops.Conv2dOp(2, 1, 1, 5, 3, PADDED, dtype="int8"),
+    ops.PackedConv2dOp(1, 1, 1, 1, 1, ONE, 4, "int8"),
+    ops.PackedConv2dOp(1, 1, 1, 5, 1, PADDED, 16),
+    ops.DepthwiseOp(1, 1, 1, 1, ONE),
+    ops.DepthwiseOp(1, 1, 1, 9, PADDED, epilogue=FUSED),
+    ops.SeparableOp(1, 1, 1, 1, ONE, 1),
+    ops.SeparableOp(1, 2, 1, 5, PADDED, 1),
+    ops.PoolOp("max", 1, 1, 1, 1, ONE),
+    ops.PoolOp("avg", 1, 1, 5, 1, PADDED),
+    ops.GlobalPoolOp("avg", 1, 1),
+    ops.GlobalPoolOp("max", 1, 1),
+    ops.SoftmaxOp(1, 1),
+    ops.Conv1dOp(1, 1, (0, 0)),
+    ops.BroadcastOp("add", (1,), (1,)),
+    ops.UnaryOp("relu", 1),
+    ops.NormalizeOp(1, 1, 1, ops.Epilogue(batch_norm=1e-5)),
     *(
-        MatmulOp(*size, dtype, dtype, transposed)
+        ops.MatmulOp(*size, dtype, dtype, transposed)
         for dtype in ("float32", "float16", "int8")
         for transposed in (False, True)
         for size in ((1, 70, 20), (17, 1, 1))
@@ -350,12 +337,15 @@ def test_operators_with_extents_of_one(op):
 
 
 PARTS = [
-    (MatmulOp(37, 50, 70, epilogue=FUSED), MatmulTile((32, 32), (2, 4), (1, 1), 16, 2, 3)),
-    (MatmulOp(32, 64, 64), MatmulTile((32, 32), (2, 4), (1, 1), 8, 3, 2)),
-    (MatmulOp(17, 20, 50, "int8", "int8", True, FUSED_INT8), TensorTile(2, (1, 1), 16, 2, 2)),
-    (MatmulOp(32, 64, 128, "float16", "float16"), TensorTile(2, (2, 2), 32, 2, 4)),
-    (Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED), MatmulTile((16, 32), (2, 4), parts=2)),
-    (Conv2dOp(1, 20, 5, 7, 9, PADDED, dtype="int8"), TensorTile(2, (1, 1), 32, 2, 3)),
+    (ops.MatmulOp(37, 50, 70, epilogue=FUSED), MatmulTile((32, 32), (2, 4), (1, 1), 16, 2, 3)),
+    (ops.MatmulOp(32, 64, 64), MatmulTile((32, 32), (2, 4), (1, 1), 8, 3, 2)),
+    (ops.MatmulOp(17, 20, 50, "int8", "int8", True, FUSED_INT8), TensorTile(2, (1, 1), 16, 2, 2)),
+    (ops.MatmulOp(32, 64, 128, "float16", "float16"), TensorTile(2, (2, 2), 32, 2, 4)),
+    (
+        ops.Conv2dOp(2, 6, 9, 11, 10, STRIDED, 2, epilogue=FUSED),
+        MatmulTile((16, 32), (2, 4), parts=2),
+    ),
+    (ops.Conv2dOp(1, 20, 5, 7, 9, PADDED, dtype="int8"), TensorTile(2, (1, 1), 32, 2, 3)),
 ]
 
 
@@ -371,18 +361,18 @@ def test_sums_in_parts(op, tile):
 
 @emulated
 def test_small_images_give_every_multiprocessor_a_block():
-    deep = Conv2dOp(1, 512, 7, 7, 512, PADDED)
+    deep = ops.Conv2dOp(1, 512, 7, 7, 512, PADDED)
     for many in (40, 132):
         target = CudaTarget(multiprocessors=many)
         first, _ = cuda.CudaKernel(deep, target).launches
         assert 0.9 * many < prod(first.grid) <= many
-    large = MatmulOp(4096, 4096, 4096)
+    large = ops.MatmulOp(4096, 4096, 4096)
     assert len(cuda.CudaKernel(large, target).launches) == 1
 
 
 @emulated
 def test_convolutions_fetch_weights_in_vectors():
-    kernel = cuda.CudaKernel(Conv2dOp(1, 8, 16, 16, 32, PADDED), CudaTarget(multiprocessors=8))
+    kernel = cuda.CudaKernel(ops.Conv2dOp(1, 8, 16, 16, 32, PADDED), CudaTarget(multiprocessors=8))
     assert "*(float4*)(kernel_ptr" in kernel.source()
     counts = profile(kernel)
     assert counts.overfetch < 1.3
@@ -390,7 +380,7 @@ def test_convolutions_fetch_weights_in_vectors():
 
 
 def test_old_gpus_get_no_instructions_that_they_lack():
-    product, half = MatmulOp(2048, 2048, 2048), MatmulOp(64, 64, 64, "float16", "float16")
+    product, half = ops.MatmulOp(2048, 2048, 2048), ops.MatmulOp(64, 64, 64, "float16", "float16")
     for arch, copies, fragments in (("sm_61", 0, 0), ("sm_75", 0, 1), ("sm_80", 1, 1)):
         target = CudaTarget(arch)
         assert ("cp.async" in cuda.CudaKernel(product, target).source()) == copies
@@ -411,7 +401,7 @@ EDGES = [(20, 18, 24), (37, 40, 48), (128, 80, 64), (16, 48, 40), (65, 64, 16)]
 def test_products_around_the_edges_of_tiles(size, dtype):
     """Zeros take the place of elements beyond the edges, in vectors where rows lie in vectors."""
     transposed = (EDGES.index(size) + len(dtype)) % 2 == 0  # of 7, 7 and 4 letters
-    check(MatmulOp(*size, dtype, dtype, transposed), orders=(IN_ORDER,))
+    check(ops.MatmulOp(*size, dtype, dtype, transposed), orders=(IN_ORDER,))
 
 
 @NEEDS_NVCC
@@ -419,12 +409,12 @@ def test_products_around_the_edges_of_tiles(size, dtype):
 @pytest.mark.parametrize(
     "op",
     [
-        MatmulOp(20, 18, 24, "float16", "float16"),
-        MatmulOp(37, 40, 48, "int8", "int8", True),
-        MatmulOp(1024, 1024, 1024),
-        MatmulOp(1024, 1024, 1024, "float16", "float16"),
-        MatmulOp(1024, 1024, 1024, "int8", "int8", True),
-        Conv2dOp(1, 512, 7, 7, 512, PADDED),
+        ops.MatmulOp(20, 18, 24, "float16", "float16"),
+        ops.MatmulOp(37, 40, 48, "int8", "int8", True),
+        ops.MatmulOp(1024, 1024, 1024),
+        ops.MatmulOp(1024, 1024, 1024, "float16", "float16"),
+        ops.MatmulOp(1024, 1024, 1024, "int8", "int8", True),
+        ops.Conv2dOp(1, 512, 7, 7, 512, PADDED),
     ],
     ids=["padded float16", "padded int8", "float32", "float16", "int8", "parts"],
 )
@@ -437,14 +427,14 @@ def test_pipelines_are_assembled_for_old_and_new(op, arch):
 @pytest.mark.parametrize(
     "op",
     [
-        MatmulOp(1024, 1024, 1024),
-        MatmulOp(1024, 1024, 1024, "float16", "float16"),
-        Conv2dOp(1, 64, 64, 64, 64, PADDED),
-        PackedConv2dOp(1, 16, 64, 64, 16, PADDED, dtype="int8"),
-        DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=Epilogue(scale_shift=True)),
-        SeparableOp(1, 64, 64, 64, PADDED, 128),
-        PoolOp("max", 1, 64, 64, 64, PADDED),
-        SoftmaxOp(16, 1000),
+        ops.MatmulOp(1024, 1024, 1024),
+        ops.MatmulOp(1024, 1024, 1024, "float16", "float16"),
+        ops.Conv2dOp(1, 64, 64, 64, 64, PADDED),
+        ops.PackedConv2dOp(1, 16, 64, 64, 16, PADDED, dtype="int8"),
+        ops.DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=ops.Epilogue(scale_shift=True)),
+        ops.SeparableOp(1, 64, 64, 64, PADDED, 128),
+        ops.PoolOp("max", 1, 64, 64, 64, PADDED),
+        ops.SoftmaxOp(16, 1000),
     ],
     ids=lambda op: type(op).__name__,
 )
@@ -479,10 +469,10 @@ def test_tiles_that_cannot_be_are_refused():
         MatmulTile((64, 64), (3, 4))
     tile = MatmulTile((128, 128), (2, 2))
     with pytest.raises(ScheduleError, match="4096 threads"):
-        schedule_matmul(MatmulOp(128, 128, 128), CudaTarget(), tile)
+        schedule_matmul(ops.MatmulOp(128, 128, 128), CudaTarget(), tile)
     tile = MatmulTile((128, 128), (8, 8), step=64)
     with pytest.raises(ScheduleError, match="shared memory"):
-        schedule_matmul(MatmulOp(128, 128, 128), CudaTarget(), tile)
+        schedule_matmul(ops.MatmulOp(128, 128, 128), CudaTarget(), tile)
 
 
 @pytest.mark.skipif(cuda.device_present(), reason="for machines without a GPU")
@@ -502,15 +492,18 @@ def test_kernels_on_a_gpu_equal_numpy(op):
 @pytest.mark.parametrize(
     "op",
     [
-        *(STAGE_OPS[kind] for kind in (MatmulOp, Conv2dOp, DepthwiseOp, Conv1dOp, SeparableOp)),
-        MatmulOp(64, 64, 64, "float16", "float16"),
-        PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
+        *(
+            STAGE_OPS[kind]
+            for kind in (ops.MatmulOp, ops.Conv2dOp, ops.DepthwiseOp, ops.Conv1dOp, ops.SeparableOp)
+        ),
+        ops.MatmulOp(64, 64, 64, "float16", "float16"),
+        ops.PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
     ],
     ids=lambda op: type(op).__name__,
 )
 def test_all_tiles_of_the_search_can_be_scheduled(op):
     target = CudaTarget()
-    schedule, tiles = tile_space(op, target)
+    schedule, tiles = tile_space(op, target, family)
     assert len({str(tile) for tile in tiles}) == len(tiles) >= 8
     for tile in tiles[:: max(1, len(tiles) // 6)]:
         assert cuda.CudaKernel(op, target, lambda o, t, tile=tile: schedule(o, t, tile)).launch
@@ -518,4 +511,4 @@ def test_all_tiles_of_the_search_can_be_scheduled(op):
 
 def test_operators_without_tiles_are_refused():
     with pytest.raises(UnsupportedError, match="SoftmaxOp"):
-        tile_space(SoftmaxOp(2, 3), CudaTarget())
+        tile_space(ops.SoftmaxOp(2, 3), CudaTarget(), family)

@@ -9,7 +9,7 @@ from trials.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from trials.random_cases import random_tiling
 from vtaops import Tiling
 from vtaops.compiler.driver import emit
-from vtaops.lowering.passes.interleave import beside
+from vtaops.lowering.passes.placement import beside
 from vtaops.machine.isa import Post, Store
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.turns import tilings_in_turns, tilings_of_classifier

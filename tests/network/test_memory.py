@@ -5,7 +5,24 @@ from itertools import permutations
 
 import pytest
 
-from vtaops.network.memory import Lifetime, lower_bound, peak, place
+from vtaops.network.memory import Lifetime, place
+
+
+def peak(lifetimes, offsets):
+    """Return the size of the arena."""
+    return max((offsets[n] + lifetimes[n].nbytes for n in offsets), default=0)
+
+
+def lower_bound(lifetimes):
+    """Return the most bytes that are needed at one time: no arena is smaller."""
+    steps = {life.first for life in lifetimes.values()}
+    return max(
+        (
+            sum(life.nbytes for life in lifetimes.values() if life.first <= step <= life.last)
+            for step in steps
+        ),
+        default=0,
+    )
 
 
 def random_lifetimes(seed, count):

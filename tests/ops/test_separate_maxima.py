@@ -10,6 +10,7 @@ from helpers.checks import check
 import vtaops
 from trials.random_cases import random_tiling
 from vtaops import HardwareConfig, MaxPool2d, ShapeError
+from vtaops.compiler import driver
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.ops.maxima import AxisTaps
 from vtaops.ops.reference import evaluate, random_arguments
@@ -88,6 +89,14 @@ def test_the_pool_of_resnet18():
     arrays = random_arguments(op, np.random.default_rng(0))
     with Fsim(PYNQ, seed=1) as device:
         assert np.array_equal(program.run(device, *arrays), evaluate(op, arrays))
+
+
+def test_declaring_times_nothing(monkeypatch):
+    """What takes fewer cycles is the compiler's choice; a declaration follows a rule."""
+    op = MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2, padding=1)
+    monkeypatch.setattr(driver, "compile", None)
+    assert op.declare(PYNQ).functions
+    assert driver.settled(replace(op, apart=True), PYNQ) == replace(op, apart=True)
 
 
 def test_windows_beyond_the_image():

@@ -234,7 +234,7 @@ def test_devices_on_one_accelerator_have_their_own_buffers_and_counters(hardware
         (lambda d, b: d.alloc(0), r"an integer in 1\.\.4294967296"),
         (lambda d, b: d.read(b, 65), "exceed"),
         (lambda d, b: d.write(b, np.zeros(65, np.uint8)), "exceed"),
-        (lambda d, b: d.write_at(b, -1, np.zeros(1, np.uint8)), "exceed"),
+        (lambda d, b: d.write_at(b, -1, np.zeros(1, np.uint8)), "the offset in bytes is -1"),
         (lambda d, b: d.launch(b.address, 5, 1.0), "one buffer"),
         (lambda d, b: d.launch(b.address, 0, 1.0), "one buffer"),
         (lambda d, b: d.launch(b.address + 8, 1, 1.0), "multiple of 16"),

@@ -22,7 +22,7 @@ from vtaops.base.shapes import Padding, Pair, Sides
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.arguments import Int8Array
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
 
 class OperatorMethods(ABC):
@@ -42,7 +42,7 @@ import numpy.typing as npt
 
 from vtaops.base.shapes import Padding, Pair, Sides
 from vtaops.ops.arguments import Int8Array
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
 from vtaops.session.session import Session
 

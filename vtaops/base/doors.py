@@ -12,13 +12,15 @@ from importlib import import_module
 from typing import Any
 
 DOORS = {
-    "Operator.schedule": "vtaops.schedule.dispatch:schedule",
+    "Operator.schedule": "vtaops.schedule.operators:schedule",
     "Operator.lower": "vtaops.schedule.flatten:flatten",
     "Program.disassemble": "vtaops.program.disassembly:disassemble",
     "Program.timeline": "vtaops.program.timing:simulate",
     "Program.verify": "vtaops.program.verifier:verify",
     "Program.save": "vtaops.program.file_format:save",
     "Program.load": "vtaops.program.file_format:load",
+    "Model.save": "vtaops.model.artefact:save",
+    "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime.executor:run",
     "Program._repr_html_": "vtaops.report.html:program_html",
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",

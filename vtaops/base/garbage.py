@@ -1,7 +1,6 @@
-"""Python's search for cycles of garbage pauses while a program is made.
+"""Pause the garbage collector while compiling.
 
-A program is many small objects that live and refer in no circles; looking through them again and
-again took a quarter of the time.
+A program is many small objects without reference cycles; collecting took a quarter of the time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause the collector where it runs; as a context, or as the decorator of a function."""
+    """Pause the garbage collector if it runs; as a context manager or as a decorator."""
     running = gc.isenabled()
     gc.disable()
     try:

@@ -119,7 +119,8 @@ class Window:
         for name, extent, pixels in zip(("height", "width"), self.extent, padded, strict=True):
             if extent > pixels:
                 raise ShapeError(
-                    f"the window spans {extent} pixels in {name}, the padded image has {pixels}"
+                    f"the window spans {extent} pixels in {name}, the padded image has {pixels}; "
+                    f"enlarge image or padding"
                 )
         rows, columns = (
             (padded[axis] + beyond[axis] - self.extent[axis]) // self.strides[axis] + 1

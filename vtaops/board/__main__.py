@@ -19,7 +19,7 @@ from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
 from vtaops.board.server import BoardServer
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
-from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator, PynqInterface
+from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
 if TYPE_CHECKING:
@@ -49,13 +49,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    with _server(options) as server:
+    faults = Faults() if options.command == "virtual" else None
+    interface = _virtual_board(options, faults) if faults else None
+    accelerator = Accelerator(
+        HardwareConfig.load(options.config),
+        RegisterMap(options.register_map),
+        interface,
+        clock_mhz=options.clock_mhz,
+    )
+    if options.attach:
+        accelerator.attach()
+    secret = read_secret(options.secret_file)
+    with BoardServer(
+        accelerator, options.host, options.port, secret=secret, faults=faults
+    ) as server:
         content = _bitstream(options)
         if content:
             server.program(content)
-        for fault, after in getattr(options, "fault", []):
-            assert server.faults is not None
-            server.faults.inject(fault, after)
+        _inject(options, faults)
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
 
@@ -72,15 +83,21 @@ def _serve_pynq_remote(options: argparse.Namespace) -> None:
     content = _bitstream(options)
     if content:
         board.program(content)
-    for fault, after in options.fault:
-        if fault not in OF_THE_LOGIC:
-            known = ", ".join(f.value for f in OF_THE_LOGIC)
-            raise DeviceError(f"PYNQ.remote's connection has no faults; those here are {known}")
-        faults.inject(fault, after)
+    if not {fault for fault, _ in options.fault} <= set(OF_THE_LOGIC):
+        known = ", ".join(fault.value for fault in OF_THE_LOGIC)
+        raise DeviceError(f"PYNQ.remote's connection has no faults; those here are {known}")
+    _inject(options, faults)
     server, port = serve(board, options.host, options.port)
     print(f"serving {options.config} to PYNQ.remote at {options.host}:{port}", flush=True)
     signal.sigwait(_SIGNALS)
     server.stop(0)
+
+
+def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
+    """Inject the faults that are asked for; boards of hardware have none."""
+    if faults is not None:
+        for fault, after in options.fault:
+            faults.inject(fault, after)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_CLOCK_MHZ,
         help="clock of the logic (default: 100)",
     )
+    virtual.set_defaults(attach=False, clock_mhz=DEFAULT_CLOCK_MHZ)
     for command in (virtual, remote):
         command.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
         command.add_argument(
@@ -139,22 +157,6 @@ def _fault(text: str) -> tuple[Fault, int]:
     if name not in known or not (after or "0").isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}, or has a bad N")
     return Fault(name), int(after or 0)
-
-
-def _server(options: argparse.Namespace) -> BoardServer:
-    config = HardwareConfig.load(options.config)
-    design = RegisterMap(options.register_map)
-    interface: PynqInterface | None = None
-    faults: Faults | None = None
-    if options.command == "virtual":
-        faults = Faults()
-        interface = _virtual_board(options, faults)
-    clock = getattr(options, "clock_mhz", DEFAULT_CLOCK_MHZ)
-    accelerator = Accelerator(config, design, interface, clock_mhz=clock)
-    if options.command == "serve" and options.attach:
-        accelerator.attach()
-    secret = read_secret(options.secret_file)
-    return BoardServer(accelerator, options.host, options.port, secret=secret, faults=faults)
 
 
 def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:

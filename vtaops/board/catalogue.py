@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Collection
@@ -26,7 +25,7 @@ else:
 from vtaops.base.cache import cache_directory
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError
-from vtaops.base.files import is_file, read_file
+from vtaops.base.files import is_file, read_file, write_file
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
 from vtaops.board.download import HTTPS_ONLY, Progress, download
 from vtaops.hardware.registers import RegisterMap
@@ -250,9 +249,9 @@ class Catalogue:
             )
         added = replace(entry, sha256=digest)
         self.cache.mkdir(parents=True, exist_ok=True)
-        _write(self.path(added), content)
+        write_file(self.path(added), content)
         additions = {e.id: asdict(e) for e in [*self._read_additions(), added]}
-        _write(self._additions, json.dumps(additions, indent=1).encode())
+        write_file(self._additions, json.dumps(additions, indent=1).encode())
         self.entries[added.id] = added
         return added
 
@@ -307,9 +306,3 @@ def _entry(value: Any, path: Path) -> Entry:
             f"{path}: a bitstream has the keys {sorted(names)}; found {str(value)[:200]}"
         )
     return Entry(**value)
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)

@@ -16,14 +16,16 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError, UnsupportedError, VTAError
+from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.shapes import Array
 from vtaops.board.rpc import RpcSession
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
-from vtaops.runtime import LoadedProgram
+from vtaops.program.random_programs import random_inputs
+from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.executor import run
 from vtaops.runtime.fsim import Fsim
@@ -32,7 +34,7 @@ from vtaops.runtime.remote import RemoteDevice
 MOST_ATTEMPTS = 2
 """Boards that a program is tried on."""
 
-Arrays = Sequence[npt.NDArray[np.generic]]
+Arrays = Sequence[Array]
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,18 @@ class Measurement:
         What the logic counted in one launch, where it counts.
     """
 
-    outputs: tuple[npt.NDArray[np.generic], ...]
+    outputs: tuple[Array, ...]
     seconds: float
     performance: TsimPerformance | None
 
 
 class _WrongResult(DeviceError):
-    """A board computed something else than the simulator."""
+    """A board whose result differs from the simulator's."""
 
 
 @dataclass(frozen=True)
 class FarmResult:
-    """What became of a program.
+    """The outcome of a program.
 
     Attributes
     ----------
@@ -91,11 +93,11 @@ class Board(Protocol):
         ...
 
 
-class PynqBoard:
-    """A board that serves at ``pynq://host:port``."""
+class DeviceBoard:
+    """A board as the device that it is behind a connection."""
 
-    def __init__(self, address: str, config: HardwareConfig | None = None) -> None:
-        self._device = RemoteDevice(address, config)
+    def __init__(self, device: Device) -> None:
+        self._device = device
 
     def measure(
         self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
@@ -103,7 +105,7 @@ class PynqBoard:
         """Run a program; the launches that are timed move no arrays."""
         with LoadedProgram(program, self._device) as loaded:
             self._device.reset_stats()
-            outputs = _tuple(loaded.run(*arrays, timeout=timeout))
+            outputs = as_tuple(loaded.run(*arrays, timeout=timeout))
             performance = performance_of(self._device)
             seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
         return Measurement(outputs, seconds, performance)
@@ -113,26 +115,18 @@ class PynqBoard:
         self._device.close()
 
 
-class RpcBoard:
-    """A board behind TVM's RPC; its times contain the transfers of the arrays."""
+class PynqBoard(DeviceBoard):
+    """A board that serves at ``pynq://host:port``."""
+
+    def __init__(self, address: str, config: HardwareConfig | None = None) -> None:
+        super().__init__(RemoteDevice(address, config))
+
+
+class RpcBoard(DeviceBoard):
+    """A board behind TVM's RPC."""
 
     def __init__(self, session: Any, config: HardwareConfig | None = None) -> None:
-        self._session = RpcSession(session, config)
-
-    def measure(
-        self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
-    ) -> Measurement:
-        """Run a program."""
-        runs = self._session.load(program)
-        self._session.reset_stats()
-        outputs = _tuple(runs(*arrays, timeout=timeout))
-        performance = _performance(self._session)
-        seconds = launch_seconds(lambda: runs(*arrays, timeout=timeout), repeats)
-        return Measurement(outputs, seconds, performance)
-
-    def close(self) -> None:
-        """End the session; a tracker may hand the board out again."""
-        self._session.session = None
+        super().__init__(RpcSession(session, config))
 
 
 def tracker_boards(
@@ -176,7 +170,7 @@ Boards = Iterable[str] | dict[str, Callable[[], Board]]
 
 
 class BoardFarm:
-    """Several boards that measure programs; see this file.
+    """Several boards that measure programs, each as soon as it is free.
 
     Parameters
     ----------
@@ -257,7 +251,7 @@ class BoardFarm:
         ask: Callable[[Board, _Job], Measurement],
         told: Callable[[_Job], None],
     ) -> None:
-        """Let a board measure until nothing is left for it, or it is lost."""
+        """Let a board measure until no job is left for it, or it is lost."""
         board = self._opened(name)
         try:
             while board is not None and (job := queue.take(name)) is not None:
@@ -308,7 +302,7 @@ def _measured(board: Board, job: _Job, repeats: int, timeout: float) -> Measurem
 
 @dataclass
 class _Job:
-    """A program, and what became of it so far."""
+    """A program and its outcome so far."""
 
     number: int
     program: Program
@@ -321,14 +315,9 @@ class _Job:
     @cached_property
     def expectation(self) -> tuple[Arrays, Arrays]:
         """Random inputs, and what the simulator makes of them."""
-        rng = np.random.default_rng(self.seed)
-        arrays = []
-        for buffer in self.program.inputs:
-            limits = np.iinfo(buffer.dtype)
-            values = rng.integers(limits.min, limits.max, buffer.shape, buffer.dtype, endpoint=True)
-            arrays.append(values)
+        arrays = random_inputs(self.program, np.random.default_rng(self.seed))
         with Fsim(self.program.config) as simulator:
-            return arrays, _tuple(run(self.program, simulator, *arrays))
+            return arrays, as_tuple(run(self.program, simulator, *arrays))
 
     @property
     def outcome(self) -> FarmResult:
@@ -372,18 +361,7 @@ class _Queue:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Give out nothing any more."""
+        """Hand out no more jobs."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
-
-
-def _tuple(outputs: Any) -> tuple[npt.NDArray[np.generic], ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _performance(session: RpcSession) -> TsimPerformance | None:
-    try:
-        return session.performance()
-    except UnsupportedError:
-        return None

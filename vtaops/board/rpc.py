@@ -1,8 +1,9 @@
-"""VTA over TVM's own RPC: for those who already work with TVM's sessions and trackers.
+"""A device over TVM's own RPC, for those who already work with TVM's sessions and trackers.
 
-The server is TVM's, with functions of ours registered by name; the tutorials' order stays: connect,
-program the FPGA, upload a program, run. TVM's RPC has no authentication, lets whoever connects run
-any code, and has no wheels for Zynq-7000; `vtaops.board.server` is made for boards.
+The server is TVM's; the calls of `vtaops.runtime.Device` are functions that it offers by name. The
+order of the tutorials stays: connect, program the FPGA, upload a program, run. TVM's RPC has no
+authentication, lets whoever connects run any code, and has no wheels for Zynq-7000;
+`vtaops.board.server` is made for boards.
 
     python -m vtaops.board.rpc --device fsim --port 9091
 """
@@ -18,30 +19,32 @@ import socket
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 import tvm_ffi
 from tvm import rpc
 from tvm.rpc import server as tvm_server
 
-from vtaops.base import errors
 from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError, VTAError
 from vtaops.base.files import read_file
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
 from vtaops.board.server import is_loopback
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Statistics
-from vtaops.program.file_format import dumps, loads
-from vtaops.runtime import Device, LoadedProgram, open_device
-from vtaops.runtime.device import CountingDevice
+from vtaops.runtime import Device, DeviceBuffer, LoadedProgram, ResidentPrograms, open_device
+from vtaops.runtime.arguments import as_bytes, as_extent, as_launch, as_nbytes
+from vtaops.runtime.device import ConfiguredDevice, CountingDevice, capabilities_of
 from vtaops.runtime.pynq import Accelerator, PynqDevice
+from vtaops.runtime.wire import error_of, parse_address
 
 DEFAULT_PORT = 9091
 BOARDS = ("pynq", "virtual")
@@ -54,7 +57,7 @@ _ERROR = re.compile(r"vtaops error (\w+): (.*?) \[end of error\]", re.DOTALL)
 
 
 class _Server:
-    """What the functions of one session work on; a session is a process of its own.
+    """The functions of one session and their device; a session is a process of its own.
 
     Parameters
     ----------
@@ -68,17 +71,18 @@ class _Server:
 
     def __init__(self, name: str, config: HardwareConfig, register_map: RegisterMap) -> None:
         self._name, self._config, self._register_map = name, config, register_map
-        self._accelerator: Accelerator | None = None
-        self._device: Device | None = None
-        self._programs: list[tuple[LoadedProgram, int]] = []
+        self._buffers: dict[int, DeviceBuffer] = {}  # by address
 
     def register(self) -> None:
         """Register the functions with TVM."""
         for function in (
             self.info,
             self.program_fpga,
-            self.load_program,
-            self.run_program,
+            self.alloc,
+            self.free,
+            self.write,
+            self.read,
+            self.launch,
             self.stats,
             self.performance,
             self.reset_stats,
@@ -95,6 +99,7 @@ class _Server:
                 "config": config.to_dict(),
                 "config_name": config.name,
                 "fingerprint": config.fingerprint,
+                "capabilities": asdict(capabilities_of(self._device)),
                 "pid": os.getpid(),
             }
         )
@@ -105,61 +110,66 @@ class _Server:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "vtaops.bit"
             path.write_bytes(bytes(bitstream))
-            self._board().program(path)
+            self._accelerator.program(path)
 
-    def load_program(self, content: bytes, names: str, *tensors: Any) -> int:
-        """Place a program on the device with the images of some inputs; return its number."""
-        images = (tensor.numpy() for tensor in tensors)
-        parameters = dict(zip(json.loads(names), images, strict=True))
-        program = loads(bytes(content))
-        loaded = LoadedProgram(program, self._opened(), parameters)
-        self._programs.append((loaded, len(program.inputs) - len(parameters)))
-        return len(self._programs) - 1
+    def alloc(self, nbytes: int) -> int:
+        """Allocate a buffer; return its address."""
+        buffer = self._device.alloc(nbytes)
+        self._buffers[buffer.address] = buffer
+        return buffer.address
 
-    def run_program(self, number: int, timeout: float, *tensors: Any) -> None:
-        """Run a program; the last tensors, one for each output, take the results."""
-        loaded, count = self._programs[number]
-        arrays = [tensor.numpy() for tensor in tensors[:count]]
-        results = loaded.run(*arrays, timeout=timeout)
-        if len(loaded.program.outputs) == 1:
-            results = (results,)
-        for tensor, result in zip(tensors[count:], results, strict=True):
-            tensor.copyfrom(result)
+    def free(self, address: int) -> None:
+        """Release the buffer at an address."""
+        self._device.free(self._buffer(address))
+        del self._buffers[address]
+
+    def write(self, address: int, image: bytes) -> None:
+        """Copy bytes to the buffer at an address."""
+        self._device.write(self._buffer(address), np.frombuffer(bytes(image), np.uint8))
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Return the first bytes of the buffer at an address."""
+        return self._device.read(self._buffer(address), nbytes).tobytes()
+
+    def launch(self, address: int, count: int, timeout: float) -> None:
+        """Run instructions."""
+        self._device.launch(address, count, timeout)
 
     def stats(self) -> str:
         """Return the counters, as JSON."""
-        return json.dumps(self._opened().stats().as_dict())
+        return json.dumps(self._device.stats().as_dict())
 
     def performance(self) -> str:
         """Return the cycles, as JSON."""
-        device = self._opened()
-        if not isinstance(device, CountingDevice):
+        if not isinstance(self._device, CountingDevice):
             raise UnsupportedError(f"device {self._name!r} counts no cycles")
-        return json.dumps(device.performance().as_dict())
+        return json.dumps(self._device.performance().as_dict())
 
     def reset_stats(self) -> None:
         """Set the counters to zero."""
-        self._opened().reset_stats()
+        self._device.reset_stats()
 
-    def _opened(self) -> Device:
-        if self._device is None:
-            board = self._name in BOARDS
-            self._device = (
-                PynqDevice(self._board()) if board else open_device(self._name, self._config)
-            )
-        return self._device
+    def _buffer(self, address: int) -> DeviceBuffer:
+        if address not in self._buffers:
+            raise DeviceError(f"no buffer is allocated at {address:#x} in this session")
+        return self._buffers[address]
 
-    def _board(self) -> Accelerator:
+    @cached_property
+    def _device(self) -> Device:
+        if self._name in BOARDS:
+            return PynqDevice(self._accelerator)
+        return open_device(self._name, self._config)
+
+    @cached_property
+    def _accelerator(self) -> Accelerator:
         if self._name not in BOARDS:
             raise DeviceError(f"device {self._name!r} has no logic to program")
-        if self._accelerator is None:
-            interface = None
-            if self._name == "virtual":
-                from vtaops.board.virtual import VirtualBoard
+        interface = None
+        if self._name == "virtual":
+            from vtaops.board.virtual import VirtualBoard
 
-                interface = VirtualBoard(self._config, self._register_map)
-            self._accelerator = Accelerator(self._config, self._register_map, interface)
-        return self._accelerator
+            interface = VirtualBoard(self._config, self._register_map)
+        return Accelerator(self._config, self._register_map, interface)
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,15 +218,13 @@ def start_server(
     int
         The port.
     """
-    if not isinstance(config, HardwareConfig):
-        config = HardwareConfig.load(config)
     if not is_loopback(host):
         warnings.warn(
             f"TVM's RPC at {host} lets whoever can connect run any code on this machine; keep it "
             f"on 127.0.0.1 behind an SSH tunnel, or serve with python -m vtaops.board",
             stacklevel=2,
         )
-    _Server(device, config, register_map).register()
+    _Server(device, HardwareConfig.of(config), register_map).register()
     _survive_crashes()
     state = tvm_server.PopenRPCServerState(
         host, port, port + 100, tracker_addr=tracker, key=key, custom_addr=host, silent=True
@@ -248,8 +256,16 @@ def _survive_crashes() -> None:
 # -------------------------------------------------------------------------------- client
 
 
-class RpcSession:
-    """A session of TVM's RPC with the functions of this file.
+@dataclass(frozen=True, eq=False)
+class RpcBuffer:
+    """A block of the DRAM of the device behind a server."""
+
+    address: int
+    nbytes: int
+
+
+class RpcSession(ConfiguredDevice):
+    """A device behind TVM's RPC: a session with the functions of this file.
 
     Use it as a context manager, or drop it: TVM ends the session with the last reference.
 
@@ -263,7 +279,7 @@ class RpcSession:
     Attributes
     ----------
     sent_bytes, received_bytes : int
-        Programs and tensors that travelled so far.
+        Bytes of buffers that travelled so far: programs, parameters, inputs; outputs.
 
     Raises
     ------
@@ -277,11 +293,11 @@ class RpcSession:
         self.session = session
         self.sent_bytes = 0
         self.received_bytes = 0
-        self._residents: RpcPrograms | None = None
         self._info = json.loads(self._call("info"))
-        self.config = HardwareConfig.from_dict(self._info["config"], self._info["config_name"])
-        wanted = HardwareConfig.load(config) if isinstance(config, str | Path) else config
-        for expected in (self._info["fingerprint"], wanted and wanted.fingerprint):
+        super().__init__(HardwareConfig.from_dict(self._info["config"], self._info["config_name"]))
+        self.capabilities = Capabilities(**self._info["capabilities"])
+        wanted = None if config is None else HardwareConfig.of(config).fingerprint
+        for expected in (self._info["fingerprint"], wanted):
             if expected not in (None, self.config.fingerprint):
                 raise ConfigError(
                     f"the server has configuration {self.config.bitstream_id} "
@@ -307,12 +323,10 @@ class RpcSession:
             raise DeviceError(f"cannot read {bitstream}: {error}") from error
         self._call("program_fpga", content)
 
-    @property
-    def residents(self) -> RpcPrograms:
+    @cached_property
+    def residents(self) -> ResidentPrograms:
         """Programs that this session keeps on the device: ``model.run(image, session=remote)``."""
-        if self._residents is None:
-            self._residents = RpcPrograms(self)
-        return self._residents
+        return ResidentPrograms(self)
 
     def load(
         self, program: Program, parameters: Mapping[str, npt.NDArray[Any]] | None = None
@@ -334,36 +348,30 @@ class RpcSession:
         DeviceError
             If the device has no room.
         """
-        fixed = parameters or {}
-        content = dumps(program)
-        images = self._upload(fixed.values())
-        number = self._call("load_program", content, json.dumps(list(fixed)), *images)
-        self.sent_bytes += len(content)
+        return LoadedProgram(program, self, parameters).run
 
-        def run(*arrays: npt.ArrayLike, timeout: float = 60.0) -> npt.NDArray[np.generic] | Any:
-            place = self.session.cpu(0)
-            tensors = self._upload(arrays)
-            outputs = [tvm.runtime.empty(b.shape, b.dtype, place) for b in program.outputs]
-            self._call("run_program", number, float(timeout), *tensors, *outputs)
-            results = tuple(output.numpy() for output in outputs)
-            self.received_bytes += sum(result.nbytes for result in results)
-            return results[0] if len(results) == 1 else results
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        nbytes = as_nbytes(nbytes)
+        return RpcBuffer(self._call("alloc", nbytes), nbytes)
 
-        return run
+    def free(self, buffer: DeviceBuffer) -> None:
+        self._call("free", buffer.address)
 
-    def _upload(self, arrays: Iterable[npt.ArrayLike]) -> list[Any]:
-        """Return arrays as tensors in the memory of the server."""
-        found = [np.ascontiguousarray(array) for array in arrays]
-        try:
-            place = self.session.cpu(0)
-            tensors = [tvm.runtime.tensor(array, device=place) for array in found]
-        except Exception as error:
-            raise DeviceError(f"TVM's RPC failed in an upload: {_last_line(error)}") from error
-        self.sent_bytes += sum(array.nbytes for array in found)
-        return tensors
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        image = as_bytes(data).tobytes()
+        self._call("write", buffer.address, image)
+        self.sent_bytes += len(image)
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        nbytes, _ = as_extent(buffer, nbytes)
+        image = bytearray(self._call("read", buffer.address, nbytes))
+        self.received_bytes += nbytes
+        return np.frombuffer(image, np.uint8)
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        self._call("launch", *as_launch(insn_address, count, timeout))
 
     def stats(self) -> Statistics:
-        """Return the counters of the device."""
         return Statistics(**json.loads(self._call("stats")))
 
     def performance(self) -> TsimPerformance:
@@ -377,8 +385,11 @@ class RpcSession:
         return TsimPerformance(**json.loads(self._call("performance")))
 
     def reset_stats(self) -> None:
-        """Set the counters to zero."""
         self._call("reset_stats")
+
+    def close(self) -> None:
+        """End the session; a tracker may hand the device out again."""
+        self.session = None
 
     def _call(self, name: str, *arguments: Any) -> Any:
         try:
@@ -387,40 +398,7 @@ class RpcSession:
             found = _ERROR.search(str(error))
             if found is None:
                 raise DeviceError(f"TVM's RPC failed in {name}: {_last_line(error)}") from error
-            raise getattr(errors, found[1], DeviceError)(found[2]) from error
-
-    def __enter__(self) -> RpcSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.session = None
-
-
-class RpcPrograms:
-    """Programs in the memory of a server, with the interface of `ResidentPrograms`.
-
-    Parameters
-    ----------
-    session : RpcSession
-        The session.
-    """
-
-    def __init__(self, session: RpcSession) -> None:
-        self._session = session
-        self._loaded: dict[int, tuple[Program, Callable[..., Any]]] = {}
-
-    def run(
-        self,
-        program: Program,
-        arrays: Sequence[npt.ArrayLike],
-        parameters: Mapping[str, npt.NDArray[Any]] | None = None,
-    ) -> tuple[npt.NDArray[Any], ...]:
-        """Run a program, which is uploaded at its first run; return all outputs."""
-        key = id(program)  # kept alive by the table itself
-        if key not in self._loaded:
-            self._loaded[key] = program, self._session.load(program, parameters)
-        result = self._loaded[key][1](*arrays)
-        return result if isinstance(result, tuple) else (result,)
+            raise error_of(found[1], found[2]) from error
 
 
 def connect(
@@ -481,10 +459,7 @@ def main() -> None:
     parser.add_argument("--tracker", help="HOST:PORT of a tracker to register with")
     parser.add_argument("--key", default="vta", help="name under which a tracker hands this out")
     options = parser.parse_args()
-    tracker = None
-    if options.tracker:
-        name, _, number = options.tracker.rpartition(":")
-        tracker = name, int(number)
+    tracker = parse_address(options.tracker) if options.tracker else None
     port = start_server(
         options.device,
         options.config,

@@ -21,17 +21,17 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
+from vtaops.runtime.device import Closing
 from vtaops.runtime.pynq import Accelerator, PynqBuffer, PynqDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
@@ -120,7 +120,7 @@ class BlobCache:
         return self._used
 
 
-class BoardServer:
+class BoardServer(Closing):
     """Serves one accelerator.
 
     Use it as a context manager, which serves in threads of its own, or call `serve_forever`.
@@ -210,14 +210,6 @@ class BoardServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # ------------------------------------------------------------------------ sessions
 
     def serve(self, stream: socket.socket) -> None:
@@ -265,15 +257,16 @@ class BoardServer:
             self._refuse(connection, str(error))
             connection.drain(_DRAIN_SECONDS)
             raise
-        if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
-            self._refuse(connection, f"this board speaks protocol {PROTOCOL_VERSION}")
-            return False
         nonces = nonce, str(login.get("nonce"))
-        if not proves(login.get("proof"), self._secret, "client", *nonces):
-            self._refuse(connection, "the shared secret is wrong")
-            return False
-        if not self._admit(connection):
-            self._refuse(connection, f"all {self.limits.sessions} sessions are in use")
+        reason = ""
+        if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
+            reason = f"this board speaks protocol {PROTOCOL_VERSION}"
+        elif not proves(login.get("proof"), self._secret, "client", *nonces):
+            reason = "the shared secret is wrong"
+        elif not self._admit(connection):
+            reason = f"all {self.limits.sessions} sessions are in use"
+        if reason:
+            self._refuse(connection, reason)
             return False
         config = self.accelerator.config
         answer = {
@@ -287,10 +280,9 @@ class BoardServer:
         connection.send(answer, deadline=deadline)
         return True
 
-    def _refuse(self, connection: Connection, message: str) -> None:
-        error = {"kind": "DeviceError", "message": message}
+    def _refuse(self, connection: Connection, reason: str) -> None:
         deadline = time.monotonic() + self.limits.login_seconds
-        connection.send({"id": 0, "error": error}, deadline=deadline)
+        connection.send({"id": 0, "error": _error(DeviceError(reason))}, deadline=deadline)
 
     def program(self, content: bytes) -> None:
         """Program the logic with the bytes of a ``.bit`` file, once they are checked.
@@ -339,11 +331,11 @@ def is_loopback(host: str) -> bool:
 
 # -------------------------------------------------------------------------------- session
 
-_Answer = tuple[dict[str, Any], bytes]
+_Answer = dict[str, Any] | bytes | None  # fields, or a payload
 
 
 class ClientHandler:
-    """What one client does: each operation is a method, with the types of its fields below.
+    """The messages of one client.
 
     Parameters
     ----------
@@ -358,30 +350,7 @@ class ClientHandler:
     def __init__(self, server: BoardServer, connection: Connection, device: PynqDevice) -> None:
         self._server = server
         self._connection = connection
-        self._device = device
-        self._buffers: dict[int, PynqBuffer] = {}
-        self._next_handle = 1
-        self._used = 0
-        self._upload = bytearray()
-        self._operations: dict[str, tuple[Callable[..., _Answer], dict[str, type], bool]] = {
-            "alloc": (self._alloc, {"nbytes": int}, False),
-            "free": (self._free, {"buffer": int}, False),
-            "write": (self._write, {"buffer": int, "offset": int}, True),
-            "read": (self._read, {"buffer": int, "offset": int, "nbytes": int}, False),
-            "fill": (self._fill, {"buffer": int, "sha256": str, "nbytes": int}, False),
-            "keep": (self._keep, {"buffer": int, "sha256": str, "nbytes": int}, False),
-            "launch": (self._launch, {"address": int, "count": int, "timeout": float}, False),
-            "stats": (self._stats, {}, False),
-            "performance": (self._performance, {}, False),
-            "reset_stats": (self._reset_stats, {}, False),
-            "info": (self._info, {}, False),
-            "upload": (self._take_upload, {"offset": int, "total": int}, True),
-            "program": (
-                self._program,
-                {"sha256": str, "fingerprint": str, "register_map": str},
-                False,
-            ),
-        }
+        self._operations = Operations(server, device)
 
     def serve(self) -> None:
         """Answer requests until the client leaves.
@@ -419,33 +388,51 @@ class ClientHandler:
         else:
             self._answer({"id": number, **answer}, data)
 
-    def _execute(self, header: dict[str, Any], payload: bytes) -> _Answer:
+    def _execute(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         faults = self._server.faults
         if faults is not None and faults.take(Fault.CRASH):
             raise RuntimeError("a crash was injected")
         operation = header.get("op")
-        if not isinstance(operation, str) or operation not in self._operations:
+        types = _field_types().get(operation) if isinstance(operation, str) else None
+        if types is None:
             raise DeviceError(f"there is no operation {_short(operation)}")
-        method, types, takes_payload = self._operations[operation]
         fields = {name: value for name, value in header.items() if name not in ("op", "id")}
-        if fields.keys() != types.keys():
-            raise DeviceError(f"{operation} takes the fields {sorted(types)}; see {_short(fields)}")
-        for name, kind in types.items():
-            if type(fields[name]) is not kind:
-                raise DeviceError(
-                    f"{name} of {operation} is {_short(fields[name])}; it must be {kind.__name__}"
-                )
-        if payload and not takes_payload:
+        if "payload" in types:
+            fields = {"payload": payload, **fields}  # a field of that name is of a wrong type
+        elif payload:
             raise DeviceError(f"{operation} takes no payload; {len(payload)} bytes came")
-        return method(payload, **fields) if takes_payload else method(**fields)
+        _check_fields(str(operation), fields, types)
+        answer: _Answer = getattr(self._operations, str(operation))(**fields)
+        return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
     def _answer(self, header: dict[str, Any], payload: bytes = b"") -> None:
         deadline = time.monotonic() + self._server.limits.message_seconds
         self._connection.send(header, payload, deadline=deadline)
 
-    # ---------------------------------------------------------------------- operations
 
-    def _alloc(self, nbytes: int) -> _Answer:
+class Operations:
+    """What one client may do: each public method is an operation, its parameters are the fields.
+
+    The parameter ``payload`` is what comes behind the fields; the others take none. An operation
+    answers with fields, with bytes, or with nothing.
+
+    Parameters
+    ----------
+    server : BoardServer
+        Whose session this is.
+    device : PynqDevice
+        The client's own view of the accelerator.
+    """
+
+    def __init__(self, server: BoardServer, device: PynqDevice) -> None:
+        self._server = server
+        self._device = device
+        self._buffers: dict[int, PynqBuffer] = {}
+        self._next_handle = 1
+        self._used = 0
+        self._uploaded = bytearray()
+
+    def alloc(self, nbytes: int) -> _Answer:
         limits = self._server.limits
         if not 0 < nbytes <= limits.session_bytes - self._used:
             raise NoRoom(
@@ -459,57 +446,51 @@ class ClientHandler:
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._buffers[handle] = buffer
         self._used += nbytes
-        return {"buffer": handle, "address": buffer.address}, b""
+        return {"buffer": handle, "address": buffer.address}
 
-    def _free(self, buffer: int) -> _Answer:
+    def free(self, buffer: int) -> None:
         block = self._buffer(buffer)
         del self._buffers[buffer]
         self._used -= block.nbytes
         self._device.free(block)
-        return {}, b""
 
-    def _write(self, payload: bytes, buffer: int, offset: int) -> _Answer:
+    def write(self, payload: bytes, buffer: int, offset: int) -> None:
         self._device.write_at(self._buffer(buffer), offset, np.frombuffer(payload, np.uint8))
-        return {}, b""
 
-    def _read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
+    def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:
             raise DeviceError(f"cannot send {_short(nbytes)} bytes; at most {CHUNK_BYTES} at once")
-        return {}, self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
+        return self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
 
-    def _fill(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
+    def fill(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
         block = self._buffer(buffer)
         blob = self._server.cache.get(sha256)
         if blob is None or len(blob) != nbytes:
-            return {"found": False}, b""
+            return {"found": False}
         self._device.write(block, np.frombuffer(blob, np.uint8))
-        return {"found": True}, b""
+        return {"found": True}
 
-    def _keep(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
+    def keep(self, buffer: int, sha256: str, nbytes: int) -> None:
         blob = self._device.read(self._buffer(buffer), nbytes).tobytes()
-        if hashlib.sha256(blob).hexdigest() != sha256:
-            raise DeviceError("what arrived has another hash: the transfer was corrupted")
+        _check_hash(blob, sha256)
         self._server.cache.put(sha256, blob)
-        return {}, b""
 
-    def _launch(self, address: int, count: int, timeout: float) -> _Answer:
+    def launch(self, address: int, count: int, timeout: float) -> None:
         limit = self._server.limits.launch_seconds
         if not 0 < timeout <= limit:
             raise DeviceError(f"timeout is {timeout} s; it must be positive and at most {limit}")
         self._device.launch(address, count, timeout)
-        return {}, b""
 
-    def _stats(self) -> _Answer:
-        return dict(self._device.stats().as_dict()), b""
+    def stats(self) -> _Answer:
+        return dict(self._device.stats().as_dict())
 
-    def _performance(self) -> _Answer:
-        return dict(self._device.performance().as_dict()), b""
+    def performance(self) -> _Answer:
+        return dict(self._device.performance().as_dict())
 
-    def _reset_stats(self) -> _Answer:
+    def reset_stats(self) -> None:
         self._device.reset_stats()
-        return {}, b""
 
-    def _info(self) -> _Answer:
+    def info(self) -> _Answer:
         server, accelerator = self._server, self._server.accelerator
         package = accelerator.interface
         name = getattr(package, "__name__", type(package).__name__)
@@ -532,23 +513,21 @@ class ClientHandler:
             "python": platform.python_version(),
             "numpy": np.__version__,
             "machine": platform.machine(),
-        }, b""
+        }
 
-    def _take_upload(self, payload: bytes, offset: int, total: int) -> _Answer:
+    def upload(self, payload: bytes, offset: int, total: int) -> None:
         if offset == 0:
-            self._upload = bytearray()
-        if offset != len(self._upload) or not offset + len(payload) <= total <= MAX_BYTES:
+            self._uploaded = bytearray()
+        if offset != len(self._uploaded) or not offset + len(payload) <= total <= MAX_BYTES:
             raise DeviceError(
                 f"{len(payload)} bytes at {_short(offset)} of {_short(total)} do not follow the "
-                f"{len(self._upload)} that are here, or exceed {MAX_BYTES}"
+                f"{len(self._uploaded)} that are here, or exceed {MAX_BYTES}"
             )
-        self._upload += payload
-        return {}, b""
+        self._uploaded += payload
 
-    def _program(self, sha256: str, fingerprint: str, register_map: str) -> _Answer:
-        content, self._upload = bytes(self._upload), bytearray()
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise DeviceError("what arrived has another hash: the transfer was corrupted")
+    def program(self, sha256: str, fingerprint: str, register_map: str) -> None:
+        content, self._uploaded = bytes(self._uploaded), bytearray()
+        _check_hash(content, sha256)
         accelerator = self._server.accelerator
         if fingerprint != accelerator.config.fingerprint:
             raise ConfigError(
@@ -561,12 +540,39 @@ class ClientHandler:
                 f"{accelerator.register_map.value}"
             )
         self._server.program(content)
-        return {}, b""
 
     def _buffer(self, handle: int) -> PynqBuffer:
         if handle not in self._buffers:
             raise DeviceError(f"this session has no buffer {_short(handle)}")
         return self._buffers[handle]
+
+
+@cache
+def _field_types() -> dict[str, dict[str, type]]:
+    """Return the types of the fields of each operation."""
+    found = {
+        name: get_type_hints(method)
+        for name, method in vars(Operations).items()
+        if not name.startswith("_")
+    }
+    for types in found.values():
+        del types["return"]
+    return found
+
+
+def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
+    if fields.keys() != types.keys():
+        raise DeviceError(f"{operation} takes the fields {sorted(types)}; see {_short(fields)}")
+    for name, kind in types.items():
+        if type(fields[name]) is not kind:
+            raise DeviceError(
+                f"{name} of {operation} is {_short(fields[name])}; it must be {kind.__name__}"
+            )
+
+
+def _check_hash(content: bytes, sha256: str) -> None:
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DeviceError("what arrived has another hash: the transfer was corrupted")
 
 
 def _error(error: VTAError) -> dict[str, str]:

@@ -16,6 +16,7 @@ import os
 import threading
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -84,7 +85,7 @@ class VirtualBoard:
     ) -> None:
         self.config = config
         self.faults = faults if faults is not None else Faults()
-        self.Clocks = VirtualClocks()
+        self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
         self.dram = _simulator(simulator, config, HLS_2020 if hls else FSIM)
         self.programmed: BitFile | None = None
@@ -122,9 +123,10 @@ class VirtualBoard:
         """Map registers, as ``pynq.MMIO``."""
         return VirtualMmio(self, base_addr, length)
 
-    def Bitstream(self, bitfile_name: str) -> VirtualBitstream:  # noqa: N802 (PYNQ's name)
+    def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
         """Return a bitstream to download, as ``pynq.Bitstream``."""
-        return VirtualBitstream(self, Path(bitfile_name))
+        path = Path(bitfile_name)
+        return SimpleNamespace(download=lambda: self.program(path.read_bytes()))
 
     # --------------------------------------------------------------------- the logic
 
@@ -184,15 +186,9 @@ class VirtualBoard:
             return Outcome.HANG
         try:
             return self._execute(address, count)
-        except DeadlockError as error:
-            self.last_error = str(error)
-            return Outcome.DEADLOCK
-        except DeviceTimeout as error:
-            self.last_error = str(error)
-            return Outcome.HANG
         except DeviceError as error:
             self.last_error = str(error)
-            return Outcome.FAULT
+            return _OUTCOMES.get(type(error), Outcome.FAULT)
 
     def release(self, block: DeviceBuffer) -> None:
         """Free DRAM."""
@@ -252,6 +248,10 @@ class Outcome(Enum):
     HANG = "nothing is known"
 
 
+_OUTCOMES = {DeadlockError: Outcome.DEADLOCK, DeviceTimeout: Outcome.HANG}
+"""How a run ends that the simulator ended with an error; with any other: by a fault."""
+
+
 class _Run:
     """One run of the simulator, in a thread of its own."""
 
@@ -276,23 +276,6 @@ class _Run:
             if isinstance(simulator, Interruptible):
                 simulator.interrupt()
             self._thread.join(0.01)
-
-
-class VirtualClocks:
-    """The clocks of the processing system that feed the logic."""
-
-    fclk0_mhz: float = 0.0
-
-
-class VirtualBitstream:
-    """A file for the FPGA manager."""
-
-    def __init__(self, board: VirtualBoard, path: Path) -> None:
-        self._board, self._path = board, path
-
-    def download(self) -> None:
-        """Program the logic."""
-        self._board.program(self._path.read_bytes())
 
 
 class VirtualMmio:

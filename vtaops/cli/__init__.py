@@ -21,18 +21,13 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
 
 from vtaops import __version__
 from vtaops.base.errors import VTAError
-from vtaops.cli import (
-    board,
-    devices,
-    exploration,
-    hardware,
-    lessons,
-    networks,
-    quantize,
-    reports,
-    rtl,
-    run,
-)
+from vtaops.cli.board import bitstream_app, board_app, flash
+from vtaops.cli.exploration import store_app, sweep
+from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
+from vtaops.cli.networks import compile, ops, profile, quantize
+from vtaops.cli.options import Commands
+from vtaops.cli.reports import compare, lesson, roofline, trace
+from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
 
 
 class RunFirst(TyperGroup):
@@ -42,7 +37,7 @@ class RunFirst(TyperGroup):
         return sorted(super().list_commands(ctx), key=lambda name: name != "run")
 
 
-app = typer.Typer(
+app = Commands(
     name="vtaops",
     cls=RunFirst,
     no_args_is_help=True,
@@ -74,8 +69,21 @@ def common(
         logging.getLogger("vtaops").setLevel(logging.INFO)
 
 
-for part in (run, networks, quantize, reports, exploration, lessons, hardware, rtl, devices, board):
-    part.register(app)
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "Operators and programs": (run_app, disasm, verify, tune, configs, layers),
+    "Networks": (compile, ops, profile, quantize),
+    "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
+    "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
+    "Boards": (flash, board_app, bitstream_app),
+}
+"""The commands, and groups of commands, below their headings."""
+
+for heading, commands in COMMANDS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=heading)
+        else:
+            app.command(rich_help_panel=heading)(command)
 
 
 def main() -> None:

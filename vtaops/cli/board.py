@@ -5,51 +5,35 @@ Owns argument parsing and printing only; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from vtaops.base.errors import DeviceError
-from vtaops.cli.options import ConfigOption, JsonOption, list_table
+from vtaops.cli.options import Commands, list_table, progress_bar, show, text_columns
 
 if TYPE_CHECKING:
     from vtaops.board.farm import FarmResult
     from vtaops.runtime.remote import RemoteDevice
-    from vtaops.session.selftest import Throughput
+    from vtaops.session.selftest import Check, PlannedCheck, Throughput
 
-bitstream_app = typer.Typer(help="The bitstreams that are known.", no_args_is_help=True)
-board_app = typer.Typer(help="Look at a board, test it, measure it.", no_args_is_help=True)
-
-BoardOption = Annotated[
-    str, typer.Option("--board", help="Its address: HOST or HOST:PORT, where it is served.")
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds that the board may take for a message.")
-]
-FileArgument = Annotated[Path, typer.Argument(help="A .bit file.")]
-
-
-PANEL = "Boards"
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the `vtaops` command."""
-    app.command(rich_help_panel=PANEL)(flash)
-    app.add_typer(board_app, name="board", rich_help_panel=PANEL)
-    app.add_typer(bitstream_app, name="bitstream", rich_help_panel=PANEL)
+bitstream_app = Commands(
+    name="bitstream", help="The bitstreams that are known.", no_args_is_help=True
+)
+board_app = Commands(
+    name="board", help="Look at a board, test it, measure it.", no_args_is_help=True
+)
 
 
 # --------------------------------------------------------------------------- bitstreams
 
 
 @bitstream_app.command("list")
-def list_bitstreams(as_json: JsonOption = False) -> None:
+def list_bitstreams(*, as_json: bool = False) -> None:
     """List the bitstreams that are known, and whether they are here.
 
     Example: vtaops bitstream list
@@ -59,26 +43,32 @@ def list_bitstreams(as_json: JsonOption = False) -> None:
     catalogue = Catalogue()
     entries = catalogue.entries.values()
     here = {entry.id: catalogue.path(entry).is_file() for entry in entries}
-    if as_json:
-        typer.echo(json.dumps([{**asdict(e), "in_cache": here[e.id]} for e in entries], indent=2))
-        return
-    table = list_table("Bitstreams")
-    for column in ("id", "board", "isa", "registers", "sha256", "in cache"):
-        table.add_column(column, overflow="fold")
-    for e in entries:
-        digest = e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12]
-        cached = "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)"
-        table.add_row(e.id, e.board, e.hw_version, e.register_map.value, digest, cached)
-    Console().print(table)
+    rows = [
+        (
+            e.id,
+            e.board,
+            e.hw_version,
+            e.register_map.value,
+            e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12],
+            "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)",
+        )
+        for e in entries
+    ]
+    columns = text_columns("id", "board", "isa", "registers", "sha256", "in cache")
+    data = [{**asdict(e), "in_cache": here[e.id]} for e in entries]
+    show(data, as_json, list_table("Bitstreams", columns, rows))
 
 
 @bitstream_app.command()
-def verify(
-    name: Annotated[str, typer.Argument(help="Its id (see: vtaops bitstream list).")],
-) -> None:
+def verify(name: str) -> None:
     """Compare a bitstream in the cache with its checksum and its board.
 
     Example: vtaops bitstream verify pynq-hls-1x16
+
+    Parameters
+    ----------
+    name
+        Its id (see: vtaops bitstream list).
     """
     from vtaops.board.catalogue import Catalogue
 
@@ -86,13 +76,17 @@ def verify(
 
 
 @bitstream_app.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="Its id (see: vtaops bitstream list).")],
-    timeout: Annotated[float, typer.Option(help="Seconds that the download may take.")] = 600.0,
-) -> None:
+def fetch(name: str, *, timeout: float = 600.0) -> None:
     """Download a published bitstream into the cache; its checksum must be that of the manifest.
 
     Example: vtaops bitstream fetch pynq-hls-1x16
+
+    Parameters
+    ----------
+    name
+        Its id (see: vtaops bitstream list).
+    timeout
+        Seconds that the download may take.
     """
     from vtaops.board.catalogue import Catalogue
 
@@ -109,19 +103,33 @@ def fetch(
 
 @bitstream_app.command()
 def add(
-    file: FileArgument,
-    name: Annotated[str, typer.Option("--id", help="Which one it is; or a new id.")],
-    board: Annotated[str, typer.Option(help="A new id: the board.")] = "",
-    config: Annotated[str, typer.Option(help="A new id: the configuration.")] = "",
-    register_map: Annotated[str, typer.Option(help="A new id: hls or rtl.")] = "hls",
-    hw_version: Annotated[str, typer.Option(help="A new id: its instruction set.")] = "0.0.2",
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Vouch for a file whose checksum is not known.")
-    ] = False,
+    file: Path,
+    *,
+    name: str,
+    board: str = "",
+    config: str = "",
+    register_map: str = "hls",
+    hw_version: str = "0.0.2",
+    accept: bool = False,
 ) -> None:
     """Put a bitstream into the cache; a known checksum must match.
 
     Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
+
+    Parameters
+    ----------
+    name : --id
+        Which one it is; or a new id.
+    board
+        A new id: the board.
+    config
+        A new id: the configuration.
+    register_map
+        A new id: hls or rtl.
+    hw_version
+        A new id: its instruction set.
+    accept
+        Vouch for a file whose checksum is not known.
     """
     from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
     from vtaops.hardware.registers import RegisterMap
@@ -146,16 +154,15 @@ def add(
 
 
 @bitstream_app.command()
-def info(
-    file: FileArgument,
-    to_bin: Annotated[
-        Path | None, typer.Option("--to-bin", help="Also write the data for Linux's FPGA manager.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+def info(file: Path, *, to_bin: Path | None = None, as_json: bool = False) -> None:
     """Show what a .bit file says about itself.
 
     Example: vtaops bitstream info vta.bit --to-bin vta.bin
+
+    Parameters
+    ----------
+    to_bin
+        Also write the data for Linux's FPGA manager.
     """
     import hashlib
 
@@ -172,25 +179,24 @@ def info(
     }
     if to_bin is not None:
         to_bin.write_bytes(bit_file.to_bin())
-    _print_facts(f"Bitstream {file.name}", facts, as_json)
+    show(facts, as_json, _facts_table(f"Bitstream {file.name}", facts))
 
 
 # ------------------------------------------------------------------------------- boards
 
 
-def flash(
-    board: BoardOption,
-    bitstream: Annotated[
-        str, typer.Option(help="Id in the manifest, or a .bit file.")
-    ] = "pynq-hls-1x16",
-    timeout: TimeoutOption = 10.0,
-) -> None:
+def flash(*, board: str, bitstream: str = "pynq-hls-1x16", timeout: float = 10.0) -> None:
     """Program the logic of a board.
 
     A file is taken for the configuration and the design that the server was started for; an id is
     compared with them.
 
     Example: vtaops flash --board 192.168.2.99 --bitstream pynq-hls-1x16
+
+    Parameters
+    ----------
+    bitstream
+        Id in the manifest, or a .bit file.
     """
     from vtaops.board.bitfile import check_part, read_bit_file
     from vtaops.board.catalogue import Catalogue
@@ -218,28 +224,26 @@ def flash(
 
 
 @board_app.command("info")
-def board_info(
-    board: BoardOption, timeout: TimeoutOption = 10.0, as_json: JsonOption = False
-) -> None:
+def board_info(*, board: str, timeout: float = 10.0, as_json: bool = False) -> None:
     """Show what a board says about itself.
 
     Example: vtaops board info --board 192.168.2.99
     """
     with _open(board, timeout) as device:
-        _print_facts(f"Board {device.address}", device.info(), as_json)
+        facts = device.info()
+    show(facts, as_json, _facts_table(f"Board {device.address}", facts))
 
 
 @board_app.command("test")
 def board_test(
-    board: BoardOption,
-    operators: Annotated[int, typer.Option(help="Operators of random shape.")] = 20,
-    programs: Annotated[int, typer.Option(help="Programs of random instructions.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
-    speed: Annotated[
-        bool, typer.Option(help="Also measure the layers of ResNet-18, as bench does.")
-    ] = True,
-    timeout: TimeoutOption = 10.0,
-    as_json: JsonOption = False,
+    *,
+    board: str,
+    operators: int = 20,
+    programs: int = 50,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    speed: bool = True,
+    timeout: float = 10.0,
+    as_json: bool = False,
 ) -> None:
     """Check memory, registers, every operation, layers, random operators and random programs.
 
@@ -247,76 +251,91 @@ def board_test(
     cannot do counts as skipped.
 
     Example: vtaops board test --board 192.168.2.99 --programs 1000 --seed 7
-    """
-    from vtaops.session.selftest import Check, make, planned_checks
 
-    checks: list[Check] = []
+    Parameters
+    ----------
+    operators
+        Operators of random shape.
+    programs
+        Programs of random instructions.
+    seed
+        Seed of all random numbers.
+    speed
+        Also measure the layers of ResNet-18, as bench does.
+    """
+    from vtaops.session.selftest import planned_checks
+
     with _open(board, timeout) as device:
         planned = planned_checks(device, operators=operators, programs=programs, seed=seed)
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            for each in progress.track(planned, description=f"checks, seed {seed}"):
-                checks.append(make(each))
-                if not as_json:
-                    word = {True: "ok", False: "FAILED", None: "skipped"}[checks[-1].passed]
-                    detail = f": {checks[-1].detail}" if checks[-1].detail else ""
-                    typer.echo(f"{word:8}{checks[-1].name}{detail}")
-                if checks[-1].passed is False and not _answers(device):
-                    detail = f"{len(planned) - len(checks)} checks were not made"
-                    checks.append(Check("the board still answers", False, detail))
-                    typer.echo(f"the board does not answer any more; {detail}", err=True)
-                    break
-        failed = sum(check.passed is False for check in checks)
-        figures = _measure(device, 3) if speed and not failed else None
-    skipped = sum(check.passed is None for check in checks)
-    if as_json:
-        report: dict[str, Any] = {"seed": seed, "checks": [asdict(check) for check in checks]}
-        typer.echo(json.dumps(report | (figures.as_dict() if figures else {}), indent=2))
+        checks = _made(device, planned, f"checks, seed {seed}", as_json)
+        outcomes = [check.passed for check in checks]
+        figures = _measure(device, 3) if speed and False not in outcomes else None
+    counts = (
+        f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
+        f"{outcomes.count(None)} skipped; seed {seed}"
+    )
+    report = {"seed": seed, "checks": [asdict(check) for check in checks]}
+    if figures:
+        show(report | figures.as_dict(), as_json, counts, figures.table(board))
     else:
-        passed = len(checks) - failed - skipped
-        typer.echo(f"{passed} passed, {failed} failed, {skipped} skipped; seed {seed}")
-        if figures:
-            Console().print(figures.table(board))
-    if failed:
+        show(report, as_json, counts)
+    if False in outcomes:
         raise typer.Exit(1)
+
+
+def _made(
+    device: RemoteDevice, planned: list[PlannedCheck], title: str, as_json: bool
+) -> list[Check]:
+    """Make checks, telling of each, until the board does not answer any more."""
+    from vtaops.session.selftest import Check, make
+
+    words = {True: "ok", False: "FAILED", None: "skipped"}
+    checks = []
+    with progress_bar() as progress:
+        for each in progress.track(planned, description=title):
+            check = make(each)
+            checks.append(check)
+            if not as_json:
+                detail = f": {check.detail}" if check.detail else ""
+                typer.echo(f"{words[check.passed]:8}{check.name}{detail}")
+            if check.passed is False and not _answers(device):
+                detail = f"{len(planned) - len(checks)} checks were not made"
+                checks.append(Check("the board still answers", False, detail))
+                typer.echo(f"the board does not answer any more; {detail}", err=True)
+                break
+    return checks
 
 
 @board_app.command("bench")
 def board_bench(
-    board: BoardOption,
-    repeats: Annotated[int, typer.Option(help="Launches of each layer.")] = 5,
-    timeout: TimeoutOption = 10.0,
-    as_json: JsonOption = False,
+    *, board: str, repeats: int = 5, timeout: float = 10.0, as_json: bool = False
 ) -> None:
     """Measure the layers of ResNet-18, beside the figures published for a Pynq-Z1.
 
     Example: vtaops board bench --board 192.168.2.99
+
+    Parameters
+    ----------
+    repeats
+        Launches of each layer.
     """
     with _open(board, timeout) as device:
         figures = _measure(device, repeats)
-    if as_json:
-        typer.echo(json.dumps(figures.as_dict(), indent=2))
-    else:
-        Console().print(figures.table(board))
+    show(figures.as_dict(), as_json, figures.table(board))
 
 
 @board_app.command("farm")
 def board_farm(
-    boards: Annotated[
-        list[str] | None, typer.Argument(help="Their addresses: HOST or HOST:PORT.")
-    ] = None,
-    layer: Annotated[
-        list[str] | None,
-        typer.Option("--layer", help="A named layer; may be repeated. Default: ResNet-18's."),
-    ] = None,
-    tracker: Annotated[
-        str, typer.Option(help="HOST:PORT of a tracker of TVM that hands boards out.")
-    ] = "",
-    key: Annotated[str, typer.Option(help="Under which they registered there.")] = "vta",
-    count: Annotated[int, typer.Option(min=1, help="How many of them to use.")] = 1,
-    config: ConfigOption = "pynq",
-    repeats: Annotated[int, typer.Option(help="Launches of each layer.")] = 5,
-    timeout: Annotated[float, typer.Option(help="Seconds that a launch may take.")] = 60.0,
-    as_json: JsonOption = False,
+    boards: list[str] | None = None,
+    *,
+    layer: list[str] | None = None,
+    tracker: str = "",
+    key: str = "vta",
+    count: Annotated[int, typer.Option(min=1)] = 1,
+    config: str = "pynq",
+    repeats: int = 5,
+    timeout: float = 60.0,
+    as_json: bool = False,
 ) -> None:
     """Measure layers on several boards at once; every result is checked on the simulator.
 
@@ -324,6 +343,23 @@ def board_farm(
     to another one; the exit code is 1 if a layer was measured nowhere.
 
     Example: vtaops board farm 192.168.2.99 192.168.2.100 --layer resnet18.C2 --layer resnet18.C8
+
+    Parameters
+    ----------
+    boards
+        Their addresses: HOST or HOST:PORT.
+    layer
+        A named layer; may be repeated. Default: ResNet-18's.
+    tracker
+        HOST:PORT of a tracker of TVM that hands boards out.
+    key
+        Under which they registered there.
+    count
+        How many of them to use.
+    repeats
+        Launches of each layer.
+    timeout
+        Seconds that a launch may take.
     """
     import vtaops
     from vtaops.board.farm import BoardFarm, tracker_boards
@@ -339,7 +375,7 @@ def board_farm(
         opened = tracker_boards(host, port, key, count, device)
     farm = BoardFarm(opened, device)
     names = layer or list(PUBLISHED_MS)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with progress_bar() as progress:
         tracked = progress.track(names, description="compiling")
         programs = [vtaops.compile(find(name).op, device) for name in tracked]
         bar = progress.add_task("measuring", total=len(names))
@@ -353,10 +389,9 @@ def board_farm(
         _farm_row(name, program.cycles(), outcome)
         for name, program, outcome in zip(names, programs, outcomes, strict=True)
     ]
-    if as_json:
-        typer.echo(json.dumps({"layers": rows, "lost": farm.lost}, indent=2))
-    else:
-        _print_farm(rows, farm.lost)
+    show({"layers": rows, "lost": farm.lost}, as_json, _farm_table(rows))
+    if not as_json:
+        _tell_failures(rows, farm.lost)
     if not all(outcome.measurement for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -373,20 +408,15 @@ def _farm_row(name: str, forecast: int, outcome: FarmResult) -> dict[str, Any]:
     }
 
 
-def _print_farm(rows: list[dict[str, Any]], lost: dict[str, str]) -> None:
-    table = list_table("Launches as the host sees them; forecast by the timing model")
-    for column in ("layer", "board", "ms", "cycles", "forecast"):
-        table.add_column(column, justify="left" if column in ("layer", "board") else "right")
-    for row in rows:
-        ms, cycles = row["milliseconds"], row["cycles"]
-        table.add_row(
-            row["layer"],
-            row["board"] or "nowhere",
-            f"{ms:.3f}" if ms else "",
-            f"{cycles:,}" if cycles else "",
-            f"{row['forecast_cycles']:,}",
-        )
-    Console().print(table)
+def _farm_table(rows: list[dict[str, Any]]) -> Table:
+    title = "Launches as the host sees them; forecast by the timing model"
+    columns = {"layer": "", "board": "", "ms": ".3f", "cycles": ",", "forecast": ","}
+    keys = ("milliseconds", "cycles", "forecast_cycles")
+    shown = [(r["layer"], r["board"] or "nowhere", *(r[key] for key in keys)) for r in rows]
+    return list_table(title, columns, shown)
+
+
+def _tell_failures(rows: list[dict[str, Any]], lost: dict[str, str]) -> None:
     for row in rows:
         for board, reason in row["failures"].items():
             typer.echo(f"{row['layer']} failed on {board}: {reason}", err=True)
@@ -406,25 +436,26 @@ class _Figures:
 
     def table(self, board: str) -> Table:
         simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
-        table = list_table(simulated if self.virtual else f"Board {board}")
-        columns = ["layer", "ms", "GOPS", "published ms", "published GOPS"]
-        counted = all(f.cycles for f in self.layers)
-        for column in columns + (["cycles", "busy"] if counted else []):
-            first = column == "layer"
-            table.add_column(column, justify="left" if first else "right", no_wrap=first)
-        for f in self.layers:
-            row = [f.layer, f"{f.milliseconds:.3f}", f"{f.gops:.1f}"]
-            row += [f"{f.published_ms:.3f}", f"{f.published_gops:.1f}"]
-            row += [f"{f.cycles:,}", f"{f.utilization:.1%}"] if counted else []
-            table.add_row(*row)
-        return table
+        columns = {
+            "layer": "",
+            "ms": ".3f",
+            "GOPS": ".1f",
+            "published ms": ".3f",
+            "published GOPS": ".1f",
+            "cycles": ",",
+            "busy": ".1%",
+        }
+        if not all(layer.cycles for layer in self.layers):
+            del columns["cycles"], columns["busy"]
+        rows = [astuple(layer)[: len(columns)] for layer in self.layers]
+        return list_table(simulated if self.virtual else f"Board {board}", columns, rows)
 
 
 def _measure(device: RemoteDevice, repeats: int) -> _Figures:
     from vtaops.session.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with progress_bar() as progress:
         layers = measure(device, repeats=repeats)
         tracked = progress.track(layers, total=len(PUBLISHED_MS), description="layers")
         return _Figures(virtual, list(tracked))
@@ -444,20 +475,13 @@ def _answers(device: RemoteDevice) -> bool:
     return True
 
 
-def _print_facts(title: str, facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    table = list_table(title)
-    table.add_column("property")
-    table.add_column("value", overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, _fact(value))
-    Console().print(table)
+def _facts_table(title: str, facts: dict[str, Any]) -> Table:
+    rows = [(name, _fact(value)) for name, value in facts.items()]
+    return list_table(title, text_columns("property", "value"), rows)
 
 
 def _fact(value: Any) -> str:
-    """Return a value of `_print_facts` as text for people."""
+    """Return a value as text for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

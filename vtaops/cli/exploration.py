@@ -1,14 +1,14 @@
 """The commands of `vtaops` that explore: sweep, store.
 
-Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+Owns argument parsing and printing only; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -26,14 +27,16 @@ from rich.progress import (
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, VTAError
 from vtaops.base.files import exists, is_file
-from vtaops.cli.options import JsonOption, list_table
+from vtaops.cli.options import (
+    DEFAULT_LATENCY,
+    Commands,
+    list_table,
+    show,
+)
 from vtaops.machine.config import HardwareConfig
-from vtaops.program.timing import TimingParameters
 
 if TYPE_CHECKING:
     from vtaops.explore import Design, Point, Space
-
-PANEL = "Reports and lessons"
 
 
 class EffortChoice(str, Enum):
@@ -46,17 +49,11 @@ class EffortChoice(str, Enum):
     thorough = "thorough"
 
 
-StoreArgument = Annotated[
-    Path | None, typer.Argument(help="The store; by default the one that sweeps use.")
-]
-
-store_app = typer.Typer(help="What sweeps have computed: list it, write it to a file.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to an application."""
-    app.command(rich_help_panel=PANEL)(sweep)
-    app.add_typer(store_app, name="store", rich_help_panel=PANEL, no_args_is_help=True)
+store_app = Commands(
+    name="store",
+    help="What sweeps have computed: list it, write it to a file.",
+    no_args_is_help=True,
+)
 
 
 def default_store() -> Path:
@@ -65,87 +62,25 @@ def default_store() -> Path:
 
 
 def sweep(
-    layer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--layer",
-            help="A named layer, or all of a network: resnet18 (default), mobilenet; repeatable.",
-        ),
-    ] = None,
-    model: Annotated[
-        str, typer.Option("--model", help="A model file instead, as vtaops run takes it.")
-    ] = "",
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", help="A configuration to start from (default pynq); repeatable."),
-    ] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            help="An axis and its values: LOG_BLOCK=3,4,5, EXTENSIONS=,overwrite+post, "
-            "PORT_BYTES=8,16, DRAM_LATENCY, BANDWIDTH, CLOCK_MHZ; repeatable.",
-        ),
-    ] = None,
-    effort: Annotated[
-        EffortChoice,
-        typer.Option(
-            "--effort",
-            help="Tilings of each layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), "
-            "48 (thorough) compiled and timed.",
-        ),
-    ] = EffortChoice.fast,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--objective",
-            help="What is to be small: cycles, ms, dram, energy, sram, multipliers, lut, dsp, "
-            "bram; repeatable, by default cycles, sram and multipliers.",
-        ),
-    ] = None,
-    part: Annotated[
-        str, typer.Option("--fits", help="Leave out what this FPGA does not hold: xc7z020 …")
-    ] = "",
-    trials: Annotated[
-        int,
-        typer.Option(
-            "--search", min=0, help="Let NSGA-II propose so many designs instead of taking all."
-        ),
-    ] = 0,
-    journal: Annotated[
-        Path | None, typer.Option("--journal", help="File in which that search keeps its trials.")
-    ] = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Where results are kept; by default the cache.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on: the store must exist. Known results count.")
-    ] = False,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are cores.")
-    ] = 0,
-    dask: Annotated[
-        str, typer.Option("--dask", help="Address of a Dask scheduler that computes instead.")
-    ] = "",
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Pareto plot (.png, .svg, .pdf), interactive page (.html), or table (.csv, "
-            ".json, .parquet); repeatable.",
-        ),
-    ] = None,
-    parallel: Annotated[
-        Path | None, typer.Option("--parallel", help="Picture of parallel coordinates.")
-    ] = None,
-    latency: Annotated[
-        int, typer.Option("--latency", help="Latency of the DRAM in cycles.")
-    ] = TimingParameters().dram_latency,
-    bandwidth: Annotated[
-        float, typer.Option("--bandwidth", help="Bytes per cycle, both directions; 0: the port.")
-    ] = 0.0,
-    as_json: JsonOption = False,
+    *,
+    layer: list[str] | None = None,
+    model: str = "",
+    config: list[str] | None = None,
+    vary: list[str] | None = None,
+    effort: EffortChoice = EffortChoice.fast,
+    objective: list[str] | None = None,
+    part: str = "",
+    trials: Annotated[int, typer.Option(min=0)] = 0,
+    journal: Path | None = None,
+    store: Path | None = None,
+    resume: bool = False,
+    jobs: Annotated[int, typer.Option(min=0)] = 0,
+    dask: str = "",
+    output: list[Path] | None = None,
+    parallel: Path | None = None,
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
+    as_json: bool = False,
 ) -> None:
     """Find what many designs reach on a network, and which ones nothing beats.
 
@@ -153,57 +88,85 @@ def sweep(
     was computed is kept: a sweep that was stopped goes on where it was.
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
+
+    Parameters
+    ----------
+    layer
+        A named layer, or all of a network: resnet18 (default), mobilenet; repeatable.
+    model
+        A model file instead, as vtaops run takes it.
+    config
+        A configuration to start from (default pynq); repeatable.
+    vary
+        An axis and its values: LOG_BLOCK=3,4,5, EXTENSIONS=,overwrite+post, PORT_BYTES=8,16,
+        DRAM_LATENCY, BANDWIDTH, CLOCK_MHZ; repeatable.
+    effort
+        Tilings of each layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), 48
+        (thorough) compiled and timed.
+    objective
+        What is to be small: cycles, ms, dram, energy, sram, multipliers, lut, dsp, bram;
+        repeatable, by default cycles, sram and multipliers.
+    part : --fits
+        Leave out what this FPGA does not hold: xc7z020 …
+    trials : --search
+        Let NSGA-II propose so many designs instead of taking all.
+    journal
+        File in which that search keeps its trials.
+    store
+        Where results are kept; by default the cache.
+    resume
+        Go on: the store must exist. Known results count.
+    jobs : --jobs, -j
+        Processes; 0: as many as there are cores.
+    dask
+        Address of a Dask scheduler that computes instead.
+    output : --output, -o
+        Pareto plot (.png, .svg, .pdf), interactive page (.html), or table (.csv, .json, .parquet);
+        repeatable.
+    parallel
+        Picture of parallel coordinates.
+    bandwidth
+        Bytes per cycle, both directions; 0: the port.
     """
-    from vtaops.explore import Engine, Network, ResultStore, front, process_pool, search
+    from vtaops.explore import Engine, Network, ResultStore, front, search
     from vtaops.explore import sweep as explore
     from vtaops.explore.front import check_objectives
+    from vtaops.report import exploration_table, parallel_plot, save_figure
 
-    objectives = objective or ["cycles", "sram", "multipliers"]
+    objectives, outputs = objective or ["cycles", "sram", "multipliers"], output or []
     check_objectives(objectives)
-    _check_outputs([*(output or []), *([parallel] if parallel else [])])
+    _check_outputs([*outputs, parallel] if parallel else outputs)
     network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    designs = [] if trials else _designs(config or ["pynq"], vary or [], latency, bandwidth)
-    if trials and part:
-        raise UnsupportedError(
-            "--search proposes designs by itself; --fits sorts out those of a sweep"
-        )
-    if part:
-        designs = _fitting(designs, part)
-    with ResultStore(_store_path(store, resume)) as kept, _Bar() as bar:
-        executor = _dask(dask) if dask else lambda: process_pool(jobs or None)
-        with Engine(kept, None if jobs == 1 and not dask else executor, bar.tell) as engine:
-            if trials:
-                space = _space(config or ["pynq"], vary or [], latency, bandwidth)
-                found = search(
-                    space, network, engine, trials=trials, objectives=tuple(objectives),
-                    effort=effort.value, journal=journal,
-                )  # fmt: skip
-                points = list(found.points)
-                typer.echo(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
-            else:
-                points = explore(designs, network, engine, effort.value)
+    spaces = _spaces(config or ["pynq"], vary or [], latency, bandwidth)
+    space = _searchable(spaces, part) if trials else None
+    designs = [] if trials else _designs(spaces, part)
+    with (
+        ResultStore(_store_path(store, resume)) as kept,
+        _Bar() as bar,
+        Engine(kept, _executor(jobs, dask), bar.tell) as engine,
+    ):
+        if space is not None:
+            found = search(
+                space, network, engine, trials=trials, objectives=tuple(objectives),
+                effort=effort.value, journal=journal,
+            )  # fmt: skip
+            points = list(found.points)
+            typer.echo(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
+        else:
+            points = explore(designs, network, engine, effort.value)
+    _tell_failures(points)
     best = front(points, objectives)
-    for point in points:
-        for name, reason in point.failures.items():
-            typer.echo(f"{point.design.name} cannot run {name}: {reason}", err=True)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs, effort {effort.value}"
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-    else:
-        from vtaops.report import exploration_table
-
-        Console().print(exploration_table(rows, title))
-    for path in output or []:
+    show(rows, as_json, exploration_table(rows, title))
+    for path in outputs:
         _write(path, rows, points, title, objectives)
     if parallel:
-        from vtaops.report import parallel_plot, save_figure
-
         save_figure(parallel_plot(rows, title), parallel)
 
 
 @store_app.command("ls")
-def store_ls(path: StoreArgument = None, as_json: JsonOption = False) -> None:
+def store_ls(path: Path | None = None, *, as_json: bool = False) -> None:
     """List what a store holds: kinds of records, how many, how often each was computed.
 
     Example: vtaops store ls
@@ -213,27 +176,24 @@ def store_ls(path: StoreArgument = None, as_json: JsonOption = False) -> None:
     file = _existing(path)
     with ResultStore(file) as store:
         count, versions = store.count(), store.versions()
-    if as_json:
-        typer.echo(json.dumps({"path": str(file), "kinds": count, "versions": versions}))
-        return
-    table = list_table(str(file))
-    for column in ("kind", "records", "computed"):
-        table.add_column(column, justify="left" if column == "kind" else "right")
-    for kind, numbers in count.items():
-        table.add_row(kind, f"{numbers['records']:,}", f"{numbers['computed']:,}")
-    Console().print(table)
+    columns = {"kind": "", "records": ",", "computed": ","}
+    rows = [(kind, *numbers.values()) for kind, numbers in count.items()]
     current = versions.get(model_version(), 0)
-    typer.echo(f"{current:,} of {sum(versions.values()):,} records are of this version")
+    share = f"{current:,} of {sum(versions.values()):,} records are of this version"
+    data = {"path": str(file), "kinds": count, "versions": versions}
+    show(data, as_json, list_table(str(file), columns, rows), share)
 
 
 @store_app.command("export")
-def store_export(
-    output: Annotated[Path, typer.Option("--output", "-o", help=".csv, .json or .parquet.")],
-    path: StoreArgument = None,
-) -> None:
+def store_export(path: Path | None = None, *, output: Path) -> None:
     """Write all verdicts of a store to a table: a row for each operator, tiling and machine.
 
     Example: vtaops store export -o results.csv
+
+    Parameters
+    ----------
+    output : --output, -o
+        .csv, .json or .parquet.
     """
     from vtaops.explore import ResultStore
     from vtaops.explore.tables import table_bytes, verdict_rows
@@ -266,31 +226,52 @@ def _store_path(path: Path | None, resume: bool) -> Path:
     return file
 
 
-def _designs(
+def _spaces(
     configs: Sequence[str], vary: Sequence[str], latency: int, bandwidth: float
-) -> list[Design]:
+) -> dict[str, Space]:
+    """Return what is asked for by the names of the configurations to start from."""
     from vtaops.explore import Design, Space
 
     axes = dict(map(_axis, vary))
+    return {
+        name: Space(
+            Design(HardwareConfig.load(name), dram_latency=latency, bandwidth=bandwidth), axes
+        )
+        for name in configs
+    }
+
+
+def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
+    """Return all designs that can exist and, where a part is given, fit it."""
     found: dict[Design, None] = {}
-    for name in configs:
-        base = Design(HardwareConfig.load(name), dram_latency=latency, bandwidth=bandwidth)
-        designs, refused = Space(base, axes).designs()
+    for name, space in spaces.items():
+        designs, refused = space.designs()
         found |= dict.fromkeys(designs)
         for values, reason in refused.items():
             typer.echo(f"left out: {name} {values}: {reason}", err=True)
     if not found:
         raise ConfigError("none of these designs can exist")
-    return list(found)
+    return _fitting(list(found), part) if part else list(found)
 
 
-def _space(configs: Sequence[str], vary: Sequence[str], latency: int, bandwidth: float) -> Space:
-    from vtaops.explore import Design, Space
+def _searchable(spaces: dict[str, Space], part: str) -> Space:
+    """Return the one space that a search proposes designs of."""
+    if len(spaces) > 1:
+        raise ConfigError(f"--search starts from one configuration, not {len(spaces)}")
+    if part:
+        raise UnsupportedError(
+            "--search proposes designs by itself; --fits sorts out those of a sweep"
+        )
+    return next(iter(spaces.values()))
 
-    if len(configs) > 1:
-        raise ConfigError(f"--search starts from one configuration, not {len(configs)}")
-    base = HardwareConfig.load(configs[0])
-    return Space(Design(base, dram_latency=latency, bandwidth=bandwidth), dict(map(_axis, vary)))
+
+_AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {
+    "EXTENSIONS": str,
+    "TARGET": str,
+    "HW_VER": str,
+    "BANDWIDTH": float,
+}
+"""Types of the values of axes that are no integers."""
 
 
 def _axis(text: str) -> tuple[str, list[int | float | str]]:
@@ -299,11 +280,7 @@ def _axis(text: str) -> tuple[str, list[int | float | str]]:
     try:
         if not equals:
             raise ValueError
-        if key in ("EXTENSIONS", "TARGET", "HW_VER"):
-            return key, list(values.split(","))
-        if key == "BANDWIDTH":
-            return key, [float(value) for value in values.split(",")]
-        return key, [int(value) for value in values.split(",")]
+        return key, [_AXIS_TYPES.get(key, int)(value) for value in values.split(",")]
     except ValueError as error:
         raise ConfigError(f"--vary is {text!r}; write LOG_BLOCK=3,4,5") from error
 
@@ -319,6 +296,12 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     if not found:
         raise ConfigError(f"none of these designs fits the {part}")
     return found
+
+
+def _tell_failures(points: Sequence[Point]) -> None:
+    for point in points:
+        for name, reason in point.failures.items():
+            typer.echo(f"{point.design.name} cannot run {name}: {reason}", err=True)
 
 
 def _check_outputs(paths: Sequence[Path]) -> None:
@@ -362,24 +345,28 @@ def _write(
     typer.echo(f"written to {path}", err=True)
 
 
-def _dask(address: str) -> Callable[[], Executor]:
-    """Return what connects to a Dask cluster.
+def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
+    """Return what starts the processes that compute; None to compute in this one.
 
     Raises
     ------
     UnsupportedError
-        If Dask is not installed.
+        If Dask is asked for and not installed.
     """
-    from vtaops.explore.cluster import dask_executor
+    if dask:
+        from vtaops.explore import dask_executor
 
-    return lambda: dask_executor(address)
+        return partial(dask_executor, dask)
+    from vtaops.explore import process_pool
+
+    return partial(process_pool, jobs or None) if jobs != 1 else None
 
 
-class _Bar:
+class _Bar(Progress):
     """Progress on the terminal, with the time that is left."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -389,17 +376,10 @@ class _Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._tasks: dict[str, Any] = {}
+        self._kinds: dict[str, TaskID] = {}
 
     def tell(self, kind: str, done: int, total: int) -> None:
         """Show how far it is; what was known before counts as done, not as speed."""
-        if kind not in self._tasks:
-            self._tasks[kind] = self._progress.add_task(f"{kind}s", total=total)
-        self._progress.update(self._tasks[kind], completed=done, total=total)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if kind not in self._kinds:
+            self._kinds[kind] = self.add_task(f"{kind}s", total=total)
+        self.update(self._kinds[kind], completed=done, total=total)

@@ -1,42 +1,47 @@
-"""The commands of `vtaops` that concern the hardware: isa, build-tsim, synth-report.
+"""The commands of `vtaops` that concern hardware and devices.
 
-Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+They are isa, build-tsim, synth-report, rtl, device list and device test; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
-import json
+from contextlib import closing
 from dataclasses import asdict
-from typing import Annotated, Any
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from vtaops.base.errors import EncodingError
-from vtaops.cli.options import ConfigArgument, JsonOption
+from vtaops.cli.options import (
+    Commands,
+    list_table,
+    progress_bar,
+    show,
+    text_columns,
+)
 from vtaops.machine.config import HardwareConfig
 
-PANEL = "Hardware"
+if TYPE_CHECKING:
+    from vtaops.hardware.synthesis import FpgaResources
+
+device_app = Commands(name="device", help="The devices that programs run on.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to an application."""
-    for command in (isa, build_tsim, synth_report):
-        name = command.__name__.replace("_", "-")
-        app.command(name, rich_help_panel=PANEL)(command)
-
-
-def isa(
-    config: ConfigArgument = "pynq",
-    decode: Annotated[
-        str, typer.Option(help="An instruction in hexadecimal, to be decoded instead.")
-    ] = "",
-) -> None:
+def isa(config: str = "pynq", *, decode: str = "") -> None:
     """Print the bits of every instruction as Markdown, or the fields of one instruction.
 
     Example: vtaops isa pynq --decode 0x0000900200000862001c00400820022a
+
+    Parameters
+    ----------
+    decode
+        An instruction in hexadecimal, to be decoded instead.
+    config
+        Configuration: a name or a JSON file.
     """
     from vtaops.machine.isa import Encoding, disassemble, layout_table, tokens_text
 
@@ -46,17 +51,13 @@ def isa(
         return
     encoding = Encoding.of(hardware)
     instruction = encoding.decode(_instruction_word(decode))
-    table = Table(
-        title=" ".join((disassemble(instruction), tokens_text(instruction))).rstrip(),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for column in ("bits", "field", "value", "meaning"):
-        table.add_column(column, justify="right" if column in ("bits", "value") else "left")
-    for slot in encoding.slots[type(instruction)]:
-        table.add_row(slot.span, slot.name, str(getattr(instruction, slot.name)), slot.doc)
-    Console().print(table)
+    rows = [
+        (slot.span, slot.name, getattr(instruction, slot.name), slot.doc)
+        for slot in encoding.slots[type(instruction)]
+    ]
+    title = f"{disassemble(instruction)} {tokens_text(instruction)}".rstrip()
+    columns = {"bits": ">", "field": "", "value": ">", "meaning": ""}
+    Console().print(list_table(title, columns, rows))
 
 
 def _instruction_word(text: str) -> int:
@@ -69,19 +70,22 @@ def _instruction_word(text: str) -> int:
     return word
 
 
-def build_tsim(
-    config: ConfigArgument = "pynq",
-    port_bytes: Annotated[
-        int, typer.Option(help="Width of the DRAM port in bytes; 0: that of the board.")
-    ] = 0,
-    axi: Annotated[bool, typer.Option("--axi", help="With its AXI shell.")] = False,
-) -> None:
+def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim would.
 
     Example: vtaops build-tsim tiny --port-bytes 16
+
+    Parameters
+    ----------
+    port_bytes
+        Width of the DRAM port in bytes; 0: that of the board.
+    axi
+        With its AXI shell.
+    config
+        Configuration: a name or a JSON file.
     """
     from vtaops.hardware.build import build_model
-    from vtaops.runtime.tsim import RtlParameters
+    from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(port_bytes=port_bytes or hardware.board.bus_bits // 8)
@@ -90,26 +94,33 @@ def build_tsim(
 
 
 def synth_report(
-    config: ConfigArgument = "pynq",
-    dsp_multipliers: Annotated[
-        int,
-        typer.Option(help="DSP blocks for the multipliers of the GEMM core; -1: all it can use."),
-    ] = -1,
-    packed_multipliers: Annotated[
-        bool, typer.Option(help="Form two products in a DSP block.")
-    ] = True,
-    performance_counters: Annotated[bool, typer.Option(help="With performance counters.")] = True,
-    yosys: Annotated[
-        str | None, typer.Option(help="A native Yosys, faster than the one of PyPI.")
-    ] = None,
-    as_json: JsonOption = False,
+    config: str = "pynq",
+    *,
+    dsp_multipliers: int = -1,
+    packed_multipliers: bool = True,
+    performance_counters: bool = True,
+    yosys: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
 
     Example: vtaops synth-report pynq --dsp-multipliers 96
+
+    Parameters
+    ----------
+    dsp_multipliers
+        DSP blocks for the multipliers of the GEMM core; -1: all it can use.
+    packed_multipliers
+        Form two products in a DSP block.
+    performance_counters
+        With performance counters.
+    yosys
+        A native Yosys, faster than the one of PyPI.
+    config
+        Configuration: a name or a JSON file.
     """
+    from vtaops.hardware.rtl import RtlParameters
     from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
-    from vtaops.runtime.tsim import RtlParameters
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(
@@ -124,19 +135,120 @@ def synth_report(
     with Console(stderr=True).status("Yosys is at work; this takes some minutes"):
         blocks = synthesize(hardware, parameters, family, yosys=yosys)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
-    if as_json:
-        data = {name: asdict(row) for name, row in rows.items()}
-        typer.echo(json.dumps({"part": part, "resources": data}, indent=2))
-    else:
-        Console().print(_resources_table(f"{hardware.bitstream_id} on {part}", rows))
+    data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
+    show(data, as_json, _resources_table(f"{hardware.bitstream_id} on {part}", rows))
 
 
-def _resources_table(title: str, rows: dict[str, Any]) -> Table:
-    table = Table(title=f"{title} (Yosys, estimates)", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("block", "LUT", "FF", "BRAM36", "DSP"):
-        table.add_column(column, justify="left" if column == "block" else "right")
-    for name, row in rows.items():
-        if name == "all":
-            table.add_section()
-        table.add_row(name, f"{row.lut:,}", f"{row.ff:,}", f"{row.bram:g}", f"{row.dsp:,}")
+def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
+    columns = {"block": "", "LUT": ",", "FF": ",", "BRAM36": "g", "DSP": ","}
+    rows = [(name, row.lut, row.ff, row.bram, row.dsp) for name, row in resources.items()]
+    table = list_table(f"{title} (Yosys, estimates)", columns, rows)
+    table.rows[-3].end_section = True  # sum and capacity stand below a line
     return table
+
+
+def rtl(
+    config: str = "pynq",
+    *,
+    output: Path = Path("vta"),
+    port_bytes: int = 0,
+    dsp_multipliers: int = -1,
+    performance_counters: bool = True,
+    clock_mhz: int = 100,
+    jobs: int = 2,
+) -> None:
+    """Write RTL, generated package and Vivado script, from which a bitstream is built.
+
+    The script has not been run yet: there was no Vivado. See docs/tsim.md.
+
+    Example: vtaops rtl pynq --output vta && cd vta && vivado -mode batch -source build.tcl
+
+    Parameters
+    ----------
+    output : --output, -o
+        Folder to write.
+    port_bytes
+        Width of the DRAM port in bytes; 0: that of the board's bus.
+    dsp_multipliers
+        DSP blocks for the GEMM core; -1: what fits.
+    performance_counters
+        With performance counters.
+    clock_mhz
+        Frequency of the logic.
+    jobs
+        Processes of Vivado at a time.
+    config
+        Configuration: a name or a JSON file.
+    """
+    from vtaops.hardware import vivado
+    from vtaops.hardware.rtl import RtlParameters
+
+    hardware = HardwareConfig.load(config)
+    multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers
+    parameters = RtlParameters(
+        port_bytes=port_bytes or hardware.board.bus_bits // 8,
+        dsp_multipliers=multipliers,
+        performance_counters=performance_counters,
+    )
+    script = vivado.write_design(hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs)
+    typer.echo(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")
+
+
+@device_app.command("list")
+def list_devices(*, as_json: bool = False) -> None:
+    """List the devices by name: those of vtaops, and those of other packages.
+
+    Example: vtaops device list
+    """
+    from vtaops.runtime import DEVICES, ENTRY_POINTS
+
+    found = dict.fromkeys(DEVICES, "vtaops")
+    found |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    show(found, as_json, list_table("Devices", text_columns("name", "from"), found.items()))
+
+
+@device_app.command("test")
+def check_device(
+    name: str,
+    *,
+    config: str = "pynq",
+    operators: int = 20,
+    programs: int = 50,
+    seed: int = 0,
+    layers: bool = True,
+    as_json: bool = False,
+) -> None:
+    """Compare memory, every instruction, operators and random programs with NumPy.
+
+    Example: vtaops device test fsim --config tiny
+
+    Parameters
+    ----------
+    name
+        A device (see: vtaops device list).
+    operators
+        Operators of random shape.
+    programs
+        Random programs.
+    seed
+        Seed of all random numbers.
+    layers
+        Run the layers of ResNet-18 too.
+    """
+    from vtaops.runtime import open_device
+    from vtaops.session.selftest import make, planned_checks
+
+    with closing(open_device(name, config)) as device, progress_bar() as progress:
+        planned = planned_checks(
+            device, operators=operators, programs=programs, seed=seed, layers=layers
+        )
+        checks = [make(check) for check in progress.track(planned, description=name)]
+    outcomes = [check.passed for check in checks]
+    counts = (
+        f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
+        f"{outcomes.count(None)} not supported"
+    )
+    failed = [f"FAILED {c.name}: {c.detail}" for c in checks if c.passed is False]
+    show([asdict(check) for check in checks], as_json, *failed, f"{name}: {counts}")
+    if failed:
+        raise typer.Exit(1)

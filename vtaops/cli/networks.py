@@ -1,66 +1,74 @@
-"""The commands of `vtaops` for whole networks: compile, ops, profile, and `run MODEL`.
+"""The commands of `vtaops` for whole networks: compile, ops, profile, quantize, `run MODEL`.
 
-Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+Owns argument parsing and printing only; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
+from dataclasses import astuple
+from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.table import Table
 
 from vtaops.base.errors import ModelError, UnsupportedError
-from vtaops.base.files import exists, read_array, read_file
-from vtaops.cli.options import DeviationOption, JsonOption, MeanOption, read_preparation
-from vtaops.cli.quantize import NETWORKS
+from vtaops.base.files import exists, read_array, read_file, write_file
+from vtaops.cli.options import (
+    list_table,
+    progress_bar,
+    read_preparation,
+    show,
+)
 from vtaops.cli.run import run_app
+from vtaops.machine.config import HardwareConfig
 from vtaops.quantization.pictures import Preparation, read_picture
+from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
-
-SourceArgument = Annotated[
-    Path, typer.Argument(help="A model: .onnx, .tflite, or what `vtaops compile` wrote (.vtam).")
-]
-ConfigOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a "
-        ".vtam was compiled for."
-    ),
-]
-SearchOption = Annotated[
-    str, typer.Option("--search", help="How tilings are found: off, fast or thorough.")
-]
+    from vtaops.quantization import Quality
 
 
 DEFAULT_CONFIG = "pynq"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to an application."""
-    for command in (compile_network, ops, profile):
-        app.command(command.__name__.removesuffix("_network"), rich_help_panel=NETWORKS)(command)
-    run_app.command("model")(run_model)
+class ScaleKind(str, Enum):
+    """What scales may be."""
+
+    pow2 = "pow2"
+    free = "free"
 
 
-def compile_network(
-    model: SourceArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .vtam.")],
-    config: ConfigOption = None,
-    search: SearchOption = "off",
-    as_json: JsonOption = False,
+def compile(
+    model: Path,
+    *,
+    output: Path,
+    config: str | None = None,
+    search: str = "off",
+    as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
 
     Example: vtaops compile network.q.onnx -o network.vtam
+
+    Parameters
+    ----------
+    output : --output, -o
+        The file to write: .vtam.
+    search
+        How tilings are found: off, fast or thorough.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.model.tables import summary
 
@@ -69,16 +77,20 @@ def compile_network(
     compiled = _compiled(model, config, search)
     compiled.save(output)
     report = compiled.report()
-    if as_json:
-        typer.echo(json.dumps(report.as_dict(), indent=2))
-    else:
-        typer.echo(f"{summary(report)}\nwritten to {output}, {output.stat().st_size:,} bytes")
+    written = f"written to {output}, {output.stat().st_size:,} bytes"
+    show(report.as_dict(), as_json, summary(report), written)
 
 
-def ops(model: SourceArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:
     """Show what of a network would run where, and why, without compiling it.
 
     Example: vtaops ops network.q.onnx --config ultra96
+
+    Parameters
+    ----------
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.model.tables import plan_table
 
@@ -90,39 +102,38 @@ def ops(model: SourceArgument, config: ConfigOption = None, as_json: JsonOption 
         from vtaops.network import plan_model  # loads TVM: seconds
 
         rows = plan_model(source, name).rows
-    if as_json:
-        typer.echo(json.dumps([vars(row) for row in rows], indent=2))
-        return
-    Console().print(plan_table(rows, f"{model.name} on {name}"))
-    typer.echo(f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA")
+    count = f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA"
+    table = plan_table(rows, f"{model.name} on {name}")
+    show([vars(row) for row in rows], as_json, table, count)
 
 
 def profile(
-    model: SourceArgument,
-    config: ConfigOption = None,
-    against: Annotated[
-        str, typer.Option("--against", help="A second configuration, shown side by side.")
-    ] = "",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
-        ),
-    ] = None,
-    picture: Annotated[
-        str, typer.Option("--picture", help="What a picture shows: roofline or memory.")
-    ] = "roofline",
-    quality: Annotated[
-        Path | None,
-        typer.Option(help="What `vtaops quantize --json` printed: SQNR of every layer."),
-    ] = None,
-    as_json: JsonOption = False,
+    model: Path,
+    *,
+    config: str | None = None,
+    against: str = "",
+    output: Path | None = None,
+    picture: str = "roofline",
+    quality: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Show where the cycles and the bytes of a network go, layer by layer.
 
     Example: vtaops profile network.vtam -o network.html
+
+    Parameters
+    ----------
+    against
+        A second configuration, shown side by side.
+    output : --output, -o
+        A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).
+    picture
+        What a picture shows: roofline or memory.
+    quality
+        What `vtaops quantize --json` printed: SQNR of every layer.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
@@ -136,16 +147,11 @@ def profile(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
         other = _compiled(model, against).report(quality=known)
-        if as_json:
-            typer.echo(json.dumps([report.as_dict(), other.as_dict()], indent=2))
-        else:
-            Console().print(tables.network_comparison(report, other))
-    elif as_json:
-        typer.echo(json.dumps(report.as_dict(), indent=2))
+        both = [report.as_dict(), other.as_dict()]
+        show(both, as_json, tables.network_comparison(report, other))
     else:
-        console = Console()
-        console.print(tables.network_table(report, console.width))
-        typer.echo(tables.summary(report))
+        table = tables.network_table(report, Console().width)
+        show(report.as_dict(), as_json, table, tables.summary(report))
     if output is None:
         return
     if output.suffix == ".html":
@@ -159,30 +165,19 @@ def profile(
     typer.echo(f"written to {output}", err=True)
 
 
+@run_app.command("model")
 def run_model(
-    model: SourceArgument,
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--input", help="An input: .npy, or a picture; repeat for several."),
-    ] = None,
-    mean: MeanOption = None,
-    deviation: DeviationOption = None,
-    config: ConfigOption = None,
-    device: Annotated[
-        str, typer.Option("--device", help="Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.")
-    ] = "fsim",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the results: .npz.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Compare with the integer reference, bit for bit.")
-    ] = False,
-    profiled: Annotated[
-        bool, typer.Option("--profile", help="Show what the device counted, and the time.")
-    ] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Run machine code for this host that a .vtam may hold.")
-    ] = False,
+    model: Path,
+    *,
+    inputs: list[Path] | None = None,
+    mean: str | None = None,
+    deviation: str | None = None,
+    config: str | None = None,
+    device: str = "fsim",
+    output: Path | None = None,
+    check: bool = False,
+    profiled: bool = False,
+    trust: bool = False,
 ) -> None:
     """Run a network on inputs.
 
@@ -192,57 +187,154 @@ def run_model(
 
     Example: vtaops run network.vtam --input picture.png --mean 0.485,0.456,0.406
     --deviation 0.229,0.224,0.225
+
+    Parameters
+    ----------
+    inputs : --input
+        An input: .npy, or a picture; repeat for several.
+    device
+        Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.
+    output : --output, -o
+        Write the results: .npz.
+    check
+        Compare with the integer reference, bit for bit.
+    profiled : --profile
+        Show what the device counted, and the time.
+    trust
+        Run machine code for this host that a .vtam may hold.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
     """
     from vtaops.runtime import ResidentPrograms, open_device
 
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
         raise ModelError("--mean and --deviation prepare pictures; no --input is one")
-    compiled = _compiled(model, config, trusted=trust)
-    tensors = compiled.graph.inputs
-    arrays = [read_input(t, p, preparation) for t, p in zip(tensors, inputs or [], strict=False)]
-    if inputs and len(inputs) != len(tensors):
-        raise ModelError(f"{len(inputs)} inputs are given; the network takes {len(tensors)}")
-    if not inputs:
-        arrays = [random_input(tensor) for tensor in tensors]
-    opened = open_device(device, compiled.config)
-
-    class Opened:
-        residents = ResidentPrograms(opened, timeout=600)
-
-    console = Console(stderr=True)
+    compiled = _compiled(model, config)
+    arrays = _arrays(compiled, inputs or [], preparation)
     begin = time.perf_counter()
-    try:
-        with Progress(console=console, transient=True) as progress:
-            task = progress.add_task("", total=len(compiled.stages))
+    with (
+        closing(open_device(device, compiled.config)) as opened,
+        ResidentPrograms(opened, timeout=600) as residents,
+        progress_bar() as progress,
+    ):
+        task = progress.add_task("", total=len(compiled.stages))
 
-            def advance(text: str) -> None:
-                progress.update(task, advance=1, description=text)
+        def advance(text: str) -> None:
+            progress.update(task, advance=1, description=text)
 
-            found = compiled.run(*arrays, session=Opened(), progress=advance)
+        session = SimpleNamespace(residents=residents)
+        results = as_tuple(compiled.run(*arrays, session=session, progress=advance))
         seconds = time.perf_counter() - begin
-        results = found if isinstance(found, tuple) else (found,)
-        if profiled:
-            counters = ", ".join(f"{k} {v:,}" for k, v in opened.stats().as_dict().items())
-            typer.echo(f"{seconds * 1e3:,.1f} ms of this host, with loading; {counters}", err=True)
-    finally:
-        Opened.residents.close()
-        opened.close()
+        counters = opened.stats().as_dict() if profiled else {}
+    if profiled:
+        counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
+        typer.echo(f"{seconds * 1e3:,.1f} ms of this host, with loading; {counted}", err=True)
     for tensor, array in zip(compiled.graph.outputs, results, strict=True):
         typer.echo(f"{tensor.name} {array.dtype}{list(array.shape)}: {top(array)}")
     if output is not None:
         names = [tensor.name.replace("/", "_") for tensor in compiled.graph.outputs]
         np.savez(output, **dict(zip(names, results, strict=True)))
     if check:
-        expected = compiled.reference(*arrays)
-        expected = expected if isinstance(expected, tuple) else (expected,)
-        if not all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True)):
-            typer.echo("the results differ from the reference", err=True)
-            raise typer.Exit(1)
-        typer.echo("equal to the reference")
+        _check(compiled, arrays, results)
+
+
+def quantize(
+    model: Path,
+    *,
+    calibration: Path,
+    output: Path,
+    scales: ScaleKind = ScaleKind.pow2,
+    zero_points: bool | None = None,
+    method: str = "minmax",
+    equalize: bool = False,
+    correct_bias: bool = False,
+    mean: str | None = None,
+    deviation: str | None = None,
+    rows: Annotated[int, typer.Option(min=0)] = 20,
+    as_json: bool = False,
+) -> None:
+    """Quantise a float ONNX model to int8 with calibration data, and say what it costs.
+
+    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --scales pow2
+
+    Example: vtaops quantize model.onnx --calibration photos -o model.q.onnx
+    --mean 0.485,0.456,0.406 --deviation 0.229,0.224,0.225
+
+    Parameters
+    ----------
+    model
+        A float ONNX model.
+    calibration
+        Inputs as in real use: an .npz file with an array for each input (its first axis counts
+        images), or a folder of .npz or .npy files or of pictures, which are scaled to the size of
+        the input.
+    output : --output, -o
+        The QDQ model to write.
+    scales
+        pow2: shifts only, for every VTA. free: fixed-point multipliers.
+    zero_points
+        Asymmetric activations. Default: only with free scales.
+    method
+        Ranges: minmax, entropy, percentile, distribution.
+    equalize
+        Bring the channels of tensors to one range first.
+    correct_bias
+        Take mean rounding errors out of the biases.
+    rows
+        Layers to list, the worst first; 0: all.
+    as_json : --json
+        Print the quality as JSON; see vtaops profile --quality.
+    """
+    from vtaops.quantization import run_quantization
+
+    if not exists(output.parent):
+        raise ModelError(f"the folder of {output} does not exist")
+    preparation = read_preparation(mean, deviation)
+    with Console(stderr=True).status("calibrate and quantise"):
+        done = run_quantization(
+            model,
+            calibration,
+            scales=scales.value,
+            zero_points=zero_points,
+            method=method,
+            equalization=equalize,
+            bias_correction=correct_bias,
+            preparation=preparation,
+        )
+        quality = done.quality()
+    write_file(output, done.model.SerializeToString())
+    facts = [f"{done.equalized} tensors equalised"] if equalize else []
+    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
+    layers = _layers_table(quality, rows or len(quality.layers))
+    show(quality.as_dict(), as_json, layers, _outputs_table(quality), *facts)
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _arrays(
+    model: Model, paths: list[Path], preparation: Preparation | None
+) -> list[np.ndarray[Any, Any]]:
+    """Return the inputs of a network: from files, or random ones if there are no files."""
+    tensors = model.graph.inputs
+    if not paths:
+        return [random_input(tensor) for tensor in tensors]
+    if len(paths) != len(tensors):
+        raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
+    return [read_input(t, path, preparation) for t, path in zip(tensors, paths, strict=True)]
+
+
+def _check(
+    model: Model, arrays: list[np.ndarray[Any, Any]], results: tuple[np.ndarray[Any, Any], ...]
+) -> None:
+    """Compare results with those of the integer reference; exit with code 1 if they differ."""
+    expected = as_tuple(model.reference(*arrays))
+    if not all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True)):
+        typer.echo("the results differ from the reference", err=True)
+        raise typer.Exit(1)
+    typer.echo("equal to the reference")
 
 
 def read_input(
@@ -312,7 +404,6 @@ def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
-    from vtaops.machine.config import HardwareConfig
     from vtaops.model import load_model
 
     model = load_model(path, trusted=trusted)
@@ -331,3 +422,15 @@ def _quality(path: Path) -> dict[str, float]:
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} is not what vtaops quantize --json prints: {error}") from error
+
+
+def _layers_table(quality: Quality, count: int) -> Table:
+    layers = quality.layers[:count]
+    title = f"Layers, the worst {len(layers)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    return list_table(title, columns, map(astuple, layers))
+
+
+def _outputs_table(quality: Quality) -> Table:
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    return list_table("Outputs against float", columns, map(astuple, quality.outputs))

@@ -1,50 +1,81 @@
-"""Options that several commands of `vtaops` share, and what they are read into.
+"""What several commands of `vtaops` share: options, tables, JSON, progress bars.
 
 A command decorated with `with_run_options` takes the fields of `RunOptions` as its own options.
+
+What the docstring of a command does not describe has the same meaning in all commands:
+
+Parameters
+----------
+as_csv : --csv
+    Print the report as CSV.
+as_json : --json
+    Print the report as JSON.
+bandwidth
+    Bytes per cycle, both directions; 0: what the port takes.
+bias
+    Add an int32 bias.
+board
+    Its address: HOST or HOST:PORT, where it is served.
+clip
+    Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits.
+config
+    Configuration: a name (see: vtaops configs) or a JSON file.
+deviation
+    What pictures are divided by then, as --mean. Default: 0.5.
+file
+    A .bit file.
+files
+    Program files (see: vtaops run ... --save).
+latency
+    Latency of the DRAM in cycles.
+layer
+    A named layer (see: vtaops layers); may be repeated.
+mean
+    Of pictures, after scaling to 0..1: one number, or red,green,blue. Default: 0.5.
+model
+    A model: .onnx, .tflite, or what `vtaops compile` wrote (.vtam).
+output : --output, -o
+    File to write.
+path
+    The store; by default the one that sweeps use.
+shift
+    Right shift of the accumulators, 0..31.
+tiling
+    A tiling, e.g. oc=128,ic=16,h=7,w=14, or 'default'; may be repeated.
+timeout
+    Seconds that the board may take for a message.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 from rich import box
+from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from typer.core import TyperGroup
 
 from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.base.files import exists
 from vtaops.machine.config import HardwareConfig
+from vtaops.program.timing import TimingParameters
 from vtaops.quantization.pictures import Preparation
 
 if TYPE_CHECKING:
     from vtaops.runtime import Device
 
-ConfigArgument = Annotated[str, typer.Argument(help="Configuration: a name or a JSON file.")]
-ConfigOption = Annotated[
-    str,
-    typer.Option("--config", help="Configuration: a name (see: vtaops configs) or a JSON file."),
-]
-LayerOption = Annotated[
-    str, typer.Option("--layer", help="A named layer (see: vtaops layers); replaces the shape.")
-]
-MeanOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Of pictures, after scaling to 0..1: one number, or red,green,blue. Default: 0.5."
-    ),
-]
-DeviationOption = Annotated[
-    str | None, typer.Option(help="What pictures are divided by then, as --mean. Default: 0.5.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print the report as CSV.")]
+DEFAULT_LATENCY = TimingParameters().dram_latency
 
 
 class ShownStage(str, Enum):
@@ -56,60 +87,54 @@ class ShownStage(str, Enum):
     program = "program"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How an operator is compiled, where it runs, and what is told of it."""
+    """How an operator is compiled, where it runs, and what is told of it.
 
-    tiling: Annotated[
-        str,
-        typer.Option("--tiling", help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2."),
-    ] = ""
-    config: ConfigOption = "pynq"
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device",
-            help="Where to run: fsim, tsim, pynq://HOST:PORT … (see: vtaops device list).",
-        ),
-    ] = "fsim"
-    capabilities: Annotated[
-        str,
-        typer.Option(
-            "--capabilities",
-            help="What the program may use: full, fsim, hls-2020, chisel, portable. "
-            "Default: what the device can.",
-        ),
-    ] = ""
-    inputs: Annotated[
-        list[Path],
-        typer.Option("--input", help="An input: .npy; again for the next. Default: random."),
-    ] = field(default_factory=list)
-    weights: Annotated[
-        list[Path],
-        typer.Option("--weights", help="Weights, then a bias: .npy, as --input. Default: random."),
-    ] = field(default_factory=list)
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the result: .npy.")
-    ] = None
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random arguments.")] = 0
-    show: Annotated[
-        ShownStage | None,
-        typer.Option("--show", help="Print a stage of the compiler and do not run."),
-    ] = None
-    save: Annotated[
-        Path | None, typer.Option("--save", help="Write the compiled program to this file.")
-    ] = None
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="Waveform file of tsim: .vcd or .fst.")
-    ] = None
-    trace_window: Annotated[
-        str, typer.Option("--trace-window", help="Cycles of the waveform, e.g. 1000:2000.")
-    ] = ""
-    timing: Annotated[
-        bool, typer.Option("--timing", help="Add the cycles of every unit, by the timing model.")
-    ] = False
-    as_json: JsonOption = False
-    as_csv: CsvOption = False
+    Attributes
+    ----------
+    tiling
+        Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2.
+    device
+        Where to run: fsim, tsim, pynq://HOST:PORT … (see: vtaops device list).
+    capabilities
+        What the program may use: full, fsim, hls-2020, chisel, portable. Default: what the device
+        can.
+    inputs : --input
+        An input: .npy; again for the next. Default: random.
+    weights
+        Weights, then a bias: .npy, as --input. Default: random.
+    output : --output, -o
+        Write the result: .npy.
+    seed
+        Seed of the random arguments.
+    show
+        Print a stage of the compiler and do not run.
+    save
+        Write the compiled program to this file.
+    trace
+        Waveform file of tsim: .vcd or .fst.
+    trace_window
+        Cycles of the waveform, e.g. 1000:2000.
+    timing
+        Add the cycles of every unit, by the timing model.
+    """
+
+    tiling: str = ""
+    config: str = "pynq"
+    device: str = "fsim"
+    capabilities: str = ""
+    inputs: list[Path] = field(default_factory=list)
+    weights: list[Path] = field(default_factory=list)
+    output: Path | None = None
+    seed: Annotated[int, typer.Option(min=0)] = 0
+    show: ShownStage | None = None
+    save: Path | None = None
+    trace: Path | None = None
+    trace_window: str = ""
+    timing: bool = False
+    as_json: bool = False
+    as_csv: bool = False
 
     def open_device(self, config: HardwareConfig) -> Device:
         """Open the device, with a waveform if one is asked for.
@@ -128,19 +153,12 @@ class RunOptions:
             return open_device(self.device, config)
         if self.device not in TSIM_INTERFACES:
             raise UnsupportedError(f"device {self.device!r} records no waveform; use --device tsim")
-        interface, window = TSIM_INTERFACES[self.device], self._window()
+        window = read_cycles("--trace-window", self.trace_window)
+        interface = TSIM_INTERFACES[self.device]
         return Tsim(config, interface=interface, trace=self.trace, trace_window=window)
 
-    def _window(self) -> tuple[int, int] | None:
-        if not self.trace_window:
-            return None
-        try:
-            first, end = (int(part) for part in self.trace_window.split(":"))
-        except ValueError as error:
-            raise ShapeError(
-                f"--trace-window is {self.trace_window!r}; write first:end, e.g. 1000:2000"
-            ) from error
-        return first, end
+
+DEFAULTS = RunOptions()
 
 
 class OperatorsOrModels(TyperGroup):
@@ -155,28 +173,82 @@ class OperatorsOrModels(TyperGroup):
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the fields of `RunOptions` as options; it takes them as ``options``."""
-    hints = get_type_hints(RunOptions, include_extras=True)
-    own = get_type_hints(command, include_extras=True)
-    shared = {
-        f.name: inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=[] if f.default is MISSING else f.default,
-            annotation=hints[f.name],
-        )
-        for f in fields(RunOptions)
-    }
+    fields = _described(RunOptions, "Attributes")[1]
+    shared = [p.replace(default=getattr(DEFAULTS, p.name)) for p in fields]
+    text, own = _described(command, "Parameters")
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        options = RunOptions(**{name: given.pop(name) for name in shared})
+        options = RunOptions(**{p.name: given.pop(p.name) for p in shared})
         command(**given, options=options)
 
-    kept = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
-    kept = [p.replace(annotation=own[p.name], kind=p.KEYWORD_ONLY) for p in kept]
-    with_options.__signature__ = inspect.Signature([*kept, *shared.values()])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in [*kept, *shared.values()]}
+    _declare(with_options, text, [*(p for p in own if p.name != "options"), *shared])
     return with_options
+
+
+class Commands(typer.Typer):
+    """Commands that are described by the NumPy style of their docstrings.
+
+    Positional parameters of the function become arguments, keyword-only ones options. Below
+    ``Parameters`` stands the help of each, behind its name the flags where the name is not all of
+    them: ``output : --output, -o``.
+    """
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        register = super().command(*args, **kwargs)
+
+        def described(function: Callable[..., None]) -> Callable[..., None]:
+            _declare(function, *_described(function, "Parameters"))
+            return register(function)
+
+        return described
+
+
+def _declare(function: Any, text: str, parameters: list[inspect.Parameter]) -> None:
+    """Set docstring and parameters of a function, as Typer reads them."""
+    function.__doc__ = text
+    function.__signature__ = inspect.Signature(parameters)
+    function.__annotations__ = {p.name: p.annotation for p in parameters}
+
+
+def _described(documented: Any, section: str) -> tuple[str, list[inspect.Parameter]]:
+    """Return a docstring up to a section, and the parameters that the section describes."""
+    text, own = _entries(inspect.getdoc(documented), section)
+    about = _entries(__doc__, "Parameters")[1] | own
+    hints = get_type_hints(documented, include_extras=True)
+    parameters = [
+        p.replace(annotation=hints[p.name])
+        for p in inspect.signature(documented).parameters.values()
+    ]
+    return text, [_option(p, *about[p.name]) if p.name in about else p for p in parameters]
+
+
+def _entries(doc: str | None, section: str) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Return a docstring up to a section, and flags and text of each entry of the section."""
+    text, _, entries = (doc or "").partition(f"\n{section}\n{'-' * len(section)}\n")
+    return text, {
+        name: (flags, " ".join(lines.split()))
+        for name, flags, lines in _ENTRY.findall(entries + "\n")
+    }
+
+
+_ENTRY = re.compile(r"^(\w+)(?: : (.+))?\n((?: +.+\n)+)", re.MULTILINE)
+
+
+def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Parameter:
+    """Return a parameter with its description for Typer."""
+    hint, keyword = parameter.annotation, parameter.kind is parameter.KEYWORD_ONLY
+    (found,) = getattr(hint, "__metadata__", None) or (None,)
+    info = copy(found) or (typer.Option() if keyword else typer.Argument())
+    if info.help:  # one of `RunOptions`
+        return parameter
+    info.help = about
+    if flags:
+        info.param_decls = tuple(flags.split(", "))
+    elif hint is bool and not parameter.default:  # no flag --no-...
+        info.param_decls = (f"--{parameter.name.replace('_', '-')}",)
+    kind = get_args(hint)[0] if found else hint
+    return parameter.replace(annotation=Annotated[kind, info])
 
 
 def read_preparation(mean: str | None, deviation: str | None) -> Preparation | None:
@@ -201,6 +273,68 @@ def read_preparation(mean: str | None, deviation: str | None) -> Preparation | N
     return Preparation(**numbers) if numbers else None
 
 
-def list_table(title: str) -> Table:
-    """Return an empty table as the commands print their lists."""
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def parse_tiling(text: str) -> Any:
+    """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
+    from vtaops.schedule import Tiling
+
+    return Tiling.parse(text) if text else None
+
+
+def read_cycles(option: str, text: str) -> tuple[int, int] | None:
+    """Parse ``1000:2000``, the first cycle and the end of a window; None if the text is empty.
+
+    Raises
+    ------
+    ShapeError
+        If these are not two integers.
+    """
+    if not text:
+        return None
+    try:
+        first, end = (int(part) for part in text.split(":"))
+    except ValueError as error:
+        raise ShapeError(f"{option} is {text!r}; write two cycles: 0:20000") from error
+    return first, end
+
+
+def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]]) -> Table:
+    """Return a table as the commands print their lists.
+
+    Parameters
+    ----------
+    title : str
+        Above the table.
+    columns : mapping
+        Heading -> format of the values, which are aligned to the right then; empty for text.
+    rows : iterable
+        The values; None leaves a cell empty.
+    """
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, form in columns.items():
+        table.add_column(heading, justify="right" if form else "left", overflow="fold")
+    for row in rows:
+        cells = zip(row, columns.values(), strict=True)
+        table.add_row(*("" if value is None else format(value, form) for value, form in cells))
+    return table
+
+
+def text_columns(*headings: str) -> dict[str, str]:
+    """Return columns of text for `list_table`."""
+    return dict.fromkeys(headings, "")
+
+
+def show(data: object, as_json: bool, *parts: Table | str) -> None:
+    """Print data as JSON, or else their parts for people: tables and lines."""
+    if as_json:
+        typer.echo(json.dumps(data, indent=2))
+        return
+    for part in parts:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            Console().print(part)
+
+
+def progress_bar() -> Progress:
+    """Return a progress bar on the error stream, which vanishes at the end."""
+    return Progress(console=Console(stderr=True), transient=True)

@@ -1,73 +1,48 @@
-"""The commands of `vtaops` that draw and compare: trace, compare, roofline.
+"""The commands of `vtaops` that draw and compare: trace, compare, roofline, lesson.
 
-Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+Owns argument parsing and printing only; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
+from rich.table import Table
 
 from vtaops.base.errors import ShapeError, UnsupportedError
-from vtaops.cli.options import CsvOption, JsonOption
+from vtaops.cli.options import (
+    DEFAULT_LATENCY,
+    parse_tiling,
+    progress_bar,
+    read_cycles,
+    show,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
 
-FilesArgument = Annotated[
-    list[Path] | None, typer.Argument(help="Program files (see: vtaops run ... --save).")
-]
-LayersOption = Annotated[
-    list[str] | None,
-    typer.Option("--layer", help="A named layer (see: vtaops layers); may be repeated."),
-]
-TilingsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tiling", help="A tiling, e.g. oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."
-    ),
-]
-ConfigsOption = Annotated[
-    list[str] | None,
-    typer.Option("--config", help="A configuration (default pynq); may be repeated."),
-]
-LatencyOption = Annotated[int, typer.Option("--latency", help="Latency of the DRAM in cycles.")]
-BandwidthOption = Annotated[
-    float,
-    typer.Option("--bandwidth", help="Bytes per cycle, both directions; 0: what the port takes."),
-]
-OutputOption = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
-
-DEFAULT_LATENCY = TimingParameters().dram_latency
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to an application."""
-    for command in (trace, compare, roofline):
-        app.command(rich_help_panel="Reports and lessons")(command)
+if TYPE_CHECKING:
+    from vtaops.lessons import Lesson, LessonRow
 
 
 def trace(
-    output: OutputOption,
-    files: FilesArgument = None,
-    layer: LayersOption = None,
-    tiling: TilingsOption = None,
-    config: ConfigsOption = None,
-    window: Annotated[
-        str, typer.Option("--window", help="Cycles shown, e.g. 0:20000; by default all.")
-    ] = "",
-    access: Annotated[
-        bool, typer.Option("--access", help="Draw addresses over time instead of units.")
-    ] = False,
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
+    files: list[Path] | None = None,
+    *,
+    output: Path,
+    layer: list[str] | None = None,
+    tiling: list[str] | None = None,
+    config: list[str] | None = None,
+    window: str = "",
+    access: bool = False,
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
 ) -> None:
     """Draw what every unit does in every cycle; several programs one below the other.
 
@@ -75,6 +50,15 @@ def trace(
     trace for ui.perfetto.dev.
 
     Example: vtaops trace --layer tutorial.convolution_opt -o c8.html
+
+    Parameters
+    ----------
+    window
+        Cycles shown, e.g. 0:20000; by default all.
+    access
+        Draw addresses over time instead of units.
+    config
+        A configuration (default pynq); may be repeated.
     """
     from vtaops.report import access as access_diagram
     from vtaops.report import chrome_trace, interactive, save_figure, spacetime
@@ -90,17 +74,18 @@ def trace(
         name: program.timeline(parameters)
         for name, program in _programs(files, layer, tiling, config).items()
     }
-    names, timelines, span = list(found), list(found.values()), _window(window)
+    names, timelines = list(found), list(found.values())
+    span = read_cycles("--window", window)
     if (access or suffix == ".json") and len(found) > 1:
         raise ShapeError(f"this diagram shows one program, not {len(found)}: {', '.join(names)}")
     if access and suffix not in FIGURE_SUFFIXES:
         raise UnsupportedError(f"--access draws pictures; {suffix} is not one of {FIGURE_SUFFIXES}")
-    if access:
-        save_figure(access_diagram(timelines[0], span, names[0]), output)
-    elif suffix == ".html":
+    if suffix == ".html":
         write_text(output, interactive(timelines, names, span))
     elif suffix == ".json":
         write_text(output, json.dumps(chrome_trace(timelines[0], names[0])))
+    elif access:
+        save_figure(access_diagram(timelines[0], span, names[0]), output)
     else:
         save_figure(spacetime(timelines, names, span), output)
     for name, timeline in found.items():
@@ -108,18 +93,24 @@ def trace(
 
 
 def compare(
-    files: FilesArgument = None,
-    layer: LayersOption = None,
-    tiling: TilingsOption = None,
-    config: ConfigsOption = None,
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
+    files: list[Path] | None = None,
+    *,
+    layer: list[str] | None = None,
+    tiling: list[str] | None = None,
+    config: list[str] | None = None,
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
+    as_json: bool = False,
+    as_csv: bool = False,
 ) -> None:
     """Compare schedules or configurations: all statistics side by side, ratios to the first.
 
     Example: vtaops compare --layer resnet18.C8 --tiling oc=128,ic=16,h=7,w=14 --tiling default
+
+    Parameters
+    ----------
+    config
+        A configuration (default pynq); may be repeated.
     """
     from vtaops import report
 
@@ -133,25 +124,30 @@ def compare(
             f"a comparison needs at least two programs, and there is only {', '.join(reports)}; "
             f"repeat --layer, --tiling or --config, or give several files"
         )
-    if as_json:
-        typer.echo(json.dumps(reports, indent=2))
-    elif as_csv:
+    if as_csv and not as_json:
         typer.echo(report.as_csv(reports), nl=False)
     else:
-        Console().print(report.comparison_table(reports, "Comparison, ratios to the first"))
+        table = report.comparison_table(reports, "Comparison, ratios to the first")
+        show(reports, as_json, table)
 
 
 def roofline(
-    output: OutputOption,
-    layer: LayersOption = None,
-    config: Annotated[str, typer.Option("--config", help="Configuration.")] = "pynq",
-    latency: LatencyOption = DEFAULT_LATENCY,
-    bandwidth: BandwidthOption = 0.0,
-    as_json: JsonOption = False,
+    *,
+    output: Path,
+    layer: list[str] | None = None,
+    config: str = "pynq",
+    latency: int = DEFAULT_LATENCY,
+    bandwidth: float = 0.0,
+    as_json: bool = False,
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
     Example: vtaops roofline -o roofline.svg --json > roofline.json
+
+    Parameters
+    ----------
+    config
+        Configuration.
     """
     from vtaops.compiler.driver import compile
     from vtaops.report import RooflinePoint, save_figure
@@ -159,19 +155,16 @@ def roofline(
 
     hardware, parameters = HardwareConfig.load(config), _parameters(latency, bandwidth)
     points = []
-    for workload in _progress(_workloads(layer), "compiling"):
-        program = compile(workload.op, hardware)
-        name = workload.name.split(".")[-1]
-        point = RooflinePoint.of(name, program.timeline(parameters))
-        points.append((point, workload.occurrences))
+    with progress_bar() as progress:
+        for workload in progress.track(_workloads(layer), description="compiling"):
+            timeline = compile(workload.op, hardware).timeline(parameters)
+            point = RooflinePoint.of(workload.name.split(".")[-1], timeline)
+            points.append((point, workload.occurrences))
     together = RooflinePoint.total("together", points) if len(points) > 1 else None
     title = f"{hardware.name} ({hardware.bitstream_id}): share of the array in use"
     bytes_per_cycle = bandwidth or parameters.port_width(hardware)
     figure = draw([p for p, _ in points], hardware.macs_per_cycle, bytes_per_cycle, together, title)
     save_figure(figure, output)
-    if not as_json:
-        typer.echo(f"{len(points)} layers, written to {output}")
-        return
     drawn = {
         "title": title,
         "macs_per_cycle": hardware.macs_per_cycle,
@@ -179,10 +172,92 @@ def roofline(
         "points": [{**asdict(point), "occurrences": times} for point, times in points],
         "total": asdict(together) if together else None,
     }
-    typer.echo(json.dumps(drawn, indent=1))
+    show(drawn, as_json, f"{len(points)} layers, written to {output}")
+
+
+def lesson(
+    name: str,
+    *,
+    target: str = "cpu",
+    size: Annotated[list[int] | None, typer.Option(min=1)] = None,
+    stage: list[str] | None = None,
+    budget: float = 0.5,
+    threads: Annotated[int | None, typer.Option(min=1)] = None,
+    card: str = "T4",
+    script: bool = False,
+    plot: Path | None = None,
+    as_json: bool = False,
+) -> None:
+    """Run the optimisation stages of a kernel and print what each one gains.
+
+    For a GPU where there is none: what each one asks of memory and shared memory, counted by the
+    emulator, and the least time that a card needs for that. The plot has the limits of processor
+    or card as lines.
+
+    Example: vtaops lesson matmul --size 64 --size 256 --threads 1 --plot matmul.png
+
+    Parameters
+    ----------
+    name
+        vector_add, broadcast_add, matmul, conv2d, depthwise, conv1d, max_pool, avg_pool,
+        batch_norm; on a GPU also separable.
+    target
+        cpu or cuda.
+    size
+        Problem size, default: the lesson's; several draw curves.
+    stage
+        Only this stage; may be repeated.
+    budget
+        Seconds to time each stage.
+    threads
+        Threads of CPU kernels; default: all.
+    card
+        Whose bounds, without a GPU: GTX 1080, P100, V100, T4, A100, H100.
+    script
+        Print the TIR of each stage.
+    plot
+        Draw the speed of the stages: .png or .svg.
+    """
+    if threads is not None:
+        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
+    from vtaops.lessons import lesson_table, lessons, run_lesson, where
+
+    chosen = lessons(target).get(name)
+    sizes = size or [chosen.size if chosen else 1]
+    found = {n: run_lesson(name, target, n, tuple(stage or ()), budget, card) for n in sizes}
+    assert chosen is not None  # else the first run has refused it
+    title, machine = f"{name} on {target}", where(target, card)
+    parts: list[Table | str] = []
+    for n, rows in found.items():
+        if script:
+            parts += [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
+        parts.append(lesson_table(rows, f"{title}, {n} {chosen.meaning}: {machine}"))
+    records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
+    show(records, as_json, *parts)
+    if plot is not None:
+        _draw_lesson(chosen, found, title, machine, card, plot)
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _draw_lesson(
+    lesson: Lesson,
+    found: dict[int, list[LessonRow]],
+    title: str,
+    machine: str,
+    card: str,
+    path: Path,
+) -> None:
+    """Draw the speed of the stages: bars for one size, curves for several."""
+    from vtaops.lessons import curves_plot, lesson_plot, limits
+
+    bounds = {size: limits(lesson, size, card) for size in found}
+    if len(found) > 1:
+        curves_plot(found, bounds, f"{title}, size in {lesson.meaning}\n{machine}", path)
+        return
+    ((size, rows),) = found.items()
+    lesson_plot(rows, f"{title}, {size} {lesson.meaning}\n{machine}", path, bounds[size])
 
 
 def _programs(
@@ -192,41 +267,40 @@ def _programs(
     configs: list[str] | None,
 ) -> dict[str, Program]:
     """Return all files, and all layers x tilings x configurations, by name."""
+    if not files and not layers:
+        raise ShapeError("give a program file, or a named layer with --layer")
     found: dict[str, Program] = {}
-    for name, program in _named_programs(files, layers, tilings, configs):
+    compiled = _compiled(layers or [], tilings or [], configs or [])
+    for name, program in itertools.chain(_loaded(files or []), compiled):
         if name in found:
             raise ShapeError(f"{name} is given twice; every program needs to differ")
         found[name] = program
     return found
 
 
-def _named_programs(
-    files: list[Path] | None,
-    layers: list[str] | None,
-    tilings: list[str] | None,
-    configs: list[str] | None,
+def _loaded(files: list[Path]) -> Iterator[tuple[str, Program]]:
+    """Yield the programs of files, named by their stems where these differ."""
+    stems = [file.stem for file in files]
+    for file in files:
+        yield file.stem if stems.count(file.stem) == 1 else str(file), Program.load(file)
+
+
+def _compiled(
+    layers: list[str], tilings: list[str], configs: list[str]
 ) -> Iterator[tuple[str, Program]]:
-    from vtaops.cli.run import parse_tiling
+    """Yield the programs of layers x tilings x configurations, named by what differs."""
     from vtaops.compiler.driver import compile
     from vtaops.schedule.workloads import find
 
-    if not files and not layers:
-        raise ShapeError("give a program file, or a named layer with --layer")
-    stems = [file.stem for file in files or []]
-    for file in files or []:
-        name = file.stem if stems.count(file.stem) == 1 else str(file)
-        yield name, Program.load(file)
-    for layer in layers or []:
+    chosen = itertools.product(layers, tilings or [""], configs or ["pynq"])
+    for layer, tiling, config in chosen:
         workload = find(layer)
-        for text in tilings or [""]:
-            chosen = workload.tiling if not text else parse_tiling(text.replace("default", ""))
-            for config in configs or ["pynq"]:
-                shown = [text] if tilings else []
-                shown += [config] if configs and len(configs) > 1 else []
-                if len(layers or []) > 1 or not shown:
-                    shown.insert(0, layer)
-                name = " ".join(shown)
-                yield name, compile(workload.op, HardwareConfig.load(config), chosen)
+        parts = [tiling] if tiling else []
+        parts += [config] if len(configs) > 1 else []
+        if len(layers) > 1 or not parts:
+            parts.insert(0, layer)
+        explicit = parse_tiling(tiling.replace("default", "")) if tiling else workload.tiling
+        yield " ".join(parts), compile(workload.op, HardwareConfig.load(config), explicit)
 
 
 def _workloads(names: list[str] | None) -> list[Any]:
@@ -239,19 +313,3 @@ def _workloads(names: list[str] | None) -> list[Any]:
 
 def _parameters(latency: int, bandwidth: float) -> TimingParameters:
     return TimingParameters(dram_latency=latency, bandwidth=bandwidth or None)
-
-
-def _window(text: str) -> tuple[int, int] | None:
-    """Parse ``0:20000``."""
-    if not text:
-        return None
-    try:
-        first, last = (int(part) for part in text.split(":"))
-    except ValueError as error:
-        raise ShapeError(f"--window is {text!r}; write two cycles: 0:20000") from error
-    return first, last
-
-
-def _progress(items: Any, description: str, total: int | None = None) -> Iterator[Any]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(items, total=total or len(items), description=description)

@@ -1,37 +1,37 @@
 """The commands of `vtaops` for operators and programs: run, disasm, verify, tune, configs, layers.
 
-Owns argument parsing and printing only, as `vtaops.cli`, whose application registers them.
+Owns argument parsing and printing only; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.syntax import Syntax
+from rich.table import Table
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
 from vtaops.cli.options import (
-    ConfigOption,
-    JsonOption,
-    LayerOption,
+    DEFAULTS,
+    Commands,
     OperatorsOrModels,
     RunOptions,
     ShownStage,
     list_table,
+    parse_tiling,
+    progress_bar,
+    show,
+    text_columns,
     with_run_options,
 )
 from vtaops.machine.config import HardwareConfig
@@ -39,37 +39,16 @@ from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
     from vtaops.hardware.performance import TsimPerformance
-    from vtaops.ops import Operator
+    from vtaops.ops import Conv2d, Gemm, Operator
 
-DEFAULTS = RunOptions()
-
-PROGRAMS = "Operators and programs"
-"""Heading of the commands of this file."""
-
-run_app = typer.Typer(
+run_app = Commands(
+    name="run",
     cls=OperatorsOrModels,
     help="Run one operator, or a network (vtaops run MODEL), on a device.",
     no_args_is_help=True,
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to an application."""
-    app.add_typer(run_app, name="run", rich_help_panel=PROGRAMS)
-    for command in (disasm, verify, tune, configs, layers):
-        app.command(rich_help_panel=PROGRAMS)(command)
-
-
-ShiftOption = Annotated[
-    int, typer.Option("--shift", help="Right shift of the accumulators, 0..31.")
-]
-BiasOption = Annotated[bool, typer.Option("--bias", help="Add an int32 bias.")]
-ClipOption = Annotated[
-    str,
-    typer.Option(
-        "--clip", help="Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits."
-    ),
-]
 Extent = int | None
 """A number of the shape, or nothing: a named layer or the files have it."""
 
@@ -77,24 +56,21 @@ Extent = int | None
 @run_app.command("conv2d")
 @with_run_options
 def run_conv2d(
-    layer: LayerOption = "",
-    batch: Annotated[int, typer.Option(help="Images.")] = 1,
-    in_channels: Annotated[Extent, typer.Option(help="Input channels.")] = None,
-    out_channels: Annotated[Extent, typer.Option(help="Output channels.")] = None,
-    height: Annotated[Extent, typer.Option(help="Input height.")] = None,
-    width: Annotated[Extent, typer.Option(help="Input width.")] = None,
-    kernel: Annotated[
-        str, typer.Option("--kernel", "--kernel-size", help="Kernel: 3 or 3,5.")
-    ] = "",
-    strides: Annotated[str, typer.Option("--strides", "--stride", help="Strides: 1 or 1,2.")] = "1",
-    padding: Annotated[
-        str, typer.Option(help="Padding: 1, 1,2 or top,left,bottom,right; or same.")
-    ] = "0",
-    dilation: Annotated[str, typer.Option(help="Dilation: 1 or 1,2.")] = "1",
-    groups: Annotated[int, typer.Option(help="Groups; as many as channels: depthwise.")] = 1,
-    bias: BiasOption = False,
-    shift: ShiftOption = 8,
-    clip: ClipOption = "-128,127",
+    *,
+    layer: str = "",
+    batch: int = 1,
+    in_channels: Extent = None,
+    out_channels: Extent = None,
+    height: Extent = None,
+    width: Extent = None,
+    kernel: str = "",
+    strides: str = "1",
+    padding: str = "0",
+    dilation: str = "1",
+    groups: int = 1,
+    bias: bool = False,
+    shift: int = 8,
+    clip: str = "-128,127",
     options: RunOptions = DEFAULTS,
 ) -> None:
     """Run a convolution, compare with NumPy, print the statistics report.
@@ -103,40 +79,64 @@ def run_conv2d(
     --weights; arrays that are not given are random.
 
     Example: vtaops run conv2d --layer resnet18.C8
+
+    Parameters
+    ----------
+    batch
+        Images.
+    in_channels
+        Input channels.
+    out_channels
+        Output channels.
+    height
+        Input height.
+    width
+        Input width.
+    kernel : --kernel, --kernel-size
+        Kernel: 3 or 3,5.
+    strides : --strides, --stride
+        Strides: 1 or 1,2.
+    padding
+        Padding: 1, 1,2 or top,left,bottom,right; or same.
+    dilation
+        Dilation: 1 or 1,2.
+    groups
+        Groups; as many as channels: depthwise.
+    layer
+        A named layer (see: vtaops layers); replaces the shape.
     """
     from vtaops.ops import Conv2d
 
-    def explicit() -> Conv2d:
-        steps: dict[str, Any] = {
-            "strides": _numbers("strides", strides),
-            "padding": padding if padding.isalpha() else _numbers("padding", padding),
-            "dilation": _numbers("dilation", dilation),
-            "groups": groups,
-            "shift": shift,
-            "clip": _clip(clip),
-        }
-        if options.inputs and options.weights:
-            found, _ = Conv2d.of(_load(options.inputs[0]), _load(options.weights[0]), **steps)
-            return replace(found, bias=bias)
-        shape = _stated(
-            in_channels=in_channels, out_channels=out_channels, height=height, width=width,
-            kernel=_numbers("kernel", kernel) if kernel else None,
-        )  # fmt: skip
-        return Conv2d(batch=batch, bias=bias, **shape, **steps)
-
-    _run(layer, explicit, Conv2d, options)
+    steps: dict[str, Any] = {
+        "strides": _numbers("strides", strides),
+        "padding": padding if padding.isalpha() else _numbers("padding", padding),
+        "dilation": _numbers("dilation", dilation),
+        "groups": groups,
+        "shift": shift,
+        "clip": _clip(clip),
+    }
+    shape = {
+        "batch": batch,
+        "in_channels": in_channels,
+        "out_channels": out_channels,
+        "height": height,
+        "width": width,
+        "kernel": _numbers("kernel", kernel) if kernel else None,
+    }
+    _run(layer, options, Conv2d, bias, shape, steps)
 
 
 @run_app.command("gemm")
 @with_run_options
 def run_gemm(
-    layer: LayerOption = "",
-    m: Annotated[Extent, typer.Option("-m", help="Rows of the left operand.")] = None,
-    n: Annotated[Extent, typer.Option("-n", help="Columns of the result.")] = None,
-    k: Annotated[Extent, typer.Option("-k", help="Reduction.")] = None,
-    bias: BiasOption = False,
-    shift: ShiftOption = 8,
-    clip: ClipOption = "-128,127",
+    *,
+    layer: str = "",
+    m: Extent = None,
+    n: Extent = None,
+    k: Extent = None,
+    bias: bool = False,
+    shift: int = 8,
+    clip: str = "-128,127",
     options: RunOptions = DEFAULTS,
 ) -> None:
     """Run a matrix product, compare with NumPy, print the statistics report.
@@ -145,53 +145,68 @@ def run_gemm(
     and --weights (n, k); arrays that are not given are random.
 
     Example: vtaops run gemm -m 16 -n 1000 -k 512
+
+    Parameters
+    ----------
+    m : -m
+        Rows of the left operand.
+    n : -n
+        Columns of the result.
+    k : -k
+        Reduction.
+    layer
+        A named layer (see: vtaops layers); replaces the shape.
     """
     from vtaops.ops import Gemm
 
-    def explicit() -> Gemm:
-        if options.inputs and options.weights:
-            left, right = _load(options.inputs[0]), _load(options.weights[0])
-            found, _ = Gemm.of(left, right, shift=shift, clip=_clip(clip))
-            return replace(found, bias=bias)
-        return Gemm(bias=bias, shift=shift, clip=_clip(clip), **_stated(m=m, n=n, k=k))
-
-    _run(layer, explicit, Gemm, options)
+    steps = {"shift": shift, "clip": _clip(clip)}
+    _run(layer, options, Gemm, bias, {"m": m, "n": n, "k": k}, steps)
 
 
 @run_app.command("op")
 @with_run_options
-def run_op(
-    operator: Annotated[
-        str,
-        typer.Argument(
-            help="A named layer (see: vtaops layers), or an operator such as "
-            "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'."
-        ),
-    ],
-    options: RunOptions = DEFAULTS,
-) -> None:
+def run_op(operator: str, *, options: RunOptions = DEFAULTS) -> None:
     """Run any operator on random data, compare with NumPy, print the statistics report.
 
     Example: vtaops run op 'Elementwise(function="add", shape=(1, 64, 56, 56), shift=1)'
+
+    Parameters
+    ----------
+    operator
+        A named layer (see: vtaops layers), or an operator such as 'MaxPool2d(channels=64,
+        height=56, width=56, kernel=3)'.
     """
-    from vtaops.ops import Operator
+    from vtaops.schedule.workloads import find
 
-    layer = "" if "(" in operator else operator
-    _run(layer, partial(_operator, operator), Operator, options)
+    if "(" in operator:
+        _run_operator(_operator(operator), None, options)
+    else:
+        workload = find(operator)
+        _run_operator(workload.op, workload.tiling, options, operator)
 
 
-def disasm(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
+def disasm(file: Path) -> None:
     """Print a program file as text.
 
     Example: vtaops run conv2d --layer resnet18.C8 --save c8.vta && vtaops disasm c8.vta
+
+    Parameters
+    ----------
+    file
+        A program file.
     """
     typer.echo(Program.load(file).disassemble())
 
 
-def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> None:
+def verify(file: Path) -> None:
     """Prove a program file free of races, deadlocks and accesses out of bounds.
 
     Example: vtaops verify c8.vta
+
+    Parameters
+    ----------
+    file
+        A program file.
     """
     program = Program.load(file)
     program.verify()
@@ -199,17 +214,25 @@ def verify(file: Annotated[Path, typer.Argument(help="A program file.")]) -> Non
 
 
 def tune(
-    layer: Annotated[list[str], typer.Option("--layer", help="A named layer; may be repeated.")],
-    config: ConfigOption = "pynq",
-    effort: Annotated[str, typer.Option(help="fast or thorough.")] = "thorough",
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ignore results of earlier searches.")
-    ] = False,
-    as_json: JsonOption = False,
+    *,
+    layer: list[str],
+    config: str = "pynq",
+    effort: str = "thorough",
+    fresh: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Search the tiling with the fewest cycles by the timing model, and keep it.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
+
+    Parameters
+    ----------
+    layer
+        A named layer; may be repeated.
+    effort
+        fast or thorough.
+    fresh
+        Ignore results of earlier searches.
     """
     from vtaops.compiler.tuner import COMPILED, Effort, Tuned, keep, recall, search
     from vtaops.schedule.workloads import find
@@ -217,7 +240,7 @@ def tune(
     hardware, chosen = HardwareConfig.load(config), cast(Effort, effort)
     workloads = [find(name) for name in layer]
     results: dict[str, Tuned] = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with progress_bar() as progress:
         for workload in workloads:
             task = progress.add_task(workload.name, total=COMPILED.get(chosen, 1))
             best = None if fresh else recall(workload.op, hardware, chosen)
@@ -228,38 +251,43 @@ def tune(
                 assert best is not None
                 keep(workload.op, hardware, chosen, best)
             results[workload.name] = best
-    if as_json:
-        typer.echo(json.dumps({name: asdict(best) for name, best in results.items()}, indent=2))
-        return
-    table = list_table(f"Best tilings on {hardware.name}")
-    for column in ("layer", "cycles", "from", "tiling"):
-        table.add_column(column, overflow="fold")
-    for name, best in results.items():
-        table.add_row(name, f"{best.cycles:,}", best.source, best.tiling.text)
-    Console().print(table)
+    rows = [(name, best.cycles, best.source, best.tiling.text) for name, best in results.items()]
+    columns = {"layer": "", "cycles": ",", "from": "", "tiling": ""}
+    table = list_table(f"Best tilings on {hardware.name}", columns, rows)
+    show({name: asdict(best) for name, best in results.items()}, as_json, table)
 
 
-def configs(
-    name: Annotated[str, typer.Argument(help="Show this one in detail: a name or a file.")] = "",
-    as_json: JsonOption = False,
-) -> None:
+def configs(name: str = "", *, as_json: bool = False) -> None:
     """List the hardware configurations that vtaops ships, or show one.
 
     Example: vtaops configs pynq
+
+    Parameters
+    ----------
+    name
+        Show this one in detail: a name or a file.
     """
     found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
-    if as_json:
-        typer.echo(json.dumps({c.name: c.to_dict() for c in found}, indent=2))
-    elif name:
-        _show_config(found[0])
+    if name:
+        title, facts = f"Configuration {found[0].name}", found[0].facts()
+        table = list_table(title, text_columns("property", "value"), facts.items())
     else:
-        table = list_table("Hardware configurations")
-        for column in ("name", "target", "tile", "uop/inp/wgt/acc depth"):
-            table.add_column(column, overflow="fold")
-        for c in found:
-            depths = "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc))
-            table.add_row(c.name, c.target, f"{c.batch}x{c.block_in}x{c.block_out}", depths)
-        Console().print(table)
+        table = _configs_table(found)
+    show({c.name: c.to_dict() for c in found}, as_json, table)
+
+
+def _configs_table(found: list[HardwareConfig]) -> Table:
+    rows = [
+        (
+            c.name,
+            c.target,
+            f"{c.batch}x{c.block_in}x{c.block_out}",
+            "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc)),
+        )
+        for c in found
+    ]
+    columns = text_columns("name", "target", "tile", "uop/inp/wgt/acc depth")
+    return list_table("Hardware configurations", columns, rows)
 
 
 def layers() -> None:
@@ -269,30 +297,45 @@ def layers() -> None:
     """
     from vtaops.schedule.workloads import WORKLOADS
 
-    table = list_table("Named layers")
-    for column in ("name", "operator", "multiply-adds", "occurs"):
-        table.add_column(column, overflow="fold")
-    for workload in WORKLOADS.values():
-        row = workload.name, workload.op.summary, f"{workload.op.macs:,}", workload.occurrences
-        table.add_row(*map(str, row))
-    Console().print(table)
+    columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
+    rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
+    Console().print(list_table("Named layers", columns, rows))
 
 
 # ------------------------------------------------------------------------------ details
 
 
-def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunOptions) -> None:
-    from vtaops.compiler.driver import compile
-    from vtaops.ops.reference import evaluate
-    from vtaops.runtime.device import performance_of
+def _run(
+    layer: str,
+    options: RunOptions,
+    kind: type[Conv2d] | type[Gemm],
+    bias: bool,
+    shape: dict[str, Any],
+    steps: dict[str, Any],
+) -> None:
+    """Run a named layer, or the operator of a shape that is given or that of the files."""
     from vtaops.schedule.workloads import find
-    from vtaops.session import Session
 
-    op, tiling = explicit() if not layer else find(layer).op, parse_tiling(options.tiling)
     if layer:
-        tiling = tiling or find(layer).tiling
-        if not isinstance(op, kind):
-            raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a {kind.__name__}")
+        workload = find(layer)
+        if not isinstance(workload.op, kind):
+            raise ShapeError(
+                f"layer {layer} is a {type(workload.op).__name__}, not a {kind.__name__}"
+            )
+        _run_operator(workload.op, workload.tiling, options, layer)
+    elif options.inputs and options.weights:
+        found, _ = kind.of(_load(options.inputs[0]), _load(options.weights[0]), **steps)
+        _run_operator(replace(found, bias=bias), None, options)
+    else:
+        stated = {name: value for name, value in shape.items() if value is not None}
+        _run_operator(kind(bias=bias, **stated, **steps), None, options)
+
+
+def _run_operator(op: Operator, tiling: Any, options: RunOptions, layer: str = "") -> None:
+    """Compile, save, show or run an operator, as the options ask for."""
+    from vtaops.compiler.driver import compile
+
+    tiling = parse_tiling(options.tiling) or tiling
     hardware = HardwareConfig.load(options.config)
     if options.show not in (None, ShownStage.program):
         _show(op, hardware, tiling, options.show)
@@ -304,18 +347,29 @@ def _run(layer: str, explicit: Callable[[], Operator], kind: type, options: RunO
         if options.show:
             typer.echo(program.disassemble())
             return
+    _execute(op, hardware, tiling, options, layer or op.summary)
+
+
+def _execute(
+    op: Operator, hardware: HardwareConfig, tiling: Any, options: RunOptions, name: str
+) -> None:
+    """Run an operator, compare with NumPy and print the report; exit with code 1 if it differs."""
+    from vtaops.ops.reference import evaluate
+    from vtaops.runtime.device import performance_of
+    from vtaops.session import Session
+
     arrays = _arguments(op, hardware, options)
     able = options.capabilities or None
     with Session(options.open_device(hardware), hardware, capabilities=able) as session:
         result = session.run(op, *arrays, tiling=tiling)
         correct = bool(np.array_equal(result, evaluate(op, arrays)))
         report = session.program(op, tiling), session.stats, performance_of(session.device)
-        obstacle = session.obstacle_on_target(op, tiling)
+        reason = session.obstacle_on_target(op, tiling)
     if options.output is not None:
         np.save(options.output, result)
-    _print_run(layer or op.summary, *report, correct, options)
-    if obstacle:
-        typer.echo(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
+    _print_run(name, *report, correct, options)
+    if reason:
+        typer.echo(f"note: would not run on a {hardware.target}: {reason}", err=True)
     if not correct:
         raise typer.Exit(1)
 
@@ -348,10 +402,6 @@ def _load(file: Path) -> npt.NDArray[Any]:
         raise ShapeError(f"cannot read {file} as a .npy array: {error}") from error
 
 
-def _stated(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _print_run(
     name: str,
     program: Program,
@@ -363,29 +413,18 @@ def _print_run(
     from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
 
     timeline, config = program.timeline() if options.timing else None, program.config
-    if options.as_json:
-        report = statistics_data(program, statistics, timeline)
-        if performance:
-            report["performance"] = performance.as_dict()
-        facts = {"device": options.device, "equals_numpy": correct}
-        typer.echo(json.dumps({**report, **facts}, indent=2))
-    elif options.as_csv:
-        typer.echo(as_csv({name: statistics_data(program, statistics, timeline)}), nl=False)
-    else:
-        title = f"{name} on {options.device}, {config.name} ({config.bitstream_id})"
-        Console().print(statistics_table(program, statistics, title, timeline))
-        if performance:
-            Console().print(performance_table(performance, "Where the cycles went"))
-        typer.echo(f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit")
-
-
-def _show_config(config: HardwareConfig) -> None:
-    table = list_table(f"Configuration {config.name}")
-    table.add_column("property")
-    table.add_column("value", overflow="fold")
-    for row in config.facts().items():
-        table.add_row(*row)
-    Console().print(table)
+    data = statistics_data(program, statistics, timeline)
+    if options.as_csv and not options.as_json:
+        typer.echo(as_csv({name: data}), nl=False)
+        return
+    title = f"{name} on {options.device}, {config.name} ({config.bitstream_id})"
+    tables = [statistics_table(program, statistics, title, timeline)]
+    if performance:
+        data["performance"] = performance.as_dict()
+        tables.append(performance_table(performance, "Where the cycles went"))
+    verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
+    facts = {"device": options.device, "equals_numpy": correct}
+    show({**data, **facts}, options.as_json, *tables, verdict)
 
 
 def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> None:
@@ -399,13 +438,6 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
         Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
     else:
         typer.echo(text)
-
-
-def parse_tiling(text: str) -> Any:
-    """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
-    from vtaops.schedule import Tiling
-
-    return Tiling.parse(text) if text else None
 
 
 def _operator(text: str) -> Any:

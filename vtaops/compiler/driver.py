@@ -16,24 +16,16 @@ from time import perf_counter
 
 import tvm
 
+from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.garbage import collection_paused
-from vtaops.lowering import (
-    Border,
-    Capacity,
-    Fragment,
-    LoweringOptions,
-    convolution_tree,
-    link,
-    whole,
-)
-from vtaops.lowering import emit as emit_module
+from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, find, of_target
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.machine.views import Windows
-from vtaops.ops import Operator
-from vtaops.ops.postprocess import ScaleStage
+from vtaops.ops import MaxPool2d, Operator
+from vtaops.ops.epilogue import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, flatten
 from vtaops.schedule.arguments import packed_arguments
@@ -93,15 +85,12 @@ def compile(
     """
     check_arguments(op, tiling)
     begin = perf_counter()
-    able = _capabilities(config, capabilities)
+    config, able = _device(config, capabilities)
     if tiling is None:
-        config = _hardware(config)
         _check_supported(op, config, able)
         tiling = timed_tiling(op, config, able)
     fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
-    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
-    if verify:
-        program.verify(able)
+    program = _linked(fragment, able, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
     _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
@@ -140,16 +129,11 @@ def emit(
         If a border is asked for around something that is no image of the operator.
     """
     check_arguments(op, tiling)
-    hardware = _hardware(config)
-    able = _capabilities(hardware, capabilities)
+    hardware, able = _device(config, capabilities)
     _check_supported(op, hardware, able)
+    stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    record = OperatorRecord(
-        kind=type(op).__name__,
-        parameters=asdict(op),
-        tiling=asdict(chosen),
-        macs=op.macs,
-    )
+    record = OperatorRecord("", type(op).__name__, asdict(stated), asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
@@ -159,8 +143,43 @@ def emit(
         keep_weights=keep_weights,
     )
     check_tiling(op, hardware, chosen)
-    function = convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
-    return emit_module(function, op.buffers(hardware), hardware, options, record)
+    function = lowering.convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
+    return lowering.emit(function, op.buffers(hardware), hardware, options, record)
+
+
+_COMPARED_ROWS = 64
+"""Rows and columns of results of which two ways to compute them are compared."""
+
+_COMPARED_BLOCKS = 4
+"""The same for blocks of channels."""
+
+
+@lru_cache(maxsize=1024)
+def settled(op: Operator, config: HardwareConfig) -> Operator:
+    """Return an operator for which it is chosen how it is computed, where its user left it open.
+
+    Of a maximum pool that is whether maxima are taken along one axis after the other: both ways are
+    compiled with their default tilings, for a part of the image where it is large, since rows and
+    columns beyond are like those before. Tilings belong to the operator that this returns.
+    """
+    if not isinstance(op, MaxPool2d) or op.apart is not None or not op.can_separate(config):
+        return op
+    (kh, kw), (sh, sw) = op.window.kernel, op.window.strides
+    part = replace(
+        op,
+        batch=min(op.batch, config.batch),
+        channels=min(op.channels, _COMPARED_BLOCKS * config.block_in),
+        height=min(op.height, _COMPARED_ROWS * sh + kh),
+        width=min(op.width, _COMPARED_ROWS * sw + kw),
+    )
+    cycles = []
+    for apart in (False, True):
+        try:
+            way = compile(replace(part, apart=apart), config, verify=False)
+            cycles.append(float(way.cycles()))
+        except ScheduleError:  # no tile fits
+            cycles.append(math.inf)
+    return replace(op, apart=cycles[1] < cycles[0])
 
 
 NEAR = 1.01
@@ -184,8 +203,9 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     ScheduleError
         If no tile of the operator fits.
     """
+    op = settled(op, config)
     first = default_tiling(op, config)
-    if convolution_tree(op, config, first) is None:
+    if lowering.convolution_tree(op, config, first) is None:
         return first
     tilings = TilingList(op, config)
     enough = NEAR * tilings.least_cycles(config)
@@ -271,7 +291,7 @@ def build(
     VerificationError
         If the program needs what the device lacks, or reads what nothing wrote.
     """
-    hardware, able = _hardware(config), _capabilities(config, capabilities)
+    hardware, able = _device(config, capabilities)
     module = _module(schedule)
     check_schedule(module["main"], hardware)
     declared = packed_arguments(module["main"])
@@ -283,8 +303,15 @@ def build(
     except (RuntimeError, TypeError, ValueError) as error:
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
-    fragment = emit_module(flat, given, hardware, options, OperatorRecord(kind="schedule"))
-    program = link([whole(fragment)], fragment.buffers, {"capabilities": able.name})
+    fragment = lowering.emit(flat, given, hardware, options, OperatorRecord(kind="schedule"))
+    return _linked(fragment, able, verify)
+
+
+def _linked(fragment: Fragment, able: Capabilities, verify: bool) -> Program:
+    """Return the program of one fragment, verified if asked."""
+    program = lowering.link(
+        [lowering.whole(fragment)], fragment.buffers, {"capabilities": able.name}
+    )
     if verify:
         program.verify(able)
     return program
@@ -330,14 +357,12 @@ def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
     return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
 
 
-def _hardware(config: HardwareConfig | str | Path) -> HardwareConfig:
-    return config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
-
-
-def _capabilities(
+def _device(
     config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
-) -> Capabilities:
-    return of_target(_hardware(config)) if capabilities is None else find(capabilities)
+) -> tuple[HardwareConfig, Capabilities]:
+    """Return a configuration, and what the device of a call can execute."""
+    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    return hardware, of_target(hardware) if capabilities is None else find(capabilities)
 
 
 def check_arguments(op: Operator, tiling: Tiling | None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,10 +23,10 @@ from typing import Any, Literal
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ScheduleError
 from vtaops.base.files import read_file
-from vtaops.compiler.driver import compile
+from vtaops.compiler.driver import compile, settled
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops import MaxPool2d, Operator
+from vtaops.ops import Operator
 from vtaops.schedule import Tiling, check_tiling, worth_timing
 
 Effort = Literal["fast", "thorough"]
@@ -64,38 +63,6 @@ class Tuned:
     cycles: int
     compiled: int
     source: str
-
-
-_COMPARED_ROWS = 64
-"""Rows and columns of results of which two ways to compute them are compared."""
-
-_COMPARED_BLOCKS = 4
-"""The same for blocks of channels."""
-
-
-@lru_cache(maxsize=1024)
-def is_faster_apart(op: MaxPool2d, config: HardwareConfig) -> bool:
-    """Whether a pool takes fewer cycles with its maxima along one axis after the other.
-
-    Both ways are compiled with their default tilings, for a part of the image where it is large:
-    rows and columns beyond are like those before.
-    """
-    (kh, kw), (sh, sw) = op.window.kernel, op.window.strides
-    part = replace(
-        op,
-        batch=min(op.batch, config.batch),
-        channels=min(op.channels, _COMPARED_BLOCKS * config.block_in),
-        height=min(op.height, _COMPARED_ROWS * sh + kh),
-        width=min(op.width, _COMPARED_ROWS * sw + kw),
-    )
-    cycles = []
-    for apart in (False, True):
-        try:
-            way = compile(replace(part, apart=apart), config, verify=False)
-            cycles.append(float(way.cycles()))
-        except ScheduleError:  # no tile fits
-            cycles.append(math.inf)
-    return cycles[1] < cycles[0]
 
 
 def tune(
@@ -162,7 +129,9 @@ def search(
     """
     _check_effort(effort)
     best: Tuned | None = None
-    tilings = worth_timing(op, config, COMPILED[effort], uneven=effort == "thorough")
+    tilings = worth_timing(
+        settled(op, config), config, COMPILED[effort], uneven=effort == "thorough"
+    )
     for count, tiling in enumerate(tilings, start=1):
         program = compile(op, config, tiling, capabilities=capabilities, verify=False)
         cycles = program.cycles()
@@ -209,17 +178,9 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
         path = _cache_path(key, known)
         try:
             found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
-            check_tiling(op, config, found.tiling)
+            check_tiling(settled(op, config), config, found.tiling)
             return found
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-            ScheduleError,
-        ):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # not there, damaged, or of another operator: search again
     return None
 

@@ -8,6 +8,10 @@ float16 and bfloat16 arrays, all of a call alike, are computed in float32 and ro
 own dtype. The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
 from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.backend import RunnableKernel
@@ -26,51 +30,9 @@ class _Cpu(OperatorCalls):
 
 
 _cpu = _Cpu()
-activation = _cpu.activation
-add = _cpu.add
-avg_pool2d = _cpu.avg_pool2d
-batch_norm = _cpu.batch_norm
-conv1d = _cpu.conv1d
-conv2d = _cpu.conv2d
-dense = _cpu.dense
-depthwise_conv2d = _cpu.depthwise_conv2d
-depthwise_separable_conv2d = _cpu.depthwise_separable_conv2d
-global_avg_pool2d = _cpu.global_avg_pool2d
-global_max_pool2d = _cpu.global_max_pool2d
-matmul = _cpu.matmul
-max_pool2d = _cpu.max_pool2d
-maximum = _cpu.maximum
-minimum = _cpu.minimum
-multiply = _cpu.multiply
-relu = _cpu.relu
-scale_shift = _cpu.scale_shift
-softmax = _cpu.softmax
-subtract = _cpu.subtract
-vector_add = _cpu.vector_add
+globals().update(_cpu.operators())
+__all__ = ["CACHE", "CpuKernel", "kernel", *_cpu.operators()]
 
-__all__ = [
-    "CACHE",
-    "CpuKernel",
-    "activation",
-    "add",
-    "avg_pool2d",
-    "batch_norm",
-    "conv1d",
-    "conv2d",
-    "dense",
-    "depthwise_conv2d",
-    "depthwise_separable_conv2d",
-    "global_avg_pool2d",
-    "global_max_pool2d",
-    "kernel",
-    "matmul",
-    "max_pool2d",
-    "maximum",
-    "minimum",
-    "multiply",
-    "relu",
-    "scale_shift",
-    "softmax",
-    "subtract",
-    "vector_add",
-]
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Array]: ...

@@ -11,9 +11,10 @@ from weakref import WeakSet
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.cpu.schedule import family, stack, storage
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.arrays import Array, as_output, empty
+from vtaops.kernels.arrays import output
 from vtaops.kernels.cache import KernelCache, sources_of
 from vtaops.kernels.ops import StackedMatmulOp, TensorOp
 from vtaops.kernels.ops.storage import StoredOp
@@ -22,7 +23,7 @@ Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
 _AROUND: dict[type, Any] = {StackedMatmulOp: stack, StoredOp: storage}
-"""What schedules operators that are made of another one, whose kernel they go around."""
+"""The modules that schedule an operator by wrapping the kernel of another one."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -59,8 +60,7 @@ class CpuKernel:
         self.op = op
         self.target = target
         self._schedule = schedule or family(op, target)[0]
-        output = op.output
-        self._shape, self._dtype = output.shape, output.dtype
+        self._shape, self._dtype = op.output.shape, op.output.dtype
         parts: list[Any] = [op]
         while hasattr(parts[-1], "op"):
             parts.append(parts[-1].op)
@@ -96,16 +96,13 @@ class CpuKernel:
         ShapeError
             If `out` does not fit.
         """
-        if out is None:
-            result = empty(self._shape, self._dtype)
-        else:
-            result = as_output(out, self._shape, self._dtype)
+        result = output(out, self._shape, self._dtype)
         self.run(*arrays, result)
         return result
 
 
 def _of_bits(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that hands arrays of bfloat16 on as uint16: NumPy's DLPack has no other."""
+    """Return a function that passes bfloat16 as uint16: NumPy cannot export it by DLPack."""
 
     def call(*arrays: Array) -> None:
         run(*[a.view(np.uint16) if a.dtype.kind == "V" else a for a in arrays])
@@ -130,7 +127,7 @@ _forked = False
 def _after_fork() -> None:
     """Keep kernels usable in a forked child, where the threads of TVM's pool no longer run.
 
-    Each thread that calls kernels has a pool of its own, so they run on a new one.
+    TVM keeps a pool for each calling thread, so kernels run on a new thread.
     """
     global _forked
     _forked = True

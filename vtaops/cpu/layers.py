@@ -18,45 +18,45 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.arrays import Array, aligned, as_array, dtype_name, empty
-from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, tail
+from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
+from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
 from vtaops.kernels.ops import (
     BroadcastOp,
-    Epilogue,
     MatmulOp,
     PackedConv2dOp,
     PackedWindowOp,
     TensorOp,
     Window,
 )
-from vtaops.kernels.ops.common import ACCUMULATOR
+from vtaops.kernels.ops.common import ACCUMULATOR, ceil_div, round_up
 from vtaops.kernels.ops.storage import STORAGE, stored
 from vtaops.machine.layout import Layout
 
 Shape = tuple[int, ...]
 
 WEIGHTS = ("float32", "int8", *STORAGE)
-"""What layers take as weights."""
+"""Dtypes of weights."""
 
 _OFFSET = 128
-"""What is added to int8 data, since the instruction multiplies unsigned by signed bytes."""
+"""Added to int8 data, since the instruction multiplies unsigned by signed bytes."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Images between layers.
+    """Images as layers pass them on.
 
     Attributes
     ----------
     blocks : numpy.ndarray
         (batch, blocks, rows, columns, block), float32, float16, bfloat16, or of quantized layers
-        int8, uint8 or int32; channels beyond `channels` are anything. Copied if a kernel could not
-        read it as it is.
+        int8, uint8 or int32; channels beyond `channels` are undefined. Copied if a kernel cannot
+        read it in place.
     channels : int
-        Those that mean something.
+        Number of valid channels.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Packed:
 
 
 def pack(data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*ANY, "int32")) -> Packed:
-    """Return NCHW images as layers hand them on; what is packed already stays as it is.
+    """Return NCHW images in blocks; packed images are returned unchanged.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def block() -> int:
 
 
 class _Layer:
-    """A kernel for each shape that came along, and its packed weights."""
+    """A layer with one kernel for each shape of its input."""
 
     _describe: Callable[..., tuple[TensorOp, Shape]]
     """Checks what a call depends on, and returns its operator and the shape of its result."""
@@ -142,12 +142,66 @@ class _Layer:
         return plan.run(arrays, None)
 
 
+class _Weighted(_Layer):
+    """A layer with weights, and what follows its sums."""
+
+    def _fold(
+        self, weights: Array, offset: int, bias: Any, batch_norm: Any, epsilon: float, **ends: Any
+    ) -> Array:
+        """Keep what is added to the sums for data of each dtype, and what follows; return weights.
+
+        A normalisation is folded into the weights and the bias (Ioffe & Szegedy, 2015). int8 data
+        are shifted by `offset`; the bias takes off what that adds.
+        """
+        kind, over = dtype_name(weights), (*range(1, weights.ndim),)
+        self._bytes = kind == "int8"
+        self._dtypes = INTEGER if self._bytes else tuple(dict.fromkeys((kind, *FLOAT)))
+        if not self._bytes:
+            weights = weights.astype(np.float32, copy=False)
+            bias = None if bias is None else _wide(bias, "bias")
+            if batch_norm is not None:
+                batch_norm = [_wide(vector, "batch_norm") for vector in batch_norm]
+        kind = "int32" if self._bytes else "float32"
+        epilogue, vectors = fused_epilogue(
+            accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends
+        )
+        check_shapes(epilogue.inputs(len(weights), (), ""), vectors)
+        added: Any = vectors[0] if vectors else None
+        if batch_norm is not None:
+            gamma, beta, mean, variance = batch_norm
+            scale = gamma / np.sqrt(variance + np.float32(epsilon))
+            weights = weights * np.expand_dims(scale, over)
+            added = ((np.float32(0) if bias is None else bias) - mean) * scale + beta
+        self._bias = {} if added is None else dict.fromkeys(FLOAT + STORAGE, added)
+        if self._bytes:
+            plain = np.zeros(len(weights), np.int32) if added is None else added
+            moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
+            self._bias = {"uint8": plain, "int8": plain - moved}
+        self._epilogue = replace(epilogue, bias=bool(self._bias), batch_norm=None)
+        return weights
+
+    def _operands(
+        self, data: Array, weights: Array, added: Array | None, *, shifted: bool = True
+    ) -> list[Array]:
+        """Return the arrays of the kernel; int8 data are `shifted` to uint8."""
+        dtype = dtype_name(data)
+        if shifted and dtype == "int8":
+            data = data.view(np.uint8) ^ np.uint8(_OFFSET)
+        bias = [self._bias[dtype]] if self._bias else []
+        return [data, weights, *bias, *([] if added is None else [added])]
+
+
+def _wide(vector: Any, name: str) -> Array:
+    """Return a vector of floating-point numbers as float32."""
+    return as_array(vector, name, FLOAT + STORAGE, rank=1).astype(np.float32, copy=False)
+
+
 def _sum_dtype(dtype: str) -> str:
     """Return the dtype of results without `clip`, and of what is added to them."""
     return dtype if dtype in STORAGE else ACCUMULATOR[dtype]
 
 
-class PackedConv2d(_Layer):
+class PackedConv2d(_Weighted):
     """A convolution with its weights.
 
     Parameters
@@ -197,34 +251,39 @@ class PackedConv2d(_Layer):
         self.window = Window.of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
-        self._bytes, self._dtypes = kernel.dtype == np.int8, _data_dtypes(kernel)
         if groups != 1 and not self.depthwise:
             raise ShapeError(
                 f"groups is {groups} for weights {kernel.shape}; a layer takes 1, or as many as "
                 f"channels with one kernel each: use vtaops.cpu.conv2d"
             )
-        size = self._block = block()
-        # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
-        self._plain = not (self.depthwise or self._bytes) and self.in_channels < size
+        self._block = block()
         # Dot products multiply shifted bytes; sums within a channel take them as they are.
-        self._shifted = self._bytes and not self.depthwise
-        offset, dtype = _OFFSET if self._shifted else 0, kernel.dtype
+        self._shifted = kernel.dtype == np.int8 and not self.depthwise
         ends = {"activation": activation, "shift": shift, "clip": clip}
-        kernel, shifts, self._end = _folded(kernel, offset, bias, batch_norm, epsilon, **ends)
-        self._bias = {k: Layout(f"C{size}c").pack(v).reshape(-1) for k, v in shifts.items()}
-        self._inner, self._gathered = self.in_channels if self._plain else size, 1
+        offset = _OFFSET if self._shifted else 0
+        folded = self._fold(kernel, offset, bias, batch_norm, epsilon, **ends)
+        # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
+        floats = not (self.depthwise or self._bytes)
+        self._plain = floats and self.in_channels < self._block
+        vectors = Layout(f"C{self._block}c")
+        self._bias = {k: vectors.pack(v).reshape(-1) for k, v in self._bias.items()}
+        self._inner, self._gathered = self.in_channels if self._plain else self._block, 1
+        self._kernel = aligned(self._packed(folded).astype(kernel.dtype, copy=False))
+
+    def _packed(self, kernel: Array) -> Array:
+        """Return the weights in blocks; of bytes, set how many channels of the data meet them."""
+        size = self._block
         if self.depthwise:
-            packed = Layout(f"CHW{size}c").pack(kernel[:, 0])
-        elif self._bytes:
-            self._inner = min(size, -(-self.in_channels // 4) * 4)
+            return Layout(f"CHW{size}c").pack(kernel[:, 0])
+        if self._bytes:
+            self._inner = min(size, round_up(self.in_channels, 4))
             if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
                 self._gathered = 4  # rows of a tile register
-            inputs = self._gathered * self._inner
-            packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+        inputs = self._gathered * self._inner
+        packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+        if self._bytes:
             packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
-        else:
-            packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
-        self._kernel = aligned(packed.astype(dtype, copy=False))
+        return packed
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
         """Return the convolution, with `residual` added before the activation.
@@ -249,12 +308,8 @@ class PackedConv2d(_Layer):
             images, channels = packed.numpy() if self._plain else packed.blocks, packed.channels
         dtype = dtype_name(images)
         added = None if residual is None else pack(residual, dtypes=(_sum_dtype(dtype),))
-        moved = self._shifted and dtype == "int8"
-        arrays = [_unsigned(images) if moved else images, self._kernel]
-        arrays += [self._bias[dtype]] if self._bias else []
-        beside = None
-        if added is not None:
-            arrays, beside = [*arrays, added.blocks], added.shape
+        beside, blocks = (None, None) if added is None else (added.shape, added.blocks)
+        arrays = self._operands(images, self._kernel, blocks, shifted=self._shifted)
         key = images.shape, dtype, channels, beside
         return Packed(self._run(key, *arrays), self.out_channels)
 
@@ -262,7 +317,8 @@ class PackedConv2d(_Layer):
         self, images: Shape, dtype: str, channels: int, added: Shape | None
     ) -> tuple[TensorOp, Shape]:
         """Return the operator for images, and the shape of the blocks of its result."""
-        batch, window, end = images[0], self.window, replace(self._end, residual=added is not None)
+        batch, window = images[0], self.window
+        epilogue = replace(self._epilogue, residual=added is not None)
         height, width = images[2:4]
         if channels != self.in_channels:
             raise ShapeError(f"data has {channels} channels; the weights take {self.in_channels}")
@@ -272,25 +328,33 @@ class PackedConv2d(_Layer):
                 f"residual has shape {added}; the result has "
                 f"{(batch, self.out_channels, rows, columns)}"
             )
-        out_blocks = -(-self.out_channels // self._block)
+        out_blocks = ceil_div(self.out_channels, self._block)
         computed = dtype if self._bytes else "float32"
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
             return PackedWindowOp(
-                "depthwise", batch, out_blocks, height, width, window, self._block, end, computed
+                "depthwise",
+                batch,
+                out_blocks,
+                height,
+                width,
+                window,
+                self._block,
+                epilogue,
+                computed,
             ), shape
         if window == Window((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
         return PackedConv2dOp(
             batch,
-            -(-self.in_channels // self._inner),
+            ceil_div(self.in_channels, self._inner),
             height,
             width,
             out_blocks,
             window,
             self._block,
             "uint8" if self._bytes else "float32",
-            end,
+            epilogue,
             self._inner,
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
@@ -299,7 +363,7 @@ class PackedConv2d(_Layer):
         ), shape
 
 
-class PackedDense(_Layer):
+class PackedDense(_Weighted):
     """A fully connected layer with its weights.
 
     Parameters
@@ -329,18 +393,12 @@ class PackedDense(_Layer):
         super().__init__()
         matrix = as_array(weights, "weights", WEIGHTS, rank=2)
         self.outputs, self.inputs = matrix.shape
-        self._bytes, self._dtypes = matrix.dtype == np.int8, _data_dtypes(matrix)
-        dtype, ends = matrix.dtype, {"activation": activation, "shift": shift, "clip": clip}
-        folded = _folded(matrix, _OFFSET, bias, batch_norm, epsilon, **ends)
-        matrix, self._bias, self._end = folded
+        ends = {"activation": activation, "shift": shift, "clip": clip}
+        folded = self._fold(matrix, _OFFSET, bias, batch_norm, epsilon, **ends)
         target = CpuTarget.detect()
-        if self._bytes:
-            self._panel = target.dot_lanes or target.lanes
-            layout = f"NK{self._panel}n4k"
-        else:
-            self._panel = 2 * target.lanes
-            layout = f"NK{self._panel}n"
-        self._matrix = aligned(Layout(layout).pack(matrix).astype(dtype, copy=False))
+        self._panel = (target.dot_lanes or target.lanes) if self._bytes else 2 * target.lanes
+        layout = Layout(f"NK{self._panel}n" + ("4k" if self._bytes else ""))
+        self._matrix = aligned(layout.pack(folded).astype(matrix.dtype, copy=False))
 
     def __call__(self, data: Any, residual: Any = None) -> Array:
         """Return ``data @ weights.T``, with what follows it.
@@ -362,20 +420,19 @@ class PackedDense(_Layer):
             raise ShapeError(f"data has shape {x.shape}; the weights take (..., {self.inputs})")
         dtype, shape = dtype_name(x), (*x.shape[:-1], self.outputs)
         if 0 in shape[:-1]:
-            return empty(shape, self._end.result_dtype(_sum_dtype(dtype)))
-        arrays = [_unsigned(x) if dtype == "int8" else x, self._matrix]
-        arrays += [self._bias[dtype]] if self._bias else []
+            return empty(shape, self._epilogue.result_dtype(_sum_dtype(dtype)))
+        added = None
         if residual is not None:
             added = as_array(residual, "residual", (_sum_dtype(dtype),))
             if added.shape != shape:
                 raise ShapeError(f"residual has shape {added.shape}; the result has {shape}")
-            arrays.append(added)
+        arrays = self._operands(x, self._matrix, added)
         return self._run((shape, dtype, residual is not None), *arrays)
 
     def _describe(self, shape: Shape, _: str, added: bool) -> tuple[TensorOp, Shape]:
         kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
-        end, size = replace(self._end, residual=added), (self.outputs, self.inputs)
-        return MatmulOp(prod(shape[:-1]), *size, *kinds, True, end, self._panel), shape
+        epilogue, size = replace(self._epilogue, residual=added), (self.outputs, self.inputs)
+        return MatmulOp(prod(shape[:-1]), *size, *kinds, True, epilogue, self._panel), shape
 
 
 class _Pool(_Layer):
@@ -448,54 +505,3 @@ class PackedAdd(_Layer):
     def _describe(self, shape: Shape, _: Any) -> tuple[TensorOp, Shape]:
         size = (prod(shape),)
         return BroadcastOp("add", size, size), shape
-
-
-def _folded(
-    weights: Array,
-    offset: int,
-    bias: Any,
-    batch_norm: Any,
-    epsilon: float,
-    **ends: Any,
-) -> tuple[Array, dict[str, Array], Epilogue]:
-    """Return the weights, what is added to their sums for data of each dtype, and what follows.
-
-    A normalisation is folded into the first two (Ioffe & Szegedy, 2015). int8 data are shifted by
-    `offset`, and the bias takes off what that adds.
-    """
-    integer, kinds, over = weights.dtype == np.int8, FLOAT + STORAGE, (*range(1, weights.ndim),)
-
-    def wide(value: Any, name: str = "batch_norm") -> Array:
-        return as_array(value, name, kinds, rank=1).astype(np.float32, copy=False)
-
-    if not integer:
-        weights = weights.astype(np.float32, copy=False)
-        bias = None if bias is None else wide(bias, "bias")
-        batch_norm = None if batch_norm is None else [*map(wide, batch_norm)]
-    kind = "int32" if integer else "float32"
-    end = tail(accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends)
-    check_shapes(end.epilogue.inputs(len(weights), (), ""), end.arrays)
-    added: dict[str, Any] = dict.fromkeys(kinds, end.arrays[0]) if end.arrays else {}
-    if integer:
-        plain: Any = end.arrays[0] if end.arrays else np.zeros(len(weights), np.int32)
-        moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
-        added = {"uint8": plain, "int8": plain - moved}
-    elif batch_norm is not None:
-        gamma, beta, mean, variance = batch_norm
-        scale = gamma / np.sqrt(variance + np.float32(epsilon))
-        weights = weights * np.expand_dims(scale, over)
-        shifted = (np.float32(0) if bias is None else bias) - mean
-        added = dict.fromkeys(kinds, shifted * scale + beta)
-    return weights, added, replace(end.epilogue, bias=bool(added), batch_norm=None)
-
-
-def _data_dtypes(weights: Array) -> tuple[str, ...]:
-    """Return what data weights meet."""
-    kind = dtype_name(weights)
-    return INTEGER if kind == "int8" else tuple(dict.fromkeys((kind, *FLOAT)))
-
-
-def _unsigned(data: Array) -> Array:
-    """Return int8 as uint8, shifted by 128."""
-    shifted: Array = data.view(np.uint8) ^ np.uint8(_OFFSET)
-    return shifted

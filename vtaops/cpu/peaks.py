@@ -1,4 +1,4 @@
-"""What this processor does at most, measured: multiply-adds in registers, bytes from memory."""
+"""Measured peaks of this processor: multiply-adds in registers, bytes from memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Peaks:
 def measured_peaks(budget: float = 0.3) -> Peaks:
     """Measure the limits, for `budget` seconds each; once in a process.
 
-    The best of some medians: what else runs on the machine can only hide a limit.
+    Take the best of some medians: other load on the machine can only hide a limit.
     """
     target = CpuTarget.detect()
     a, b = te.placeholder((target.lanes,), name="a"), te.placeholder((_CHAINS,), name="b")

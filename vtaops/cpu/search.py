@@ -13,7 +13,7 @@ from typing import Any
 from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops import TensorOp
-from vtaops.kernels.trials import Progress, Trial, try_all
+from vtaops.kernels.trials import Progress, Trial, tile_space, try_all
 
 
 def search(
@@ -45,16 +45,14 @@ def search(
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = target or CpuTarget.detect()
-    schedule, tiles = family(op, target)
-    if tiles is None:
-        raise UnsupportedError(f"{type(op).__name__} has no tiles to choose from")
+    schedule, tiles = tile_space(op, target, family)
     arrays = random_arrays(op)
 
     def seconds(tile: Any) -> float:
         function = compile_schedule(schedule(op, target, tile), target.tvm)["main"]
         return median_seconds(lambda: function(*arrays), budget, target.cores)
 
-    return try_all([*tiles(op, target)], seconds, progress)
+    return try_all(tiles, seconds, progress)
 
 
 def meta_schedule(

@@ -1,4 +1,4 @@
-"""CpuTarget: what the schedules must know of a CPU, detected through LLVM."""
+"""CpuTarget: the features of a CPU that schedules depend on, detected through LLVM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FEATURES = (
     "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma", "f16c",
     "neon", "i8mm", "amx-tile", "amx-int8",
 )  # fmt: skip
-"""The features that change a schedule, or that a hypervisor may hide from a CPU that has them."""
+"""The features that affect a schedule, or that a hypervisor may hide."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ class CpuTarget:
         from tvm.target import Target
 
         codegen = "tvm.codegen.llvm."
-        host = {
-            str(k): bool(v)
-            for k, v in _json(tvm_ffi.get_global_func(codegen + "GetHostCPUFeatures")()).items()
-        }
+        found = tvm_ffi.get_global_func(codegen + "GetHostCPUFeatures")()
+        host = {str(name): bool(present) for name, present in found.items()}
         mcpu = str(tvm_ffi.get_global_func(codegen + "GetHostCPUName")())
         named = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(
             Target({"kind": "llvm", "mcpu": mcpu})
@@ -88,7 +86,7 @@ class CpuTarget:
 
     @property
     def dot_instruction(self) -> str:
-        """What multiplies bytes and adds up products of neighbours, "" where nothing does.
+        """Instruction that multiplies bytes and adds neighbouring products; "" if there is none.
 
         Four u8 by s8 to a 32-bit sum at once: vpdpbusd (VNNI) or usdot (i8mm); pmaddwd takes two
         16-bit numbers, into which bytes are widened.
@@ -115,7 +113,7 @@ class CpuTarget:
 
     @property
     def storage(self) -> tuple[str, ...]:
-        """The dtypes of 16 bits that it converts: bfloat16 by shifts, float16 by F16C."""
+        """The 16-bit dtypes that it converts: bfloat16 by shifts, float16 by F16C."""
         converts = {"f16c", "neon"} & set(self.features)
         return ("float16", "bfloat16") if converts else ("bfloat16",)
 
@@ -148,13 +146,8 @@ def thread_count() -> int:
 
 @cache
 def _may_use_tiles() -> bool:
-    """Ask Linux for the registers of AMX, which it gives to a process that wants them."""
+    """Request the tile registers of AMX, which Linux grants to a process that asks for them."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
     return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)
-
-
-def _json(value: Any) -> dict[str, Any]:
-    """Return LLVM's feature list, which TVM gives as a map, as a dict."""
-    return dict(value.items())

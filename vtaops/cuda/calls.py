@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array
 from vtaops.kernels.calls import OperatorCalls
-from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.kernels.calls.backend import KernelCall
+from vtaops.kernels.calls.arguments import FLOAT, check_shapes, fused_epilogue
+from vtaops.kernels.calls.backend import KernelCall, operator
 from vtaops.kernels.calls.convolution import operands
 from vtaops.kernels.ops import Epilogue, PackedConv2dOp, SeparableOp, Window
-from vtaops.kernels.ops.common import ACCUMULATOR
+from vtaops.kernels.ops.common import ACCUMULATOR, ceil_div
 
 
 class GpuCalls(OperatorCalls):
     """All operators; the separable convolution keeps what lies between its parts on the chip."""
 
+    @operator(3)
     def depthwise_separable_conv2d(
         self,
         data: Any,
@@ -31,10 +33,30 @@ class GpuCalls(OperatorCalls):
         activation: str | None = None,
         out: Any = None,
         **fused: Any,
-    ) -> Array:
-        parameters = (strides, padding, dilation, activation)
-        return self.call(_separable, (data, depthwise, pointwise), out, parameters, fused)
+    ) -> KernelCall:
+        x = as_array(data, "data", FLOAT, rank=4)
+        first = as_array(depthwise, "depthwise", FLOAT, rank=4)
+        second = as_array(pointwise, "pointwise", FLOAT, rank=4)
+        outputs, middle, *size = second.shape
+        if size != [1, 1]:
+            raise ShapeError(f"pointwise has shape {second.shape}; its window must be 1x1")
+        epilogue, added = fused_epilogue(activation=activation, **fused)
+        n, c, height, width = x.shape
+        op = SeparableOp(
+            n,
+            c,
+            height,
+            width,
+            Window.of(first.shape[2:], strides, padding, dilation),
+            outputs,
+            first.shape[1],
+            Epilogue(activation=activation),
+            epilogue,
+        )
+        check_shapes(op.inputs, (x, first, second.reshape(outputs, middle), *added))
+        return KernelCall(op, (x, first, second, *added))
 
+    @operator(2)
     def conv2d_nchwc(
         self,
         data: Any,
@@ -45,7 +67,7 @@ class GpuCalls(OperatorCalls):
         dilation: int | tuple[int, int] = 1,
         out: Any = None,
         **fused: Any,
-    ) -> Array:
+    ) -> KernelCall:
         """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
 
         The products of int8 data are those of an instruction (dp4a). `vtaops.machine.layout.Layout`
@@ -68,54 +90,14 @@ class GpuCalls(OperatorCalls):
         numpy.ndarray
             (N, O / b, rows, columns, b).
         """
-        parameters = (strides, padding, dilation)
-        return self.call(_conv2d_nchwc, (data, kernel), out, parameters, fused)
-
-
-def _separable(
-    data: Any,
-    depthwise: Any,
-    pointwise: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    activation: str | None,
-    **fused: Any,
-) -> KernelCall:
-    x = as_array(data, "data", FLOAT, rank=4)
-    first = as_array(depthwise, "depthwise", FLOAT, rank=4)
-    second = as_array(pointwise, "pointwise", FLOAT, rank=4)
-    outputs, middle, *size = second.shape
-    if size != [1, 1]:
-        raise ShapeError(f"pointwise has shape {second.shape}; its window must be 1x1")
-    end = tail(activation=activation, **fused)
-    n, c, height, width = x.shape
-    op = SeparableOp(
-        n,
-        c,
-        height,
-        width,
-        Window.of(first.shape[2:], strides, padding, dilation),
-        outputs,
-        first.shape[1],
-        Epilogue(activation=activation),
-        end.epilogue,
-    )
-    check_shapes(op.inputs, (x, first, second.reshape(outputs, middle), *end.arrays))
-    return KernelCall(op, (x, first, second, *end.arrays))
-
-
-def _conv2d_nchwc(
-    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
-) -> KernelCall:
-    x, w, dtype = operands(data, kernel, rank=5, kernel_ranks=(6, 7))
-    window = Window.of(w.shape[2:4], strides, padding, dilation)
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-    n, blocks, height, width, block = x.shape
-    op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, end.epilogue)
-    arrays = (x, w, *end.arrays)
-    check_shapes(op.inputs, arrays)
-    return KernelCall(op, arrays)
+        x, w, dtype = operands(data, kernel, rank=5, kernel_ranks=(6, 7))
+        window = Window.of(w.shape[2:4], strides, padding, dilation)
+        epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
+        n, blocks, height, width, block = x.shape
+        op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, epilogue)
+        arrays = (x, w, *added)
+        check_shapes(op.inputs, arrays)
+        return KernelCall(op, arrays)
 
 
 def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
@@ -143,5 +125,5 @@ def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
         raise ShapeError(f"block is {block}; give a multiple of 4")
     outs, ins, *size = w.shape
     whole = np.pad(w, [(0, -outs % block), (0, -ins % block), (0, 0), (0, 0)])
-    blocks = whole.reshape(-(-outs // block), block, -(-ins // block), block // 4, 4, *size)
+    blocks = whole.reshape(-1, block, ceil_div(ins, block), block // 4, 4, *size)
     return np.ascontiguousarray(blocks.transpose(0, 2, 5, 6, 3, 1, 4))

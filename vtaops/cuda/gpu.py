@@ -1,4 +1,4 @@
-"""The GPU of this machine: whether there is one, what stands in its way, and arrays that lie on it.
+"""The GPU of this machine: whether there is one, what it lacks, and arrays in its memory.
 
 Arrays on the GPU come in by DLPack and stay there. A call is checked with stand-ins, host arrays of
 the same shapes and dtypes that nobody reads or writes; then the kernel runs on the arrays
@@ -58,12 +58,12 @@ def require_device() -> None:
     """
     if not device_present():
         raise DeviceError(
-            f"there is no NVIDIA GPU to run on: {_obstacle()}. vtaops.cpu has the same operators; "
+            f"there is no NVIDIA GPU to run on: {_missing()}. vtaops.cpu has the same operators; "
             "CudaKernel(op).source() gives the CUDA source, vtaops.cuda.emulate runs it without one"
         )
 
 
-def _obstacle() -> str:
+def _missing() -> str:
     """Return what is missing, of driver, TVM's runtime library and card."""
     import tvm
 

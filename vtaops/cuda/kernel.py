@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
+from vtaops.base.shapes import Array
 from vtaops.cuda.gpu import detect, require_device
 from vtaops.cuda.target import CudaTarget, Launch, compile_cuda, cuda_source, launches_of
-from vtaops.kernels.arrays import Array, as_output, empty
+from vtaops.kernels.arrays import as_output, empty
 from vtaops.kernels.cache import KernelCache
 from vtaops.kernels.ops import TensorOp
 

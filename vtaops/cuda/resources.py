@@ -1,4 +1,4 @@
-"""Machine code by NVIDIA's compiler, and what a kernel occupies on the GPU as it reports it."""
+"""Machine code by NVIDIA's compiler, and the resources of a kernel that it reports."""
 
 from __future__ import annotations
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from vtaops.base.errors import UnsupportedError
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.schedule import family
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops import TensorOp
-from vtaops.kernels.trials import Progress, Trial, try_all
+from vtaops.kernels.trials import Progress, Trial, tile_space, try_all
 
 
 def search(
@@ -40,23 +38,9 @@ def search(
     UnsupportedError
         If the operator has no tiles to choose from.
     """
-    schedule, tiles = tile_space(op, target or CudaTarget())
+    schedule, tiles = tile_space(op, target or CudaTarget(), family)
 
     def seconds(tile: Any) -> float:
         return CudaKernel(op, target, partial(schedule, tile=tile)).time(budget)
 
     return try_all(tiles, seconds, progress)
-
-
-def tile_space(op: TensorOp, target: CudaTarget) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the schedule of an operator and the tiles that it can take on a GPU.
-
-    Raises
-    ------
-    UnsupportedError
-        If the operator has no tiles to choose from.
-    """
-    schedule, tiles = family(op, target)
-    if tiles is None:
-        raise UnsupportedError(f"{type(op).__name__} has no tiles to choose from")
-    return schedule, list(tiles(op, target))

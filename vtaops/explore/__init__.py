@@ -6,10 +6,8 @@ in a `ResultStore`. `search` finds fronts of large spaces; `Problem` is the same
 """
 
 from vtaops.explore.area import area, share
-from vtaops.explore.cluster import dask_executor
 from vtaops.explore.design import MACHINE_AXES, Design, Space
-from vtaops.explore.energy import energy
-from vtaops.explore.engine import Engine, InThisProcess, process_pool
+from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
 from vtaops.explore.front import OBJECTIVES, front, front_by_bound
 from vtaops.explore.network import Network
 from vtaops.explore.problem import SEARCHES, Problem, Worth
@@ -17,7 +15,7 @@ from vtaops.explore.search import Found, search
 from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
-from vtaops.explore.verdict import Question, Verdict, answer, model_version
+from vtaops.explore.verdict import Question, Verdict, answer, energy, model_version
 from vtaops.program.energy import Energy
 
 __all__ = [

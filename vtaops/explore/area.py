@@ -1,4 +1,4 @@
-"""Area: an estimate of what a design takes of an FPGA, without synthesis.
+"""Area: estimates the FPGA resources of a design without synthesis.
 
 DSP blocks and block RAMs follow from the RTL's structure. LUTs and flip-flops of each block of
 `vtaops synth-report` are linear in a few `quantities` of the design, with coefficients from runs of
@@ -8,6 +8,7 @@ All of it is of the 7 series, before placing and routing.
 
 from __future__ import annotations
 
+from vtaops.base.shapes import ceil_div
 from vtaops.explore.design import Design
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
@@ -76,7 +77,7 @@ lane should take, since no run has any."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
-    """Return the share that is taken of the resource of a part that is scarcest; above 1: no room.
+    """Return the share used of the scarcest resource of a part; above 1: it does not fit.
 
     Parameters
     ----------
@@ -110,12 +111,12 @@ def area_by_block(design: Design) -> dict[str, FpgaResources]:
 
 
 def kind(title: str) -> str:
-    """Return the block's kind, by which the coefficients are told: all scratchpads are one."""
+    """Return the kind of a block, the key of its coefficients: all scratchpads are one kind."""
     return "scratchpads" if title.startswith("scratchpad ") else title
 
 
 def quantities(design: Design, title: str) -> dict[str, float]:
-    """Return how much a block of a design has of each of `QUANTITIES`."""
+    """Return the `QUANTITIES` of a block of a design."""
     config = design.config
     lanes = config.batch * config.block_out
     adders, stages = _tree(config)
@@ -162,7 +163,7 @@ def _slots(design: Design, memory: Scratchpad) -> int:
 
 
 def _banks(design: Design, memory: Scratchpad) -> int:
-    """Return in how many banks the neighbouring elements of a scratchpad lie."""
+    """Return the number of banks of a scratchpad."""
     config = design.config
     if memory.memory is Memory.INP and reads_windows(config):
         return max(_slots(design, memory), WINDOW_BANKS)
@@ -172,7 +173,7 @@ def _banks(design: Design, memory: Scratchpad) -> int:
 def _dsps(config: HardwareConfig) -> dict[str, int]:
     lanes = config.batch * config.block_out
     return {
-        "GEMM core": config.batch * config.block_in * -(-config.block_out // 2),
+        "GEMM core": config.batch * config.block_in * ceil_div(config.block_out, 2),
         "vector ALU": lanes * _DSP_ALU,
         "post-processing": lanes * _DSP_POST * ("post" in config.extensions),
     }
@@ -202,10 +203,10 @@ def _blocks(design: Design, memory: Scratchpad) -> float:
     banks, bits = _banks(design, memory), 8 * memory.element_bytes
     if memory.memory in (Memory.INP, Memory.WGT):
         word = min(bits, 8 * design.port_bytes)
-        bits = bits // word * -(-word // 9) * 8
+        bits = bits // word * ceil_div(word, 9) * 8
     return banks * _halves(bits, memory.depth // banks) / 2
 
 
 def _halves(bits: int, words: int) -> int:
-    """Return the halves of block RAMs of a memory."""
-    return -(-bits * -(-words // _RAM_WORDS) // _RAM_BITS)
+    """Return the number of half block RAMs of a memory."""
+    return ceil_div(bits * ceil_div(words, _RAM_WORDS), _RAM_BITS)

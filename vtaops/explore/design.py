@@ -31,7 +31,7 @@ Value = int | float | str
 
 @dataclass(frozen=True)
 class Design:
-    """One piece of hardware: what the RTL is built with, and the DRAM that it is connected to.
+    """A hardware design: the parameters of the RTL and of the DRAM that it is connected to.
 
     Attributes
     ----------
@@ -65,10 +65,8 @@ class Design:
         if type(self.clock_mhz) is not int or self.clock_mhz < 1:
             raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
         _ = self.timing  # refuses what is out of range
-        smallest = min(
-            (m for m in (self.config.inp, self.config.wgt, self.config.out)),
-            key=lambda memory: memory.element_bytes,
-        )
+        memories = (self.config.inp, self.config.wgt, self.config.out)
+        smallest = min(memories, key=lambda memory: memory.element_bytes)
         if smallest.element_bytes < self.port_bytes:
             raise ConfigError(
                 f"one {smallest.memory.name} element has {smallest.element_bytes} bytes; it must "
@@ -98,7 +96,7 @@ class Design:
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
-        """What two designs share that differ in the sizes of scratchpads only."""
+        """A key that is equal for designs that differ only in scratchpad sizes."""
         c = self.config
         return (
             *(c.target, c.log_batch, c.log_block, c.extensions),
@@ -109,12 +107,8 @@ class Design:
     def sizes(self) -> tuple[int, int, int, int]:
         """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
         c = self.config
-        return (
-            c.log_uop_buff_size,
-            c.log_inp_buff_size,
-            c.log_wgt_buff_size,
-            c.log_acc_buff_size,
-        )
+        inputs, weights = c.log_inp_buff_size, c.log_wgt_buff_size
+        return c.log_uop_buff_size, inputs, weights, c.log_acc_buff_size
 
     def contains(self, other: Design) -> bool:
         """Whether every program for `other` fits this design and takes as long on it."""
@@ -123,7 +117,7 @@ class Design:
 
     @property
     def name(self) -> str:
-        """All that tells it from other designs, e.g. ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
+        """A unique name, for example ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
         limited = f" {self.bandwidth:g}B/c" if self.bandwidth else ""
         return (
             f"{self.config.bitstream_id} {self.port_bytes}B {self.dram_latency}c{limited} "
@@ -132,7 +126,7 @@ class Design:
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """The values of all axes that cycles may depend on: all but the clock."""
+        """The values of all axes that cycles can depend on: all but the clock."""
         return {axis: value for axis, value in self.as_dict().items() if axis != "CLOCK_MHZ"}
 
     def as_dict(self) -> dict[str, Any]:
@@ -159,7 +153,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of values of some axes, on a base.
+    """All combinations of values of some axes, with a base for the others.
 
     Parameters
     ----------
@@ -187,7 +181,7 @@ class Space:
                 raise ConfigError(f"axis {axis} has no values")
 
     def __len__(self) -> int:
-        """Return the number of combinations, those included that cannot be."""
+        """Return the number of combinations, including impossible ones."""
         return math.prod(len(values) for values in self.axes.values())
 
     def design(self, values: Mapping[str, Value]) -> Design:
@@ -209,7 +203,7 @@ class Space:
             yield dict(zip(self.axes, values, strict=True))
 
     def designs(self) -> tuple[list[Design], dict[str, str]]:
-        """Return the designs that can be, each once, and why the others cannot.
+        """Return the possible designs, each once, and why the others are not possible.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Engine: questions answered once, by any `concurrent.futures.Executor`, and kept in a store.
+"""Engine: answers each question once, on any `concurrent.futures.Executor`, and stores it.
 
 What is known is not asked again; what another process is computing is waited for; what is computed
 is kept at once. So a sweep that was killed goes on where it stopped, and the result depends neither
@@ -19,13 +19,17 @@ from concurrent.futures import (
     as_completed,
 )
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.optional import optional
 from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.verdict import Question, Verdict, answer, model_version
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _POLL_SECONDS = 0.2
 _MOST_LOSSES = 3  # of workers, without an answer in between
@@ -54,17 +58,36 @@ def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
 
 
-class Task(Protocol):
-    """A question with an address; those that share work are answered together."""
+def dask_executor(client: Client | str) -> Executor:
+    """Return an executor that computes on a Dask cluster: one machine, SSH, Slurm.
 
-    @property
-    def key(self) -> str: ...
+    Only questions and answers travel: workers need vtaops and no access to the store. Dask computes
+    again what a lost worker was busy with.
 
-    @property
-    def data(self) -> dict[str, Any]: ...
+    Parameters
+    ----------
+    client : distributed.Client or str
+        A client, or the address of a scheduler (``"tcp://10.0.0.1:8786"``).
 
-    @property
-    def shares(self) -> tuple[object, ...]: ...
+    Raises
+    ------
+    UnsupportedError
+        If Dask is not installed.
+    DeviceError
+        If there is no scheduler at the address.
+    """
+    dask = optional("distributed", "Dask", "a cluster needs", "'vtaops[explore]'")
+    if isinstance(client, str):
+        try:
+            client = dask.Client(client, timeout=10)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise DeviceError(f"no Dask scheduler at {client!r}: {error}") from error
+    executor: Executor = client.get_executor(pure=False)
+    return executor
+
+
+Task = Question | Ranking
+"""A question with an address; those that share work are answered together."""
 
 
 @dataclass
@@ -95,9 +118,8 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._make is not None and self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        if self._make is not None:
+            self._leave_executor(wait=True)
         self.store.release()
 
     def shortlists(self, rankings: Iterable[Ranking]) -> dict[str, Shortlist]:
@@ -148,8 +170,11 @@ class Engine:
     def _computed(
         self, kind: str, tasks: Sequence[Task], job: Any, together: range
     ) -> Iterator[dict[str, Record]]:
-        """Let workers compute; keep and yield what comes back."""
-        executor = self._ready()
+        """Let workers compute; store and yield their results."""
+        if self._executor is None:
+            assert self._make is not None
+            self._executor = self._make()
+        executor = self._executor
         if type(executor) is InThisProcess:
             for part in _parts(tasks, range(1, together.stop)):
                 yield self._keep(kind, part, job(part))
@@ -169,21 +194,18 @@ class Engine:
         self.store.put(kind, model_version(), {t.key: (t.data, r) for t, r in pairs})
         return {task.key: record for task, record in pairs}
 
-    def _ready(self) -> Executor:
-        if self._executor is None:
-            assert self._make is not None
-            self._executor = self._make()
-        return self._executor
-
     def _replace(self, error: BaseException, losses: int) -> None:
-        """Get another executor for one whose workers were lost."""
+        """Replace an executor whose workers were lost."""
         if self._make is None or losses > _MOST_LOSSES:
             raise DeviceError(
                 f"workers were lost {losses} times without an answer in between ({error!r}); what "
                 f"was answered is in the store"
             ) from error
+        self._leave_executor(wait=False)
+
+    def _leave_executor(self, *, wait: bool) -> None:
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown(wait=wait, cancel_futures=True)
         self._executor = None
 
     def _tell(self, kind: str, done: int, total: int) -> None:
@@ -196,11 +218,11 @@ _RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
 
 
 def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
-    """Cut tasks where they share nothing any more, or where a part becomes large."""
+    """Split tasks where they no longer share work, or where a part becomes large."""
     part: list[Task] = []
     for task in tasks:
-        apart = bool(part) and task.shares != part[-1].shares
-        if len(part) >= (together.start if apart else together.stop):
+        alone = bool(part) and task.shares != part[-1].shares
+        if len(part) >= (together.start if alone else together.stop):
             yield part
             part = []
         part.append(task)

@@ -1,4 +1,4 @@
-"""Objectives and fronts: what is to be small, and the points that nothing beats.
+"""Objectives and fronts: what is minimised, and the points that no other dominates.
 
 Owns the search by the free bound, too: designs whose bound is beaten already are never compiled.
 """
@@ -6,6 +6,7 @@ Owns the search by the free bound, too: designs whose bound is beaten already ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from vtaops.base.errors import ConfigError
 from vtaops.explore.design import Design
@@ -45,7 +46,7 @@ def costs(point: Point, objectives: Sequence[str]) -> Costs:
 
 
 def check_objectives(objectives: Sequence[str]) -> None:
-    """Refuse unknown objectives.
+    """Check the names of objectives.
 
     Raises
     ------
@@ -60,7 +61,7 @@ def check_objectives(objectives: Sequence[str]) -> None:
 
 
 def beats(one: Costs, other: Costs) -> bool:
-    """Whether costs are nowhere larger and somewhere smaller."""
+    """Whether costs dominate others: nowhere larger and somewhere smaller."""
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
@@ -111,22 +112,58 @@ def front_by_bound(
     guesses = [p for p in sweep(designs, network, engine, "bound") if p.complete]
     order = {guess.design: index for index, guess in enumerate(guesses)}
     waiting = sorted(guesses, key=lambda guess: (guess.cycles, guess.design.sram_nbytes))
-    timed: dict[Design, Point] = {}
+    timed = Timed(network, engine, effort, objectives)
     while waiting:
-        # A design inherits from those it contains, so they are timed together, all anew.
-        chosen = [guess.design for guess in waiting[:batch]]
-        found = sweep([*timed, *chosen], network, engine, effort)
-        timed = {point.design: point for point in found}
-        reached = [costs(point, objectives) for point in found if point.complete]
-        waiting = [
-            guess
-            for guess in waiting[batch:]
-            if not any(beats(cost, least_costs(guess, objectives)) for cost in reached)
-        ]
-    best = front(timed.values(), objectives)
-    return sorted(best, key=lambda point: order[point.design]), len(timed)
+        timed.add(guess.design for guess in waiting[:batch])
+        waiting = [guess for guess in waiting[batch:] if not timed.beat(guess)]
+    best = front(timed.points.values(), objectives)
+    return sorted(best, key=lambda point: order[point.design]), len(timed.points)
 
 
-def least_costs(guess: Point, objectives: Sequence[str]) -> Costs:
-    """Return what the objectives of a point cannot go below, whatever its tilings."""
-    return tuple(_LEAST[name](guess) for name in objectives)
+class Timed:
+    """The designs that were timed, which decide which others are worth timing.
+
+    Parameters
+    ----------
+    network, engine, effort
+        As `sweep`.
+    objectives : sequence of str
+        Names of `OBJECTIVES`.
+
+    Attributes
+    ----------
+    points : dict
+        Design -> what it reaches.
+    beaten : set of Design
+        Those whose bound is beaten by one of the points; they were not timed.
+    """
+
+    def __init__(
+        self, network: Network, engine: Engine, effort: Effort, objectives: Sequence[str]
+    ) -> None:
+        self.points: dict[Design, Point] = {}
+        self.beaten: set[Design] = set()
+        self._sweep = partial(sweep, network=network, engine=engine)
+        self._effort = effort
+        self._objectives = objectives
+        self._reached: list[Costs] = []
+
+    def add(self, designs: Iterable[Design]) -> None:
+        """Time designs; re-evaluate the known ones, since they may inherit results."""
+        every = dict.fromkeys((*self.points, *designs))
+        if len(every) > len(self.points):
+            self.points = {point.design: point for point in self._sweep(every, effort=self._effort)}
+            complete = (point for point in self.points.values() if point.complete)
+            self._reached = [costs(point, self._objectives) for point in complete]
+
+    def add_unless_beaten(self, designs: Iterable[Design]) -> None:
+        """Time those designs whose bound no timed design beats."""
+        new = [design for design in designs if design not in {*self.points, *self.beaten}]
+        guesses = self._sweep(new, effort="bound")
+        self.beaten |= {guess.design for guess in guesses if guess.complete and self.beat(guess)}
+        self.add(guess.design for guess in guesses if guess.design not in self.beaten)
+
+    def beat(self, guess: Point) -> bool:
+        """Whether a timed design beats even the bound of `guess`."""
+        least = tuple(_LEAST[name](guess) for name in self._objectives)
+        return any(beats(cost, least) for cost in self._reached)

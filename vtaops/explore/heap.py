@@ -1,4 +1,4 @@
-"""The heap of processes that compile one program after the other: freed memory is kept.
+"""Keeps freed memory in processes that compile one program after the other.
 
 Each program takes and frees megabytes. By default glibc's malloc gives them back to the system and
 gets them again, page by page, which takes a tenth of the time of a sweep; Dask's nanny tells its

@@ -1,4 +1,4 @@
-"""Network: what a design is judged by, operators with how often each runs.
+"""Network: the operators by which a design is judged, each with its number of occurrences.
 
 Named layers are the same on every design. What of a model the accelerator executes, and as which
 operators, depends on its blocks and scratchpads: a model is mapped anew for each configuration.
@@ -25,7 +25,7 @@ from vtaops.schedule.workloads import WORKLOADS, Workload, find
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """What designs are judged by.
+    """A network by which designs are judged.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Network:
         return cls(name or "model", graph=graph)
 
     def on(self, design: Design) -> tuple[Workload, ...]:
-        """Return the operators that a design executes; what it leaves to the host is no part.
+        """Return the operators that a design executes, without those left to the host.
 
         Raises
         ------
@@ -92,13 +92,10 @@ class Network:
             raise ShapeError(f"nothing of {self.name} runs on {design.name}; `vtaops ops` says why")
         return layers
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "layers": self.layers, "graph": self.graph}
-
 
 @lru_cache(maxsize=256)
 def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
-    """Return the operators of a graph on a configuration, equal ones together."""
+    """Return the operators of a graph on a configuration; equal ones are merged."""
     target = target_of(design.config, None)
     count: Counter[Operator] = Counter()
     names: dict[Operator, str] = {}

@@ -10,13 +10,15 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
+from operator import itemgetter
 from typing import Any, get_args
 
 from vtaops.base.errors import ScheduleError, VTAError
+from vtaops.base.shapes import ceil_div
+from vtaops.compiler.driver import settled
 from vtaops.explore.design import Design
-from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
-from vtaops.explore.verdict import Question, Verdict
+from vtaops.explore.verdict import Question, energy
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.candidates import ranked
@@ -33,7 +35,7 @@ of depthwise convolutions up to 1,500. Programs of more take many seconds to com
 
 @dataclass(frozen=True)
 class Worth:
-    """What a candidate is worth.
+    """The evaluation of a candidate.
 
     Attributes
     ----------
@@ -79,12 +81,17 @@ class Problem:
     _asked: dict[Tiling, Worth] = field(default_factory=dict)
 
     @property
+    def settled(self) -> Operator:
+        """The operator that tilings belong to."""
+        return settled(self.op, self.design.config)
+
+    @property
     def verdicts(self) -> int:
-        """Different candidates asked for so far."""
+        """Number of different candidates evaluated so far."""
         return len(self._asked)
 
     def evaluate(self, candidate: Tiling | str) -> Worth:
-        """Return what a candidate is worth; a text is read as the command line does.
+        """Evaluate a candidate; a text is parsed as on the command line.
 
         No candidate is an error: what is no tiling, too, has a reason, but is not counted.
         """
@@ -95,42 +102,42 @@ class Problem:
         if tiling in self._asked:
             return self._asked[tiling]
         try:
-            check_tiling(self.op, self.design.config, tiling)
+            check_tiling(self.settled, self.design.config, tiling)
             self._check_steps(tiling)
         except VTAError as error:
             self._asked[tiling] = Worth(False, str(error))
             return self._asked[tiling]
         question = Question(self.op, tiling, self.design)
-        outcome = self._outcome(self.engine.verdicts([question])[question.key])
-        self._asked[tiling] = outcome
+        verdict = self.engine.verdicts([question])[question.key]
+        self._asked[tiling] = outcome = Worth(
+            verdict.legal,
+            verdict.reason,
+            verdict.cycles,
+            verdict.dram_nbytes,
+            energy(self.design, verdict).total,
+        )
         if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
             self.best = outcome.cycles, tiling
         return outcome
 
     def _check_steps(self, tiling: Tiling) -> None:
-        shape, config = blocked_shape(self.op, self.design.config), self.design.config
+        shape, config = blocked_shape(self.settled, self.design.config), self.design.config
         cuts = (
             (shape.oc, tiling.oc // config.block_out),
             (shape.ic, tiling.ic // config.block_in),
             (shape.rows.extent, tiling.h),
             (shape.columns.extent, tiling.w),
         )
-        steps = shape.batch * shape.groups * prod(-(-extent // tile) for extent, tile in cuts)
+        steps = shape.batch * shape.groups * prod(ceil_div(extent, tile) for extent, tile in cuts)
         if steps > MOST_STEPS:
             raise ScheduleError(f"{steps} steps; this gym times programs of up to {MOST_STEPS}")
-
-    def _outcome(self, verdict: Verdict) -> Worth:
-        if not verdict.legal:
-            return Worth(False, verdict.reason)
-        total = energy(self.design, verdict).total
-        return Worth(True, "", verdict.cycles, verdict.dram_nbytes, total)
 
     # ---------------------------------------------------------------- candidates
 
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """The values of each field of a tiling that random candidates choose from."""
-        shape, config = blocked_shape(self.op, self.design.config), self.design.config
+        shape, config = blocked_shape(self.settled, self.design.config), self.design.config
         counts = tuple(range(1, MOST_TILES + 1))
         return {
             "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
@@ -163,22 +170,22 @@ Search = Callable[[Problem, int, int], None]
 
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
-    """Take the candidates in the order of the free estimate; nothing is random."""
-    for tiling in ranked(problem.op, problem.design.config, timing=problem.design.timing):
+    """Evaluate candidates in the order of the free estimate; nothing is random."""
+    for tiling in ranked(problem.settled, problem.design.config, timing=problem.design.timing):
         if problem.verdicts >= budget:
             return
         problem.evaluate(tiling)
 
 
 def at_random(problem: Problem, budget: int, seed: int) -> None:
-    """Take random candidates."""
-    for tiling in _fresh(problem, budget, random.Random(seed), lambda rng: problem.sampled(rng)):
+    """Evaluate random candidates."""
+    for tiling in _fresh(problem, budget, random.Random(seed), problem.sampled):
         problem.evaluate(tiling)
 
 
 def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
     """Mutate one to three fields of one of the best so far; begin with the best by the estimate."""
-    first = default_tiling(problem.op, problem.design.config)
+    first = default_tiling(problem.settled, problem.design.config)
     alive = [(problem.evaluate(first).cycles, first)]
 
     def child(rng: random.Random) -> Tiling:
@@ -190,13 +197,12 @@ def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> 
     for tiling in _fresh(problem, budget, random.Random(seed), child):
         outcome = problem.evaluate(tiling)
         if outcome.legal:
-            alive.append((outcome.cycles, tiling))
-            alive = sorted(alive, key=lambda pair: pair[0])[:parents]
+            alive = sorted([*alive, (outcome.cycles, tiling)], key=itemgetter(0))[:parents]
 
 
 def first_only(problem: Problem, budget: int, seed: int) -> None:
-    """Take the best by the estimate: one candidate."""
-    problem.evaluate(default_tiling(problem.op, problem.design.config))
+    """Evaluate the best candidate by the estimate only."""
+    problem.evaluate(default_tiling(problem.settled, problem.design.config))
 
 
 SEARCHES: dict[str, Search] = {
@@ -211,7 +217,7 @@ SEARCHES: dict[str, Search] = {
 def _fresh(
     problem: Problem, budget: int, rng: random.Random, make: Callable[[random.Random], Tiling]
 ) -> Iterator[Tiling]:
-    """Yield candidates that were not asked for, until the budget is spent."""
+    """Yield candidates that were not evaluated yet, until the budget is spent."""
     for _ in range(100 * budget):
         if problem.verdicts >= budget:
             return

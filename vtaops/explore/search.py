@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import ConfigError, StoreError, UnsupportedError
+from vtaops.base.errors import ConfigError, StoreError
+from vtaops.base.optional import optional
 from vtaops.explore.design import Design, Space
 from vtaops.explore.engine import Engine
-from vtaops.explore.front import beats, check_objectives, costs, front, least_costs
+from vtaops.explore.front import Timed, check_objectives, costs, front
 from vtaops.explore.network import Network
 from vtaops.explore.shortlist import Effort
-from vtaops.explore.sweep import Point, sweep
+from vtaops.explore.sweep import Point
 
 
 @dataclass(frozen=True)
@@ -82,25 +83,26 @@ def search(
         If the journal cannot be used.
     """
     check_objectives(objectives)
-    for name, value in (("trials", trials), ("batch", batch), ("population", population)):
-        if value < 1 or (name == "population" and value < 2):
-            raise ConfigError(f"{name} is {value}; it must be larger")
-    optuna = _optuna()
+    least_of = {"trials": (trials, 1), "batch": (batch, 1), "population": (population, 2)}
+    for name, (value, least) in least_of.items():
+        if value < least:
+            raise ConfigError(f"{name} is {value}; it must be at least {least}")
+    optuna = optional("optuna", "Optuna", "the search over hardware needs", "'vtaops[explore]'")
     study = _study(optuna, objectives, population, seed, journal)
-    designs = _Designs(space, network, engine, effort, objectives)
+    timed = Timed(network, engine, effort, objectives)
     while (left := trials - len(study.trials)) > 0:
         asked = [study.ask() for _ in range(min(batch, left))]
-        proposals = [(trial, designs.proposed(trial)) for trial in asked]
-        worth = designs.worth_timing([d for _, d in proposals if d is not None])
-        designs.time(worth)
+        proposals = [(trial, _proposed(space, trial)) for trial in asked]
+        timed.add_unless_beaten(design for _, design in proposals if design is not None)
         for trial, design in proposals:
-            _tell(optuna, study, trial, designs.costs(design), design in designs.pruned)
-    for trial in study.trials:  # those that a journal knew
-        designs.remember(trial)
-    points = designs.points()
+            point = None if design is None else timed.points.get(design)
+            _tell(optuna, study, trial, point, objectives, design in timed.beaten)
+    journalled = [t.params for t in study.trials if t.values and set(t.params) == set(space.axes)]
+    timed.add(space.design(values) for values in journalled)
+    points = tuple(timed.points.values())
     states = [trial.state for trial in study.trials]
     return Found(
-        points=tuple(points),
+        points=points,
         front=tuple(front(points, objectives)),
         trials=len(states),
         pruned=states.count(optuna.trial.TrialState.PRUNED),
@@ -108,75 +110,21 @@ def search(
     )
 
 
-class _Designs:
-    """What the search knows of the designs that were proposed."""
-
-    def __init__(
-        self,
-        space: Space,
-        network: Network,
-        engine: Engine,
-        effort: Effort,
-        objectives: tuple[str, ...],
-    ) -> None:
-        self.space = space
-        self.network = network
-        self.engine = engine
-        self.effort = effort
-        self.objectives = objectives
-        self.timed: dict[Design, Point] = {}
-        self.pruned: set[Design] = set()
-
-    def proposed(self, trial: Any) -> Design | None:
-        """Return the design of a trial, or None for hardware that cannot be."""
-        values = {
-            axis: trial.suggest_categorical(axis, list(choices))
-            for axis, choices in self.space.axes.items()
-        }
-        try:
-            return self.space.design(values)
-        except ConfigError:
-            return None
-
-    def worth_timing(self, designs: list[Design]) -> list[Design]:
-        """Return the new designs whose bound nothing beats."""
-        new = [d for d in dict.fromkeys(designs) if d not in self.timed and d not in self.pruned]
-        known = [costs(p, self.objectives) for p in self.timed.values() if p.complete]
-        guesses = sweep(new, self.network, self.engine, "bound")
-        beaten = {
-            guess.design
-            for guess in guesses
-            if guess.complete and any(beats(c, least_costs(guess, self.objectives)) for c in known)
-        }
-        self.pruned |= beaten
-        return [design for design in new if design not in beaten]
-
-    def time(self, designs: list[Design]) -> None:
-        """Time designs; all that are known are judged anew, since they may inherit."""
-        if designs:
-            found = sweep([*self.timed, *designs], self.network, self.engine, self.effort)
-            self.timed = {point.design: point for point in found}
-
-    def costs(self, design: Design | None) -> tuple[float, ...] | None:
-        """Return the objectives of a design that was timed and runs everything."""
-        point = self.timed.get(design) if design is not None else None
-        return costs(point, self.objectives) if point is not None and point.complete else None
-
-    def remember(self, trial: Any) -> None:
-        """Take a trial of the journal as timed, if it was."""
-        if trial.values and set(trial.params) == set(self.space.axes):
-            design = self.space.design(trial.params)
-            if design not in self.timed:
-                self.time([design])
-
-    def points(self) -> list[Point]:
-        return list(self.timed.values())
+def _proposed(space: Space, trial: Any) -> Design | None:
+    """Return the design of a trial, or None if such hardware is not possible."""
+    values = {
+        axis: trial.suggest_categorical(axis, list(choices)) for axis, choices in space.axes.items()
+    }
+    try:
+        return space.design(values)
+    except ConfigError:
+        return None
 
 
 def _study(
     optuna: Any, objectives: tuple[str, ...], population: int, seed: int, journal: Path | None
 ) -> Any:
-    """Return the study, with no trial left open by a process that was killed."""
+    """Return the study; trials left open by a killed process are marked as failed."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
     if journal is not None:
@@ -197,20 +145,16 @@ def _study(
     return study
 
 
-def _tell(optuna: Any, study: Any, trial: Any, values: Any, pruned: bool) -> None:
-    if values is not None:
-        study.tell(trial, values)
+def _tell(
+    optuna: Any,
+    study: Any,
+    trial: Any,
+    point: Point | None,
+    objectives: tuple[str, ...],
+    pruned: bool,
+) -> None:
+    states = optuna.trial.TrialState
+    if point is not None and point.complete:
+        study.tell(trial, costs(point, objectives))
     else:
-        states = optuna.trial.TrialState
         study.tell(trial, state=states.PRUNED if pruned else states.FAIL)
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise UnsupportedError(
-            "the search over hardware needs Optuna, which is not installed: "
-            "pip install 'vtaops[explore]'"
-        ) from error
-    return optuna

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Literal, get_args
 
 from vtaops.base.errors import ScheduleError, StoreError, VTAError
+from vtaops.compiler.driver import settled
 from vtaops.compiler.tuner import COMPILED
 from vtaops.explore.design import Design
 from vtaops.explore.verdict import Question, array_of, is_count, key_of, name_of, operator_dict
@@ -111,7 +112,7 @@ class Ranking:
 
 
 def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
-    """Rank the tilings of operators on designs; that none fits is an answer too.
+    """Rank the tilings of operators on designs; an empty list is a valid answer.
 
     Neighbours with one operator on one array share the enumeration of its tilings.
     """
@@ -121,7 +122,8 @@ def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
         sizes = [depths_of(ranking.design.config) for ranking in same]
         largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
         try:
-            listed = TilingList(same[0].op, same[0].design.config, largest)
+            config = same[0].design.config
+            listed = TilingList(settled(same[0].op, config), config, largest)
         except VTAError as error:
             found += [Shortlist(reason=str(error)) for _ in same]
         else:
@@ -130,7 +132,7 @@ def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
 
 
 def shortlist(ranking: Ranking) -> Shortlist:
-    """Return the one answer of `shortlists`."""
+    """Return the shortlist of one ranking."""
     return shortlists([ranking])[0]
 
 
@@ -146,7 +148,7 @@ def _shortlist(ranking: Ranking, listed: TilingList) -> Shortlist:
 
 
 def check_effort(effort: str) -> None:
-    """Refuse an unknown effort.
+    """Check the name of an effort.
 
     Raises
     ------

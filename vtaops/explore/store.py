@@ -1,4 +1,4 @@
-"""ResultStore: what has been computed once, in one SQLite file that processes share.
+"""ResultStore: computed results in one SQLite file that processes share.
 
 A record is found by the hash of its question, which holds the version of the model (`key_of`). It
 is written in one transaction or not at all, so a process may be killed at any moment. Who is about
@@ -26,7 +26,7 @@ LEASE_SECONDS = 600.0
 
 _SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x56544153  # "VTAS"
-_MOST_KEYS = 500  # in one statement
+_LISTED = "SELECT value FROM json_each(?)"  # the keys of a JSON list
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -53,7 +53,7 @@ Record = dict[str, Any]
 
 
 class ResultStore:
-    """A file of results; made where there is none.
+    """A file of results; created if it does not exist.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class ResultStore:
             database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Give back all claims and close the file."""
+        """Release all claims and close the file."""
         self.release()
         self._database.close()
 
@@ -110,16 +110,13 @@ class ResultStore:
     # ------------------------------------------------------------------- records
 
     def get(self, keys: Iterable[str]) -> dict[str, Record]:
-        """Return what is known of some keys."""
-        found: dict[str, Record] = {}
-        for part in _parts(keys):
-            marks = ",".join("?" * len(part))
-            query = f"SELECT key, record FROM records WHERE key IN ({marks})"
-            found |= {key: self._object(key, text) for key, text in self._rows(query, part)}
-        return found
+        """Return the known records of some keys."""
+        query = f"SELECT key, record FROM records WHERE key IN ({_LISTED})"
+        rows = self._rows(query, [json.dumps(list(keys))])
+        return {key: self._object(key, text) for key, text in rows}
 
     def put(self, kind: str, version: str, items: Mapping[str, tuple[Any, Record]]) -> None:
-        """Keep results, and give back their claims, in one transaction.
+        """Store results and release their claims in one transaction.
 
         Parameters
         ----------
@@ -165,28 +162,26 @@ class ResultStore:
     # -------------------------------------------------------------------- claims
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Return those of some keys that are neither known nor claimed by others: now ours."""
-        wanted = list(dict.fromkeys(keys))
+        """Claim those keys that are neither known nor claimed by others, and return them."""
+        wanted = list(keys)
         with self._transaction() as database:
             self._sign(database)
             for owner in self._gone(database):
                 database.execute("DELETE FROM claims WHERE owner = ?", [owner])
                 database.execute("DELETE FROM owners WHERE owner = ?", [owner])
-            mine = set()
-            for part in _parts(wanted):
-                marks = ",".join("?" * len(part))
-                taken = database.execute(
-                    f"SELECT key FROM records WHERE key IN ({marks}) "
-                    f"UNION SELECT key FROM claims WHERE key IN ({marks}) AND owner != ?",
-                    [*part, *part, self.owner],
-                )
-                mine |= set(part) - {key for (key,) in taken}
+            listed = json.dumps(wanted)
+            taken = database.execute(
+                f"SELECT key FROM records WHERE key IN ({_LISTED}) "
+                f"UNION SELECT key FROM claims WHERE key IN ({_LISTED}) AND owner != ?",
+                [listed, listed, self.owner],
+            )
+            mine = set(wanted) - {key for (key,) in taken}
             rows = [(key, self.owner) for key in mine]
             database.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
         return mine
 
     def release(self) -> None:
-        """Give back all our claims."""
+        """Release all claims of this store."""
         with self._transaction() as database:
             database.execute("DELETE FROM claims WHERE owner = ?", [self.owner])
             database.execute("DELETE FROM owners WHERE owner = ?", [self.owner])
@@ -219,14 +214,9 @@ class ResultStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._errors():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+        with self._lock, self._errors(), self._database as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -236,20 +226,12 @@ class ResultStore:
             raise StoreError(f"the store {str(self.path)!r}: {error}") from error
 
 
-def _parts(keys: Iterable[str]) -> Iterator[list[str]]:
-    every = list(keys)
-    for first in range(0, len(every), _MOST_KEYS):
-        yield every[first : first + _MOST_KEYS]
-
-
 def _at_work(host: Any, pid: Any, seen: Any) -> bool:
-    """Whether the owner of such a row may still compute."""
+    """Whether the owner of a claim may still be computing."""
     if not isinstance(seen, float) or abs(time.time() - seen) > LEASE_SECONDS:
         return False
-    return bool(host != socket.gethostname()) or _alive(pid)
-
-
-def _alive(pid: Any) -> bool:
+    if host != socket.gethostname():
+        return True
     if not isinstance(pid, int) or pid <= 0:  # which no driver wrote
         return False
     try:

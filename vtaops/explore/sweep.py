@@ -7,23 +7,26 @@ scratchpad is never worse, whatever the heuristics of the shortlists.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
-from vtaops.explore.energy import energy
 from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network
 from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
-from vtaops.explore.verdict import Question, Verdict
+from vtaops.explore.verdict import Question, Verdict, energy
 from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
+from vtaops.program import Statistics
 from vtaops.program.energy import Energy
 from vtaops.schedule import Tiling
 from vtaops.schedule.workloads import Workload
+
+_Figure = TypeVar("_Figure", int, float, Statistics, Energy)
 
 LATENCY_BOUND = 0.8
 """A point of which neither the array nor the port is in use for this share waits for latencies."""
@@ -56,7 +59,7 @@ class LayerResult:
 
 @dataclass(frozen=True)
 class Point:
-    """A design and what it reaches.
+    """A design and its results.
 
     Attributes
     ----------
@@ -87,18 +90,23 @@ class Point:
 
     @property
     def cycles(self) -> int:
-        """Of the network: each layer as often as it occurs."""
+        """Cycles of the network: each layer as often as it occurs."""
         return sum(r.layer.occurrences * r.cycles for r in self.layers)
 
     @property
     def milliseconds(self) -> float:
-        """At the clock of the design."""
+        """Time of the network in milliseconds, at the clock of the design."""
         return self.cycles / self.design.clock_mhz / 1e3
 
     @property
     def dram_nbytes(self) -> int:
         """DRAM traffic without instructions; 0 for estimates."""
-        return self._sum("dram_nbytes")
+        return self.statistics.dram_nbytes
+
+    @property
+    def statistics(self) -> Statistics:
+        """Upstream's counters for the whole network; zeros for estimates."""
+        return self._sum(lambda verdict: verdict.statistics, Statistics())
 
     @property
     def area(self) -> FpgaResources:
@@ -108,39 +116,34 @@ class Point:
     @property
     def energy(self) -> Energy:
         """Estimated energy; none for estimates of cycles."""
-        total = Energy()
-        for r in self.layers:
-            if r.verdict is not None:
-                total += r.layer.occurrences * energy(self.design, r.verdict)
-        return total
+        return self._sum(lambda verdict: energy(self.design, verdict), Energy())
 
     @property
     def array_share(self) -> float:
         """Share of the cycles in which the array forms tile products."""
-        count = sum(
-            r.layer.occurrences * (r.verdict.counters or {}).get("gemm_counter", 0)
-            for r in self.layers
-            if r.verdict is not None
-        )
-        return count / max(1, self.cycles)
+        return self.statistics.array_share(self.cycles)
 
     @property
     def compute_share(self) -> float:
         """Share of the cycles in which the compute unit works."""
-        return self._sum("compute_cycles") / max(1, self.cycles)
+        return self._sum(lambda verdict: verdict.compute_cycles, 0) / max(1, self.cycles)
 
     @property
     def port_share(self) -> float:
         """Share of the cycles in which the DRAM port is as busy as it can be."""
-        busy = 0.0
-        for r in self.layers:
-            if r.verdict is not None:
-                reads, writes = r.verdict.read_beats, r.verdict.write_beats
-                cycles = float(max(reads, writes))
-                if limit := self.design.bandwidth:
-                    cycles = max(cycles, (reads + writes) * self.design.port_bytes / limit)
-                busy += r.layer.occurrences * cycles
-        return busy / max(1, self.cycles)
+
+        def busy(verdict: Verdict) -> float:
+            beats = verdict.read_beats, verdict.write_beats
+            limit = self.design.bandwidth or math.inf
+            return max(*beats, sum(beats) * self.design.port_bytes / limit)
+
+        return self._sum(busy, 0.0) / max(1, self.cycles)
+
+    def _sum(self, of: Callable[[Verdict], Any], zero: _Figure) -> _Figure:
+        """Sum a figure over all timed layers, each as often as it occurs."""
+        timed = [(r.layer.occurrences, r.verdict) for r in self.layers if r.verdict is not None]
+        total: _Figure = sum((times * of(verdict) for times, verdict in timed), zero)
+        return total
 
     @property
     def limit(self) -> str:
@@ -160,14 +163,9 @@ class Point:
         if self.complete:
             row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
         if self.complete and self.timed:
-            row |= {
-                "dram_nbytes": self.dram_nbytes,
-                "energy_uj": self.energy.total / 1e6,
-                "array_share": self.array_share,
-                "compute_share": self.compute_share,
-                "port_share": self.port_share,
-                "limit": self.limit,
-            }
+            row |= {"dram_nbytes": self.dram_nbytes, "energy_uj": self.energy.total / 1e6}
+            shares = ("array_share", "compute_share", "port_share", "limit")
+            row |= {name: getattr(self, name) for name in shares}
         return row
 
     @property
@@ -184,18 +182,15 @@ class Point:
             for r in self.layers
         ]
 
-    def _sum(self, name: str) -> int:
-        return sum(
-            r.layer.occurrences * getattr(r.verdict, name)
-            for r in self.layers
-            if r.verdict is not None
-        )
+
+_Best = tuple[LayerResult | str, int]
+"""The best of a layer on a design, or why there is none; cycles that no tiling goes below."""
 
 
 def sweep(
     designs: Iterable[Design], network: Network, engine: Engine, effort: Effort = "fast"
 ) -> list[Point]:
-    """Return what each design reaches on a network.
+    """Evaluate designs on a network.
 
     Parameters
     ----------
@@ -230,12 +225,11 @@ def sweep(
         for layer in layers[design]
     }
     lists = engine.shortlists(rankings.values())
-    shortlists = {at: lists[ranking.key] for at, ranking in rankings.items()}
-    questions = {at: ranking.questions(shortlists[at]) for at, ranking in rankings.items()}
+    questions = {at: r.questions(lists[r.key]) for at, r in rankings.items()}
     verdicts = engine.verdicts(question for asked in questions.values() for question in asked)
-    own = {at: _best(rankings[at], shortlists[at], questions[at], verdicts) for at in rankings}
+    own = {at: _best(r, lists[r.key], questions[at], verdicts) for at, r in rankings.items()}
     return [
-        _point(design, layers[design], own, shortlists, inherited)
+        _point(design, layers[design], inherited, own)
         for design, inherited in _containing(chosen).items()
     ]
 
@@ -245,23 +239,23 @@ def _best(
     shortlist: Shortlist,
     questions: Sequence[Question],
     verdicts: dict[str, Verdict],
-) -> LayerResult | str:
-    """Return the best of a shortlist, or why there is none."""
-    layer = Workload("", ranking.op)
+) -> _Best:
+    """Return the best of a shortlist, or why there is none; and the bound on its cycles."""
+    layer, design, least = Workload("", ranking.op), ranking.design, shortlist.least
     if shortlist.reason:
-        return shortlist.reason
+        return shortlist.reason, least
     if not questions:
-        return LayerResult(layer, shortlist.estimate, shortlist.tilings[0], ranking.design)
+        return LayerResult(layer, shortlist.estimate, shortlist.tilings[0], design), least
     found = [(q.tiling, verdicts[q.key]) for q in questions]
     legal = [(tiling, verdict) for tiling, verdict in found if verdict.legal]
     if not legal:
-        return found[0][1].reason
+        return found[0][1].reason, least
     tiling, verdict = min(legal, key=lambda pair: pair[1].cycles)
-    return LayerResult(layer, verdict.cycles, tiling, ranking.design, verdict)
+    return LayerResult(layer, verdict.cycles, tiling, design, verdict), least
 
 
 def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
-    """Return for each design itself and those that it contains."""
+    """Return each design with itself and the designs that it contains."""
     kinds: dict[tuple[object, ...], list[Design]] = defaultdict(list)
     for design in designs:
         kinds[design.kind].append(design)
@@ -274,20 +268,19 @@ def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
 def _point(
     design: Design,
     layers: Sequence[Workload],
-    own: dict[tuple[Design, Operator], LayerResult | str],
-    shortlists: dict[tuple[Design, Operator], Shortlist],
     inherited: Sequence[Design],
+    judged: dict[tuple[Design, Operator], _Best],
 ) -> Point:
     """Return a design with the best of what is known of it and of those that it contains."""
     results, failures, least = [], {}, 0
     for layer in layers:
-        found = [own[d, layer.op] for d in inherited if (d, layer.op) in own]
-        known = [result for result in found if not isinstance(result, str)]
-        if not known:
-            failures[layer.name] = str(found[0])
-            continue
-        best = min(known, key=lambda result: result.cycles)
-        results.append(LayerResult(layer, best.cycles, best.tiling, best.design, best.verdict))
-        bounds = (shortlists[d, layer.op].least for d in inherited if (d, layer.op) in own)
-        least += layer.occurrences * min((b for b in bounds if b), default=0)
+        found = [judged[d, layer.op] for d in inherited if (d, layer.op) in judged]
+        known = [result for result, _ in found if not isinstance(result, str)]
+        if known:
+            best = min(known, key=lambda result: result.cycles)
+            results.append(replace(best, layer=layer))
+            bounds = (bound for _, bound in found if bound)
+            least += layer.occurrences * min(bounds, default=0)
+        else:
+            failures[layer.name] = str(found[0][0])
     return Point(design, tuple(results), failures, least)

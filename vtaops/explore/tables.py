@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import StoreError, UnsupportedError
+from vtaops.base.optional import optional
 from vtaops.explore.store import ResultStore
 from vtaops.explore.verdict import Verdict
 
@@ -40,7 +41,7 @@ def table_bytes(rows: Sequence[Row], suffix: str) -> bytes:
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a table that could not be written, before hours of work.
+    """Check the format of a table before hours of work.
 
     Raises
     ------
@@ -91,13 +92,10 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _parquet(rows: Sequence[Row]) -> bytes:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UnsupportedError(
-            "Parquet needs pyarrow, which is not installed: pip install pyarrow"
-        ) from error
+    pyarrow, parquet = (
+        optional(module, "pyarrow", "Parquet needs", "pyarrow")
+        for module in ("pyarrow", "pyarrow.parquet")
+    )
     columns = {name: [row.get(name) for row in rows] for name in _columns(rows)}
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), buffer)

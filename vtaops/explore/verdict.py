@@ -16,20 +16,22 @@ from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
-from vtaops.compiler.driver import compile
+from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
-from vtaops.program import Program
-from vtaops.program.accesses import count_accesses
+from vtaops.program import Program, Statistics
+from vtaops.program.accesses import Accesses, count_accesses
+from vtaops.program.energy import Energy, energy_of
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
+_Counts = TypeVar("_Counts", Statistics, Accesses)
 _PACKAGE = Path(__file__).parent.parent
 
 _DECISIVE = (
@@ -41,7 +43,7 @@ _DECISIVE = (
 
 @cache
 def model_version() -> str:
-    """Return 16 hexadecimal digits over the sources that a verdict depends on, and TVM's version.
+    """Return a digest of the sources that a verdict depends on and of TVM's version.
 
     The loop of the timing model brings the digest of its own sources, which are C++.
 
@@ -64,18 +66,18 @@ def key_of(question: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def name_of(op: Operator) -> str:
-    """Return the text of an operator, which no other has."""
+    """Return a text that identifies an operator."""
     return repr(op)
 
 
 def array_of(config: HardwareConfig) -> tuple[object, ...]:
-    """Return what two configurations share that differ in the sizes of scratchpads only."""
+    """Return a key that is equal for configurations that differ only in scratchpad sizes."""
     return config.log_batch, config.log_block, config.extensions
 
 
 @lru_cache(maxsize=1024)
 def operator_dict(op: Operator) -> dict[str, Any]:
-    """Return what tells an operator from others, as plain data."""
+    """Return the identity of an operator as plain data."""
     stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
     return {"kind": type(op).__name__, **stated}
 
@@ -147,7 +149,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     The packing rules refuse a few combinations of sizes; then the next larger one is taken.
     """
     config = replace(hardware.config, target="sim")
-    used = blocked_shape(op, config).footprint(tiling, config)
+    used = blocked_shape(settled(op, config), config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
         size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
@@ -195,13 +197,27 @@ class Verdict:
 
     @property
     def legal(self) -> bool:
-        """Whether there is such a program."""
+        """Whether the program exists."""
         return not self.reason
+
+    @property
+    def statistics(self) -> Statistics:
+        """Upstream's counters; zeros where nothing was counted."""
+        return self._counted(Statistics)
+
+    @property
+    def accesses(self) -> Accesses:
+        """Reads and writes of each memory; zeros where nothing was counted."""
+        return self._counted(Accesses)
+
+    def _counted(self, kind: type[_Counts]) -> _Counts:
+        counters = self.counters or {}
+        return kind(**{f.name: counters.get(f.name, 0) for f in fields(kind)})
 
     @property
     def dram_nbytes(self) -> int:
         """Bytes to and from DRAM, without instructions."""
-        return sum(n for name, n in (self.counters or {}).items() if name.endswith("nbytes"))
+        return self.statistics.dram_nbytes
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; the inverse is `of`."""
@@ -227,6 +243,11 @@ class Verdict:
         return cls(**data)
 
 
+def energy(design: Design, verdict: Verdict) -> Energy:
+    """Return the estimated energy of a run of a program; none where nothing was counted."""
+    return energy_of(design.config, verdict.statistics, verdict.accesses)
+
+
 _COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
 
 
@@ -236,39 +257,34 @@ def is_count(value: Any) -> bool:
 
 
 def answer(question: Question) -> Verdict:
-    """Compile the program of a question and time it; what cannot be compiled is a verdict too."""
+    """Compile and time the program of a question; failure to compile is a verdict, too."""
     try:
-        check_tiling(question.op, question.design.config, question.tiling)
+        config = question.design.config
+        check_tiling(settled(question.op, config), config, question.tiling)
         compiled = _compiled(
             question.op, question.config, question.tiling, of_target(question.design.config).name
         )
     except VTAError as error:
         return Verdict(reason=str(error))
-    timeline = simulate(compiled.program, question.design.timing, events=False)
+    program, counters, content = compiled
+    timeline = simulate(program, question.design.timing, events=False)
     return Verdict(
         cycles=timeline.cycles,
         compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
-        instructions=len(compiled.program),
-        counters=compiled.counters,
-        program=compiled.content,
+        instructions=len(program),
+        counters=counters,
+        program=content,
     )
 
 
-@dataclass(frozen=True)
-class _Compiled:
-    """A program, and what is true of it on every machine: `Verdict.counters`, and its hash."""
-
-    program: Program
-    counters: dict[str, int]
-    content: str
-
-
 @lru_cache(maxsize=16)
-def _compiled(op: Operator, config: HardwareConfig, tiling: Tiling, able: str) -> _Compiled:
-    """Compile; one program is timed on several machines."""
+def _compiled(
+    op: Operator, config: HardwareConfig, tiling: Tiling, able: str
+) -> tuple[Program, dict[str, int], str]:
+    """Return a program, which several machines time; its `Verdict.counters`, and its hash."""
     program = compile(op, config, tiling, capabilities=able, verify=False)
     counters = program.stats().as_dict() | count_accesses(program).as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()
-    return _Compiled(program, counters, hashlib.sha256(content).hexdigest())
+    return program, counters, hashlib.sha256(content).hexdigest()

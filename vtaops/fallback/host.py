@@ -17,11 +17,9 @@ import numpy.typing as npt
 
 from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError
-from vtaops.fallback.alu_tail import AluTail
-from vtaops.fallback.cpu import schedule_plain as schedule_on_cpu
-from vtaops.fallback.cuda import schedule_plain as schedule_on_cuda
-from vtaops.fallback.plain import ONE_LANE, PlainOp
-from vtaops.kernels.arrays import Array
+from vtaops.base.shapes import Array
+from vtaops.fallback.epilogue import AluEpilogue
+from vtaops.fallback.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
@@ -81,19 +79,19 @@ def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
 
 def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
     """Return what a CPU or GPU computes for an operator of the VTA."""
+    end = AluEpilogue(stages=(*op.stages,), residual_scale=getattr(op, "residual_scale", 1))
     match op:
         case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
-            return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, AluTail(stages=(*op.stages,)))
+            return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, end)
         case Conv2d() if not (op.residual and op.scales):
-            tail = AluTail(stages=(*op.stages,), residual_scale=op.residual_scale)
             image = op.batch, op.in_channels, op.height, op.width
             if op.groups == op.in_channels > 1:
                 multiplier = op.out_channels // op.groups
-                return DepthwiseOp(*image, op.window, multiplier, "int8", tail)
-            return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", tail)
+                return DepthwiseOp(*image, op.window, multiplier, "int8", end)
+            return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", end)
         case DepthwiseConv2dAlu():
             image = op.batch, op.channels, op.height, op.width
-            return DepthwiseOp(*image, op.window, 1, "int8", AluTail(stages=(*op.stages,)))
+            return DepthwiseOp(*image, op.window, 1, "int8", end)
     return PlainOp(op)
 
 

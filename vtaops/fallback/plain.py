@@ -1,7 +1,9 @@
 """PlainOp: an operator of the VTA as a tensor operator of any processor.
 
 With tiles of one lane a packed tensor is a plain one, and what a VTA operator declares for tiles
-declares it for plain arrays: the same te stages, whatever runs them.
+declares it for plain arrays: the same te stages, whatever runs them. On a CPU everything but the
+image on its way into a sum is inlined into the loops of the result, of which LLVM makes vectors of
+the innermost; a GPU has a thread for each element of the result.
 """
 
 from __future__ import annotations
@@ -12,9 +14,16 @@ from typing import Any
 
 from tvm.tirx import IterVar
 
+from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS, parallel_if
+from vtaops.cpu.target import CpuTarget
+from vtaops.cuda.schedule.binding import bind
+from vtaops.cuda.schedule.binding import create_schedule as cuda_schedule
+from vtaops.cuda.target import CudaTarget
+from vtaops.kernels.build import block_names
+from vtaops.kernels.build import create_schedule as cpu_schedule
 from vtaops.kernels.ops.common import Tensor, TensorOp, TensorSpec
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.base import Operator
+from vtaops.ops import AvgPool2d, MaxPool2d, Operator
 
 
 class _OneLane(HardwareConfig):
@@ -60,7 +69,7 @@ def _spec(tensor: Tensor) -> TensorSpec:
     return TensorSpec(tensor.op.name, tuple(map(int, tensor.shape)), str(tensor.dtype))
 
 
-def inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
+def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
     """Inline all elementwise stages of a schedule but the last; return the sums, which stay."""
     sums = []
     for block in s.get_child_blocks(s.get_sblock("root")):
@@ -70,3 +79,58 @@ def inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
         elif str(found.name_hint) not in ("res", *keep):
             s.compute_inline(block)
     return sums
+
+
+_ROW = 16
+"""Results from which on a row of them is innermost; in shorter ones, the pixels of a window are."""
+
+
+def schedule_on_cpu(op: PlainOp, target: CpuTarget) -> Any:
+    """Return the scheduled kernel of an operator of the VTA."""
+    s = cpu_schedule(op.declare())
+    worth = op.nbytes >= PARALLEL_ELEMENTS
+    if isinstance(op.op, MaxPool2d | AvgPool2d):
+        _schedule_pool(s, worth)
+    else:
+        _inline_into_result(s)
+        parallel_if(s, _outer(s, target), worth)
+    return s
+
+
+def _outer(s: Any, target: CpuTarget) -> Any:
+    """Return a loop over pieces of the result."""
+    loops = s.get_loops(s.get_sblock("res"))
+    pieces = 4 * target.cores
+    return s.split(s.fuse(*loops), [pieces, None])[0]
+
+
+def _schedule_pool(s: Any, worth: bool) -> None:
+    """Pad (and widen) a channel at a time, then reduce row by row."""
+    image = "res_data" if "res_data" in block_names(s) else "data_buf"
+    window = "res_max" if image == "res_data" else "res_sum"
+    _inline_into_result(s, keep=(image,))
+    n, c, row, *_ = s.get_loops(s.get_sblock("res"))
+    channel = s.fuse(n, c)
+    parallel_if(s, channel, worth)
+    s.compute_at(s.get_sblock(window), row, preserve_unit_loops=True)
+    s.compute_at(s.get_sblock(image), channel)
+    column, _, _, *pixels = s.get_loops(s.get_sblock(window))[2:]
+    if int(s.get(column).extent) >= _ROW:
+        s.reorder(*pixels, column)
+        s.decompose_reduction(s.get_sblock(window), pixels[0])
+
+
+_THREADS = 256
+
+
+def schedule_on_cuda(op: PlainOp, _: CudaTarget) -> Any:
+    """Return the scheduled kernel of an operator of the VTA."""
+    s = cuda_schedule(op.declare())
+    sums = _inline_into_result(s)
+    element = s.fuse(*s.get_loops(s.get_sblock("res")))
+    grid, thread = s.split(element, [None, min(_THREADS, int(s.get(element).extent))])
+    bind(s, block_x=grid, thread_x=thread)
+    for block in sums:
+        s.compute_at(block, thread)
+        s.set_scope(block, 0, "local")
+    return s

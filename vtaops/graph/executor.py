@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.exact import convolve, convolve_transposed, over_windows
 from vtaops.base.shapes import Array
-from vtaops.base.window import Window
 from vtaops.graph import operators as ops
 from vtaops.graph.graph import Graph, Node
 from vtaops.graph.operators import GraphOperator
@@ -103,7 +103,8 @@ def _real(tensor: Tensor, array: Array) -> Array:
 
 @_evaluate.register
 def _(op: ops.Convolution, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    acc = _convolve(op, _real(tensors[0], arrays[0]))
+    data = _real(tensors[0], arrays[0])
+    acc = convolve(data, op.weight, op.window, op.groups).astype(np.int64)
     if op.bias is not None:
         acc += op.bias.astype(np.int64)[:, None, None]
     if op.residual_factor is not None:
@@ -111,36 +112,11 @@ def _(op: ops.Convolution, tensors: Sequence[Tensor], arrays: list[Array]) -> An
     return op.requantization.apply(acc)
 
 
-def _convolve(op: ops.Convolution, data: Array) -> Array:
-    """Return the exact sums: a matrix product for each tap, or one multiplication if depthwise."""
-    top, left, bottom, right = op.padding
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
-    outputs, inputs, kh, kw = op.weight.shape
-    oh, ow = op.window.out_size(*data.shape[2:])
-    n, groups = len(data), op.groups
-    weight = op.weight.astype(np.float64).reshape(groups, outputs // groups, inputs, kh, kw)
-    acc = np.zeros((n, groups, outputs // groups, oh * ow))
-    for dy, dx, seen in op.window.taps(oh, ow):
-        pixels = padded[seen].reshape(n, groups, inputs, oh * ow)
-        taps = weight[..., dy, dx]
-        acc += taps * pixels if inputs == 1 else taps @ pixels
-    return acc.astype(np.int64).reshape(n, outputs, oh, ow)
-
-
 @_evaluate.register
 def _(op: ops.TransposedConvolution, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    data = _real(tensors[0], arrays[0]).astype(np.float64)
-    n, _, height, width = data.shape
-    outputs, (top, left, *_) = op.weight.shape[1], op.padding
-    *_, oh, ow = op.results(tensors)[0].shape
-    # Every pixel adds its scaled kernel to the result; then the padding is cut off.
-    rows, columns = op.window.reach(height, width)
-    whole = np.zeros((n, outputs, max(rows, top + oh), max(columns, left + ow)))
-    pixels = data.reshape(n, data.shape[1], -1)
-    for dy, dx, seen in op.window.taps(height, width):
-        taps = op.weight[:, :, dy, dx].T.astype(np.float64)
-        whole[seen] += (taps @ pixels).reshape(n, outputs, height, width)
-    acc = whole[:, :, top : top + oh, left : left + ow].astype(np.int64)
+    *_, height, width = op.results(tensors)[0].shape
+    data = _real(tensors[0], arrays[0])
+    acc = convolve_transposed(data, op.weight, op.window, (height, width)).astype(np.int64)
     if op.bias is not None:
         acc += op.bias.astype(np.int64)[:, None, None]
     return op.requantization.apply(acc)
@@ -166,13 +142,13 @@ def _(op: ops.Matmul, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
 
 @_evaluate.register
 def _(op: ops.MaxPool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
-    return _over_windows(np.maximum, arrays[0], op.window, -128)
+    return over_windows(np.maximum, arrays[0], op.window, -128)
 
 
 @_evaluate.register
 def _(op: ops.AveragePool, tensors: Sequence[Tensor], arrays: list[Array]) -> Any:
     window, data = op.window(tensors[0]), _real(tensors[0], arrays[0])
-    total = _over_windows(np.add, data, window, 0)
+    total = over_windows(np.add, data, window, 0)
     if not op.exclude_padding:
         return op.requantization.apply(total * op.factor)
     counts = np.multiply.outer(*op.counts(tensors[0]))
@@ -182,25 +158,6 @@ def _(op: ops.AveragePool, tensors: Sequence[Tensor], arrays: list[Array]) -> An
         windows = counts == count
         result[..., windows] = scaling.apply(total[..., windows] * factor)
     return result
-
-
-def _over_windows(function: np.ufunc, data: Array, window: Window, value: int) -> Array:
-    """Reduce every window of an image padded with `value`: first the columns, then the rows."""
-    top, left, bottom, right = window.padding
-    size = window.out_size(*data.shape[2:])
-    data = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
-    for axis in (3, 2):
-        taps, step, count = window.kernel[axis - 2], window.strides[axis - 2], size[axis - 2]
-        first = [slice(None)] * 4
-        parts = []
-        for tap in range(taps):
-            first[axis] = slice(tap, tap + (count - 1) * step + 1, step)
-            parts.append(data[tuple(first)])
-        total = parts[0].copy()
-        for part in parts[1:]:
-            function(total, part, out=total)
-        data = total
-    return data
 
 
 # ------------------------------------------------------------------------- elementwise

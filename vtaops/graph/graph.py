@@ -130,11 +130,30 @@ class Graph:
         scales: Sequence[float] | None = None,
     ) -> tuple[Tensor, ...]:
         """Apply an operator of any number of results; as `add`."""
+        self._check(op, inputs)
+        made = op.results(inputs)
+        if names is None:
+            base = f"{op.kind.split(',')[0].replace('+', '_')}_{len(self.nodes)}"
+            names = [base] if len(made) == 1 else [f"{base}_{i}" for i in range(len(made))]
+        if len(names) != len(made):
+            raise ShapeError(f"{len(names)} names for the {len(made)} results of {op.kind}")
+        if scales is None:
+            scales = [tensor.scale for tensor in made]
+        outputs = tuple(
+            replace(tensor, name=name, scale=scale)
+            for tensor, name, scale in zip(made, names, scales, strict=True)
+        )
+        for tensor in outputs:
+            self._define(tensor)
+        self.nodes.append(Node(outputs[0].name, op, tuple(inputs), outputs))
+        return outputs
+
+    def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:
+        """Refuse an operator that is none, and inputs of another graph, number or dtype."""
         if not isinstance(op, GraphOperator):
             raise ShapeError(f"{op!r} is no operator of a graph; see vtaops.graph.operators")
         for tensor in inputs:
-            if not isinstance(tensor, Tensor) or self.tensors.get(tensor.name) is not tensor:
-                raise ShapeError(f"{tensor!r} is no tensor of this graph")
+            self._require(tensor)
         if op.arity is not None and len(inputs) != op.arity:
             raise ShapeError(f"{op.kind} takes {op.arity} inputs; {len(inputs)} given")
         if not inputs:
@@ -143,19 +162,10 @@ class Graph:
             if tensor.dtype not in op.takes:
                 known = " or ".join(op.takes)
                 raise ShapeError(f"{tensor.name} is {tensor.dtype}; {op.kind} takes {known}")
-        made = list(op.results(inputs))
-        if names is None:
-            base = f"{op.kind.split(',')[0].replace('+', '_')}_{len(self.nodes)}"
-            names = [base if len(made) == 1 else f"{base}_{i}" for i in range(len(made))]
-        if len(names) != len(made):
-            raise ShapeError(f"{len(names)} names for the {len(made)} results of {op.kind}")
-        made = [replace(tensor, name=name) for tensor, name in zip(made, names, strict=True)]
-        if scales is not None:
-            made = [replace(t, scale=scale) for t, scale in zip(made, scales, strict=True)]
-        for tensor in made:
-            self._define(tensor)
-        self.nodes.append(Node(made[0].name, op, tuple(inputs), tuple(made)))
-        return tuple(made)
+
+    def _require(self, tensor: Tensor) -> None:
+        if not isinstance(tensor, Tensor) or self.tensors.get(tensor.name) is not tensor:
+            raise ShapeError(f"{tensor!r} is no tensor of this graph")
 
     def output(self, *tensors: Tensor) -> None:
         """Declare values that the host receives.
@@ -166,8 +176,7 @@ class Graph:
             If one is no tensor of this graph.
         """
         for tensor in tensors:
-            if self.tensors.get(tensor.name) is not tensor:
-                raise ShapeError(f"{tensor!r} is no tensor of this graph")
+            self._require(tensor)
             self.outputs.append(tensor)
 
     def consumers(self, tensor: Tensor) -> list[Node]:

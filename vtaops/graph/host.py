@@ -23,9 +23,12 @@ class HostFunction(ABC):
     ----------
     kind : str
         Which class reads it from bytes.
+    trusted : bool
+        Whether it may run; code of this process may.
     """
 
     kind: str
+    trusted: bool = True
 
     @abstractmethod
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
@@ -33,7 +36,7 @@ class HostFunction(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Return what the class of its kind needs to make it again (`from_bytes`)."""
+        """Return the bytes from which the class of its kind makes it again (`from_bytes`)."""
 
 
 class StoredFunction(HostFunction):

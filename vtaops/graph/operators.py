@@ -19,22 +19,51 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Sides
+from vtaops.base.shapes import Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
 from vtaops.graph.tensor import DTYPES, Tensor
 
+__all__ = [
+    "Add",
+    "AveragePool",
+    "ChannelShuffle",
+    "Concat",
+    "Convolution",
+    "Dense",
+    "Dequantize",
+    "GraphOperator",
+    "Host",
+    "LeakyRelu",
+    "LookupTable",
+    "Matmul",
+    "MaxPool",
+    "Multiply",
+    "Pad",
+    "Quantize",
+    "Requantize",
+    "Reshape",
+    "Slice",
+    "Transpose",
+    "TransposedConvolution",
+    "Upsample",
+]
+
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
 
 ACCUMULATOR = 1 << 31
-"""Sums are below it: int32."""
+"""Sums must stay below it: int32."""
 
 MAX_FACTOR = 1 << 15
-TWO_DIGITS = 127 * 256 + 127
-"""Greatest factor that hardware multiplies in two products: with two int8 digits."""
 """Largest factor of a tensor in a sum."""
+
+TWO_DIGITS = 127 * 256 + 127
+"""Largest factor that hardware multiplies in two products, with two int8 digits."""
+
+_WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
+"""How many integers the parameters of windows have."""
 
 
 class GraphOperator(ABC):
@@ -45,6 +74,12 @@ class GraphOperator(ABC):
 
     takes: tuple[str, ...] = ("int8",)
     """Dtypes of the inputs."""
+
+    def __post_init__(self) -> None:
+        """Make parameters of windows tuples of integers; refuse others."""
+        for name, length in _WINDOWS.items():
+            if getattr(self, name, None) is not None:
+                _check_window(self, name, length)
 
     @abstractmethod
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -113,8 +148,7 @@ class Convolution(Requantized):
 
     def __post_init__(self) -> None:
         _check_weights(self, 4)
-        for name, length in (("strides", 2), ("padding", 4), ("dilation", 2)):
-            _check_window(self, name, length)
+        super().__post_init__()
         channels = self.weight.shape[0]
         if self.groups < 1 or channels % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {channels} output channels")
@@ -183,8 +217,7 @@ class TransposedConvolution(Requantized):
 
     def __post_init__(self) -> None:
         _check_weights(self, 4, outputs=1)
-        for name, length in (("strides", 2), ("padding", 4), ("output_padding", 2)):
-            _check_window(self, name, length)
+        super().__post_init__()
 
     @property
     def window(self) -> Window:
@@ -277,10 +310,6 @@ class MaxPool(GraphOperator):
     strides: Pair
     padding: Sides = (0, 0, 0, 0)
 
-    def __post_init__(self) -> None:
-        for name, length in (("kernel", 2), ("strides", 2), ("padding", 4)):
-            _check_window(self, name, length)
-
     @property
     def window(self) -> Window:
         """The window over the image."""
@@ -323,10 +352,7 @@ class AveragePool(Requantized):
     exclude_padding: bool = False
 
     def __post_init__(self) -> None:
-        for name, length in (("strides", 2), ("padding", 4)):
-            _check_window(self, name, length)
-        if self.kernel is not None:
-            _check_window(self, "kernel", 2)
+        super().__post_init__()
         integers("factor", self.factor, 1, 127)
 
     @staticmethod
@@ -594,9 +620,6 @@ class Pad(GraphOperator):
 
     padding: Sides
 
-    def __post_init__(self) -> None:
-        _check_window(self, "padding", 4)
-
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         top, left, bottom, right = self.padding
@@ -622,7 +645,7 @@ class Slice(GraphOperator):
                 f"0 <= start < stop <= {extent} and a positive step are needed"
             )
         shape = list(inputs[0].shape)
-        shape[axis] = -(-(self.stop - self.start) // self.step)
+        shape[axis] = ceil_div(self.stop - self.start, self.step)
         return (replace(inputs[0], shape=tuple(shape)),)
 
 
@@ -800,7 +823,7 @@ def _check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
         raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
 
 
-def _check_window(op: object, name: str, length: int) -> None:
+def _check_window(op: GraphOperator, name: str, length: int) -> None:
     least = 0 if name in ("padding", "output_padding") else 1
     values = integers(name, getattr(op, name), least, (1 << 31) - 1)
     if values.shape != (length,):

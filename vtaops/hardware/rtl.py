@@ -1,4 +1,4 @@
-"""The SystemVerilog package of the RTL: everything that depends on a configuration, generated.
+"""Generates the SystemVerilog package with everything that depends on a configuration.
 
 Bit positions come from `vtaops.machine.isa.Encoding`, sizes from `HardwareConfig`; the modules in
 ``sim/tsim`` import the package and contain no such number. Also owns the parameters of the RTL that
@@ -7,12 +7,16 @@ are no part of the ISA (port width, queue depths).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
+from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import COUNTERS
+from vtaops.machine import isa
 from vtaops.machine.config import (
     EXTENSIONS,
     INSTRUCTION_BYTES,
@@ -20,22 +24,6 @@ from vtaops.machine.config import (
     WINDOW_TILES,
     HardwareConfig,
     Memory,
-)
-from vtaops.machine.isa import (
-    EXTENSION_INSTRUCTIONS,
-    INSTRUCTIONS,
-    MICRO_OP_BITS,
-    OPCODE_BITS,
-    WORD_BITS,
-    AluOp,
-    Encoding,
-    Gemm,
-    Instruction,
-    Load,
-    MicroOp,
-    Opcode,
-    Post,
-    slots_of,
 )
 from vtaops.program.timing.pipeline import compute_depth, post_stages, tree_stages
 
@@ -110,7 +98,7 @@ class RtlParameters:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, kind = getattr(self, f.name), bool if f.type == "bool" else int
-            if type(value) is not kind and not (f.name == "dsp_multipliers" and value is None):
+            if type(value) is not kind and value is not f.default:
                 raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
         if self.port_bytes not in (8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
@@ -128,13 +116,15 @@ class RtlParameters:
                 f"load_buffer_beats is {self.load_buffer_beats}; two bursts need "
                 f"{2 * self.burst_beats}"
             )
-        for name, low, high in (("outstanding", 1, 256), ("token_capacity", 1, 1 << 16)):
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in {low}..{high}")
-        if self.dsp_multipliers is not None and self.dsp_multipliers < 0:
-            raise ConfigError(f"dsp_multipliers is {self.dsp_multipliers}; it must not be negative")
-        if not 32 <= self.address_bits <= 48:
-            raise ConfigError(f"address_bits is {self.address_bits}; it must be in 32..48")
+        for name, low, high in (
+            ("outstanding", 1, 256),
+            ("token_capacity", 1, 1 << 16),
+            ("address_bits", 32, 48),
+            ("dsp_multipliers", 0, 1 << 24),
+        ):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ConfigError(f"{name} is {value}; it must be in {low}..{high}")
 
 
 def sources() -> list[Path]:
@@ -149,19 +139,45 @@ def axi_sources() -> list[Path]:
     return [*sorted(folder.glob("*.sv")), folder / f"{AXI_TOP_MODULE}.v"]
 
 
-def check_axi(parameters: RtlParameters) -> None:
-    """Refuse parameters that the AXI shell cannot be built with.
+@dataclass(frozen=True)
+class RtlDesign:
+    """The RTL of one configuration.
+
+    Attributes
+    ----------
+    files : dict
+        File name -> content, packages first.
+    top : str
+        The top module.
+    values : dict
+        Values of its parameters.
+    """
+
+    files: dict[str, bytes]
+    top: str
+    values: dict[str, int]
+
+
+def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> RtlDesign:
+    """Return the RTL of a configuration, with or without its AXI shell.
 
     Raises
     ------
     ConfigError
-        If a burst is longer than AXI4 allows.
+        If it cannot be built with these parameters.
     """
-    if parameters.burst_beats > AXI_BURST_BEATS:
+    if axi and parameters.burst_beats > AXI_BURST_BEATS:
         raise ConfigError(
             f"burst_beats is {parameters.burst_beats}; an AXI4 burst has at most {AXI_BURST_BEATS} "
             "words"
         )
+    files = {f"{PACKAGE}.sv": systemverilog_package(config, parameters).encode()}
+    for path in (*sources(), *(axi_sources() if axi else [])):
+        files[path.name] = path.read_bytes()
+    if not axi:
+        return RtlDesign(files, TOP_MODULE, {})
+    values = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
+    return RtlDesign(files, AXI_TOP_MODULE, values)
 
 
 def harness(axi: bool = False) -> list[Path]:
@@ -191,11 +207,16 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
         [f"// Generated for {config.bitstream_id} by vtaops.hardware.rtl: do not edit."],
         ["/* verilator lint_off UNUSEDPARAM */", f"package {PACKAGE};"],
         _constants(config, parameters),
-        *(_struct(config, cls) for cls in (*INSTRUCTIONS, *EXTENSION_INSTRUCTIONS.values())),
+        *(
+            _instruction(config, cls)
+            for cls in (*isa.INSTRUCTIONS, *isa.EXTENSION_INSTRUCTIONS.values())
+        ),
         _post_slot(config),
         _record("events_t", dict.fromkeys(COUNTERS, EVENT_BITS)),
         _record("faults_t", dict.fromkeys(FAULTS, 1)),
-        _micro_op(config),
+        _struct(
+            "micro_op_t", _places(isa.Encoding.of(config).slots[isa.MicroOp]), isa.MICRO_OP_BITS
+        ),
         _memory_functions(config, parameters),
         ["endpackage", "/* verilator lint_on UNUSEDPARAM */", ""],
     )
@@ -240,7 +261,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
     multipliers = config.macs_per_cycle
     if parameters.packed_multipliers:
-        multipliers = config.batch * config.block_in * -(-config.block_out // 2)
+        multipliers = config.batch * config.block_in * ceil_div(config.block_out, 2)
     if parameters.dsp_multipliers is not None:
         multipliers = min(multipliers, parameters.dsp_multipliers)
     values = {
@@ -281,12 +302,9 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "COUNTERS": len(COUNTERS),
         "EVENT_BITS": EVENT_BITS,
     }
-    pads = (
-        *(config.uop, config.inp, config.wgt, config.acc, config.out),
-        *(config.post, config.table),
-    )
-    for memory in pads:
-        name = memory.memory.name
+    names = ("UOP", "INP", "WGT", "ACC", "OUT", "POST", "TABLE")
+    for name in names:
+        memory = config.scratchpad(Memory[name])
         values[f"{name}_BYTES"] = memory.element_bytes
         values[f"{name}_BITS"] = memory.element_bytes * 8
         values[f"{name}_DEPTH"] = memory.depth
@@ -294,7 +312,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         # Elements and parts of an element that one port word holds.
         values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
-    values["WORD_SLOTS"] = max(values[f"{memory.memory.name}_SLOTS"] for memory in pads)
+    values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
     windows = "depthwise" in config.extensions
     values |= {
         "WINDOW_PARTS": WINDOW_PARTS,
@@ -304,101 +322,79 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "INP_GROUPS": WINDOW_PARTS if windows else 1,
     }
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
-    lines += [f"    localparam logic [2:0] OP_{op.name} = 3'd{op.value};" for op in Opcode]
-    lines += [f"    localparam logic [2:0] MEM_{m.name} = 3'd{m.value};" for m in Memory]
-    lines += [f"    localparam logic [2:0] ALU_{op.name} = 3'd{op.value};" for op in AluOp]
-    lines.append(f"    localparam logic [2:0] ALU_LAST = 3'd{max(AluOp)};")
-    return lines
+    codes: dict[str, int] = {}
+    for prefix, members in (("OP", isa.Opcode), ("MEM", Memory), ("ALU", isa.AluOp)):
+        codes |= {f"{prefix}_{member.name}": member.value for member in members}
+    codes["ALU_LAST"] = max(isa.AluOp).value
+    return lines + [f"    localparam logic [2:0] {name} = 3'd{v};" for name, v in codes.items()]
 
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
-    slots = Encoding.of(config).slots
-    bit = {
-        slot.name: slot.offset for cls in (Gemm, Load, Post) if cls in slots for slot in slots[cls]
-    }
+    slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
+    bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
+    extended = ("overwrite", "forward", "use_table", "table_index")
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
-        "OVERWRITE_BIT": bit.get("overwrite", 0),
-        "FORWARD_BIT": bit.get("forward", 0),
-        "USE_TABLE_BIT": bit.get("use_table", 0),
-        "TABLE_INDEX_BIT": bit.get("table_index", 0),
+        **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
     }
 
 
-def _members(fields: list[tuple[int, int, str]], total: int) -> list[str]:
-    """Return the members of a packed struct, most significant first, gaps filled."""
+def _struct(name: str, fields: Iterable[tuple[int, int, str]], total: int) -> list[str]:
+    """Return a packed struct of (offset, width, name), most significant first, gaps filled."""
     lines: list[str] = []
     position = 0
-    for offset, width, name in [*fields, (total, 0, "")]:
+    for offset, width, member in [*sorted(fields), (total, 0, "")]:
         if offset > position:
             lines.append(f"        logic [{offset - position - 1}:0] unused_{position};")
         if width:
-            lines.append(f"        logic [{width - 1}:0] {name};")
+            lines.append(f"        logic [{width - 1}:0] {member};")
         position = offset + width
-    return lines[::-1]
-
-
-def _struct(config: HardwareConfig, cls: type[Instruction]) -> list[str]:
-    slots = slots_of(cls, config)
-    places = sorted((slot.offset, slot.width, slot.name) for slot in slots)
-    fields = [(0, OPCODE_BITS, "opcode"), *places]
-    name = f"{cls.__name__.lower()}_t"
-    return ["    typedef struct packed {", *_members(fields, 2 * WORD_BITS), f"    }} {name};"]
+    return ["    typedef struct packed {", *lines[::-1], f"    }} {name};"]
 
 
 def _record(name: str, widths: dict[str, int]) -> list[str]:
     """Return a packed struct whose first member takes the lowest bits."""
-    members = [f"        logic [{width - 1}:0] {member};" for member, width in widths.items()]
-    return ["    typedef struct packed {", *members[::-1], f"    }} {name};"]
+    offsets = accumulate(widths.values(), initial=0)
+    fields = [(next(offsets), width, member) for member, width in widths.items()]
+    return _struct(name, fields, sum(widths.values()))
+
+
+def _places(slots: Iterable[isa.Slot]) -> list[tuple[int, int, str]]:
+    return [(slot.offset, slot.width, slot.name) for slot in slots]
+
+
+def _instruction(config: HardwareConfig, cls: type[isa.Instruction]) -> list[str]:
+    fields = [(0, isa.OPCODE_BITS, "opcode"), *_places(isa.slots_of(cls, config))]
+    return _struct(f"{cls.__name__.lower()}_t", fields, 2 * isa.WORD_BITS)
 
 
 def _post_slot(config: HardwareConfig) -> list[str]:
-    """Return what of POST accompanies a step of the compute pipeline: all but the factors."""
-    common = {f.name for f in fields(Instruction)} | {"row_factor_out", "row_factor_in"}
-    slots = [slot for slot in slots_of(Post, config) if slot.name not in common]
+    """Return the fields of POST that accompany a pipeline step: all but the factors."""
+    common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
+    slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
     table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension
     return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **table})
-
-
-def _micro_op(config: HardwareConfig) -> list[str]:
-    slots = Encoding.of(config).slots[MicroOp]
-    fields = [(s.offset, s.width, s.name) for s in slots]
-    return ["    typedef struct packed {", *_members(fields, MICRO_OP_BITS), "    } micro_op_t;"]
 
 
 def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     """Return functions of a memory identifier: how its elements lie in DRAM and in SRAM."""
     port = parameters.port_bytes
-    element = {memory: config.dram_element_bytes(memory) for memory in config.memories}
-    part_bits = "PART_BITS"
-    tables = (
-        ("logic [3:0]", "log_element_bytes", "4", {m: _log2(element[m]) for m in element}),
-        (
-            "logic [3:0]",
-            "log_elements_per_beat",
-            "4",
-            {m: _log2(max(1, port // element[m])) for m in element},
-        ),
-        (
-            f"logic [{part_bits}-1:0]",
-            "last_beat_of_element",
-            part_bits,
-            {m: max(1, element[m] // port) - 1 for m in element},
-        ),
-        (
-            "logic [16:0]",
-            "scratchpad_depth",
-            "17",
-            {m: config.scratchpad(m).depth for m in element},
-        ),
-    )
+    sizes = {memory: config.dram_element_bytes(memory) for memory in config.memories}
+    per_beat = [max(1, port // size) for size in sizes.values()]
+    last_beats = [max(1, size // port) - 1 for size in sizes.values()]
     lines: list[str] = []
-    for result, name, width, values in tables:
+    for name, bits, width, values in (
+        ("log_element_bytes", "3", "4", [_log2(n) for n in sizes.values()]),
+        ("log_elements_per_beat", "3", "4", [_log2(n) for n in per_beat]),
+        ("last_beat_of_element", "PART_BITS-1", "PART_BITS", last_beats),
+        ("scratchpad_depth", "16", "17", [config.scratchpad(m).depth for m in sizes]),
+    ):
+        cases = zip(sizes, values, strict=True)
         lines += [
-            f"    function automatic {result} {name}(input logic [2:0] memory);",
+            f"    function automatic logic [{bits}:0] {name}(input logic [2:0] memory);",
             "        case (memory)",
-            *(f"            MEM_{m.name}: {name} = {width}'({v});" for m, v in values.items()),
+            *(f"            MEM_{m.name}: {name} = {width}'({value});" for m, value in cases),
             f"            default: {name} = {width}'(0);",
             "        endcase",
             "    endfunction",

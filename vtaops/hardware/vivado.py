@@ -1,4 +1,4 @@
-"""The files from which Vivado builds a bitstream of our RTL: sources, package, parameters, script.
+"""Writes the files from which Vivado builds a bitstream of our RTL.
 
 Owns what the script ``bitstreams/vivado/build.tcl`` has to know of a configuration and its board.
 """
@@ -12,14 +12,7 @@ from pathlib import Path
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
 from vtaops.hardware.registers import REGISTER_PAGE
-from vtaops.hardware.rtl import (
-    PACKAGE,
-    RtlParameters,
-    axi_sources,
-    check_axi,
-    sources,
-    systemverilog_package,
-)
+from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, part_of
 from vtaops.machine.config import HardwareConfig
 
@@ -96,21 +89,18 @@ def write_design(
             port_bytes=config.board.bus_bits // 8, dsp_multipliers=dsp_multipliers(config)
         )
     parameters = replace(parameters, address_bits=ADDRESS_BITS)
-    check_axi(parameters)
+    design = rtl_design(config, parameters, axi=True)
     rtl = folder / "rtl"
-    package = systemverilog_package(config, parameters)
     rtl.mkdir(parents=True, exist_ok=True)
-    (rtl / f"{PACKAGE}.sv").write_text(package)
-    for source in (*sources(), *axi_sources()):
-        shutil.copyfile(source, rtl / source.name)
+    for name, content in design.files.items():
+        (rtl / name).write_bytes(content)
     family, part = PARTS[config.target]
     values: dict[str, object] = {
         "name": config.bitstream_id,
         "family": family,
         "part": part,
         "clock_mhz": clock_mhz,
-        "port_bytes": parameters.port_bytes,
-        "address_bits": parameters.address_bits,
+        **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,
         "jobs": jobs,

@@ -1,9 +1,10 @@
-"""What the kernels of CPU and GPU share: operators, calls, arrays, compilation, cache.
+"""Shared by the kernels of CPU and GPU: operators, calls, arrays, compilation, cache.
 
-Knows no schedule: `vtaops.cpu` and `vtaops.cuda` bring those.
+The schedules are in `vtaops.cpu` and `vtaops.cuda`.
 """
 
-from vtaops.kernels.arrays import Array, as_array, empty
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array, empty
 from vtaops.kernels.cache import KernelCache, cache_directory
 
 __all__ = ["Array", "KernelCache", "as_array", "cache_directory", "empty"]

@@ -138,32 +138,36 @@ class _Tracer:
         if name in _BINARY:
             left, right = self.value(expression.a), self.value(expression.b)
             return _BINARY[name](left, right) if right or "Div" not in name else 0
-        match name:
-            case "IntImm":
-                return int(expression.value)
-            case "Var":
-                return self.values[expression]
-            case "FloatImm" | "StringImm":
-                return 0
-            case "Cast":
-                return self.value(expression.value)
-            case "And":
-                return self.value(expression.a) and self.value(expression.b)
-            case "Or":
-                return self.value(expression.a) or self.value(expression.b)
-            case "Not":
-                return not self.value(expression.a)
-            case "TensorLoad":
-                self._access(expression.source, expression.indices, write=False)
-                return 0
-            case "Call" if str(expression.op.name).endswith("if_then_else"):
-                condition, yes, no = expression.args
-                return self.value(yes if self.value(condition) else no)
-            case "Call":
-                for argument in expression.args:
-                    self.value(argument)
-                return 0
-        raise UnsupportedError(f"cannot trace an expression of kind {name}")
+        if name not in _VALUES:
+            raise UnsupportedError(f"cannot trace an expression of kind {name}")
+        return _VALUES[name](self, expression)
+
+    def _load(self, load: Any) -> int:
+        self._access(load.source, load.indices, write=False)
+        return 0
+
+    def _call(self, call: Any) -> int:
+        if str(call.op.name).endswith("if_then_else"):
+            condition, yes, no = call.args
+            return self.value(yes if self.value(condition) else no)
+        for argument in call.args:
+            self.value(argument)
+        return 0
+
+
+_VALUES: dict[str, Callable[[_Tracer, Any], int]] = {
+    "IntImm": lambda _, constant: int(constant.value),
+    "Var": lambda tracer, var: tracer.values[var],
+    "FloatImm": lambda *_: 0,
+    "StringImm": lambda *_: 0,
+    "Cast": lambda tracer, cast: tracer.value(cast.value),
+    "And": lambda tracer, both: tracer.value(both.a) and tracer.value(both.b),
+    "Or": lambda tracer, either: tracer.value(either.a) or tracer.value(either.b),
+    "Not": lambda tracer, negation: not tracer.value(negation.a),
+    "TensorLoad": _Tracer._load,
+    "Call": _Tracer._call,
+}
+"""How expressions other than `_BINARY` are evaluated, by their kind."""
 
 
 def plot_accesses(

@@ -1,4 +1,4 @@
-"""Arrays at the door of a kernel: what is accepted, what is copied, what is refused.
+"""Arrays that are passed to kernels: which are accepted, copied or refused.
 
 A kernel reads C-contiguous host memory of any alignment. NumPy arrays and CPU tensors of other
 libraries pass without a copy (DLPack); strided ones are copied; foreign dtypes are refused.
@@ -14,11 +14,9 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-
-Array = npt.NDArray[np.generic]
+from vtaops.base.shapes import Array
 
 _ALIGNMENT = 64
 """Bytes of a cache line. What straddles two of them is slower: results and weights are aligned."""
@@ -74,9 +72,9 @@ def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = 
 
 
 def ready(value: Any) -> Any:
-    """Return what `as_array` would, as far as it can be told without name, dtypes and rank.
+    """Return `value` as `as_array` does, without checking its dtype and rank.
 
-    What it would refuse is returned as it is.
+    What cannot be converted is returned unchanged.
     """
     try:
         array = value if type(value) is np.ndarray else _convert(value, "")
@@ -86,9 +84,9 @@ def ready(value: Any) -> Any:
 
 
 def as_rows(value: Any) -> tuple[Any, bool]:
-    """Return matrices as they lie in memory, row by row, and whether these are the transposed ones.
+    """Return matrices in row-major order, and whether they had to be transposed for that.
 
-    What is no array, or lies in neither way, is returned as it is.
+    What is no array, or is contiguous in neither order, is returned unchanged.
     """
     if (type(value) is np.ndarray and value.flags.c_contiguous) or np.ndim(value) < 2:
         return value, False
@@ -139,6 +137,11 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     return array
 
 
+def output(out: Any, shape: tuple[int, ...], dtype: str) -> Array:
+    """Return a caller's `out` argument, checked by `as_output`, or a new array if it is None."""
+    return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+
+
 def as_given(result: Array, given: Any, out: Any = None) -> Array:
     """Return a result as the caller has arrays: `out`, or of the library that `given` is from."""
     if out is not None:
@@ -170,7 +173,7 @@ def deliver(result: Array, given: Any, out: Any) -> Array:
 
 
 def allocator(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
-    """Return what returns uninitialised arrays, aligned to a cache line if they are large."""
+    """Return an allocator of uninitialised arrays, aligned to a cache line if they are large."""
     nbytes = math.prod(shape) * dtype.itemsize
     large = nbytes >= _LARGE
     return partial(_aligned, shape, dtype, nbytes) if large else partial(np.empty, shape, dtype)
@@ -182,7 +185,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str) -> Array:
 
 
 def aligned(array: Array) -> Array:
-    """Return a C-contiguous copy that begins at a cache line: for what kernels read in vectors."""
+    """Return a C-contiguous copy aligned to a cache line, for kernels that read whole vectors."""
     copy = _aligned(array.shape, array.dtype, array.nbytes)
     copy[...] = array
     return copy

@@ -1,9 +1,9 @@
-"""KernelCache: compiled kernels in memory and on disk, by the content of what they come from.
+"""KernelCache: compiled kernels in memory and on disk, keyed by the content of their sources.
 
 The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
-of the modules that declare, schedule and compile it. So a file is never stale, and what has no part
-in a kernel does not touch it. The oldest files go when there are too many. A damaged file is
-compiled anew (`vtaops.base.cache`).
+of the modules that declare, schedule and compile it. So a file is never stale, and a change
+elsewhere does not invalidate it. The oldest files are deleted when there are too many. A damaged
+file is compiled again (`vtaops.base.cache`).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _load(path: Path) -> Any:
 
 
 def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
-    """Compile, and keep the result on disk where a C compiler to link it and a folder are there."""
+    """Compile, and keep the result on disk if there are a C compiler to link it and a folder."""
     executable = compile()
     if shutil.which("g++") or shutil.which("cc") or os.environ.get("CXX"):
         # A read-only home, a full disk, a broken linker: the kernel works from memory.
@@ -156,6 +156,7 @@ def _drop_oldest(directory: Path) -> None:
 
 
 _IMPORT = re.compile(r"^from vtaops\.([\w.]+) import", re.MULTILINE)
+"""An import at the top of a module. Parsing the files would cost a process a tenth of a second."""
 
 
 @cache

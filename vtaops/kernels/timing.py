@@ -33,20 +33,19 @@ def medians_in_turn(
 ) -> list[float]:
     """Return the median seconds of each of some calls that are to be compared.
 
-    All of them are timed in each round, so that a machine that grows slower meanwhile is no
-    property of the later ones.
+    All of them are timed in each round, so that a slowdown of the machine affects all alike.
 
     Parameters
     ----------
     calls : sequence of callable
-        What is timed; once before, in each round, it is not.
+        What is timed, after one untimed call in each round.
     budget : float
         Seconds of measurement for each.
     threads : int
-        That the calls use. CPU time of one, which other work on the machine disturbs less, else
-        wall-clock time.
+        Threads that the calls use. For one, CPU time is measured, which other processes disturb
+        less; else wall-clock time.
     rounds : int
-        Their number; in each at least one sample of every call.
+        Number of rounds; each takes at least one sample of every call.
     """
     clock = time.thread_time if threads == 1 else time.perf_counter
     samples: list[list[float]] = [[] for _ in calls]

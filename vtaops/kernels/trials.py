@@ -1,10 +1,12 @@
-"""Brute force over the tiles of a schedule: what CPU and GPU share of it."""
+"""Brute-force search over the tiles of a schedule, shared by CPU and GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from vtaops.base.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,22 @@ class Trial:
 
 Progress = Callable[[int, int, Trial], None]
 """Called after each trial with its number, the number of all, and the trial."""
+
+
+def tile_space(
+    op: Any, target: Any, family: Callable[[Any, Any], tuple[Any, Any]]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the schedule of an operator for a target and the tiles that it can take.
+
+    Raises
+    ------
+    UnsupportedError
+        If the operator has no tiles to choose from.
+    """
+    schedule, tiles = family(op, target)
+    if tiles is None:
+        raise UnsupportedError(f"{type(op).__name__} has no tiles to choose from")
+    return schedule, [*tiles(op, target)]
 
 
 def try_all(

@@ -6,7 +6,7 @@ assembly encodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.isa import Instruction, Post
+from vtaops.machine.isa import Gemm, Instruction, LoopInstruction, Pool, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
 Elements = npt.NDArray[np.int64]
@@ -93,6 +93,61 @@ class Operation:
     micro_ops: npt.NDArray[np.int64] | None = None
     operator: int = 0
     post: Post | None = None
+
+    @property
+    def writes(self) -> list[Touch]:
+        """What it writes."""
+        return [touch for touch in self.touches if touch.write]
+
+    @property
+    def reads(self) -> list[Touch]:
+        """What it uses the values of: also the accumulators that a product or the ALU adds to."""
+        i = self.instruction
+        begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
+        if isinstance(i, LoopInstruction) and not begins:
+            return [touch for touch in self.touches if touch.space == "acc" or not touch.write]
+        return [touch for touch in self.touches if not touch.write]
+
+    @property
+    def accumulators(self) -> list[Elements]:
+        """The elements of the accumulator memory that it touches."""
+        return [touch.elements for touch in self.touches if touch.space == "acc"]
+
+    @property
+    def written(self) -> Elements:
+        """The elements of the accumulator memory that it writes."""
+        return next(t.elements for t in self.touches if t.space == "acc" and t.write)
+
+    def steps(self, operand: str) -> Elements:
+        """Return the elements of ``"dst"`` or ``"src"``, shape (iter_out, iter_in, micro-ops)."""
+        i = self.instruction
+        assert isinstance(i, LoopInstruction)
+        assert self.micro_ops is not None
+        own = self.micro_ops[i.uop_begin : i.uop_end, ("dst", "src").index(operand)]
+        return loop_steps(i, operand)[:, :, None] + own
+
+
+def loop_steps(i: LoopInstruction, operand: str) -> Elements:
+    """Return what the hardware loops add to an operand, shape (iter_out, iter_in)."""
+    outer: int = getattr(i, f"{operand}_factor_out")
+    inner: int = getattr(i, f"{operand}_factor_in")
+    steps: Elements = np.arange(i.iter_out)[:, None] * outer + np.arange(i.iter_in) * inner
+    return steps
+
+
+class Variants:
+    """Instructions with other fields; what operations share stays shared."""
+
+    def __init__(self) -> None:
+        # The plain one is kept, so that no other takes its identity.
+        self._known: dict[tuple[object, ...], tuple[Instruction, Instruction]] = {}
+
+    def of(self, plain: Instruction, **changes: int) -> Instruction:
+        """Return an instruction with some fields changed."""
+        key = (id(plain), *changes.items())
+        if key not in self._known:
+            self._known[key] = plain, replace(plain, **changes)
+        return self._known[key][1]
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,11 @@ class HardwareConfig:
     # ------------------------------------------------------------------ reading
 
     @classmethod
+    def of(cls, source: HardwareConfig | str | Path) -> HardwareConfig:
+        """Return a configuration as it is, or `load` it by its name or file."""
+        return source if isinstance(source, HardwareConfig) else cls.load(source)
+
+    @classmethod
     def load(cls, source: str | Path) -> HardwareConfig:
         """Load a configuration by name (``"pynq"``) or from a JSON file.
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import BlockDiagonal, Flat, Plus, View
 
@@ -93,7 +94,7 @@ class Layout:
                 f"has the axes {self.axes}"
             )
         extents = dict(zip(self.axes, viewed, strict=True))
-        outer = tuple(-(-extents[axis] // self._block(axis)) for axis in self.outer)
+        outer = tuple(ceil_div(extents[axis], self._block(axis)) for axis in self.outer)
         return outer + tuple(size for _, size in self.blocks)
 
     def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
@@ -157,7 +158,7 @@ class Layout:
             if letter in letters
         ]
         padded = [
-            -(-extent // self._block(axis)) * self._block(axis)
+            ceil_div(extent, self._block(axis)) * self._block(axis)
             for axis, extent in self._extents(self._viewed(shape))
         ]
         data = data.transpose(order).reshape(padded)

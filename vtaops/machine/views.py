@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
 
@@ -301,7 +302,7 @@ def in_units(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
 
 def lanes_for(bound: int) -> int:
     """Return how many lanes of digits hold all values of at most `bound` in magnitude."""
-    return 1 + -(-((bound + 64) // 128) // 127)
+    return 1 + ceil_div((bound + 64) // 128, 127)
 
 
 @dataclass(frozen=True)

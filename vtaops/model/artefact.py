@@ -75,7 +75,7 @@ _MALFORMED = (
     RecursionError,
     MemoryError,
 )
-"""What reading a document of wrong types, shapes, numbers or depth raises."""
+"""The exceptions that reading a malformed document raises."""
 
 
 def save(model: Model, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""What must hold inside a model, whoever wrote its file: types, and that its parts fit together.
+"""Checks of a model that was read from a file: the types and the consistency of its parts.
 
 A model that `vtaops.compile_model` made holds it by construction; a file may say anything. After
 these checks a run fails only as a run may: by its inputs, its device, or its timeout. Imports no
@@ -19,7 +19,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
 from vtaops.machine.views import lanes_for
-from vtaops.model.region import Argument, HostStage, Region, RowSums, Stage
+from vtaops.model.region import Argument, Region, RowSums, Stage
 from vtaops.program import Buffer
 
 MAX_ELEMENTS = 1 << 28
@@ -94,17 +94,17 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
         for name in stage.nodes:
             if name not in nodes:
                 raise ProgramError(f"a stage has the node {name!r}, which the graph has not")
-        if isinstance(stage, HostStage):
-            for name in stage.nodes:
-                _require(known, (tensor.name for tensor in nodes[name].inputs))
-                known |= {tensor.name for tensor in nodes[name].outputs}
-        else:
+        if isinstance(stage, Region):
+            _refuse_host_functions(nodes[name] for name in stage.nodes)
             if stage.program.config.fingerprint != fingerprint:
                 raise ProgramError("a program of the model is for another configuration")
-            _refuse_host_functions(nodes[name] for name in stage.nodes)
             _require(known, (argument.tensor for argument in stage.inputs))
             _check_region(graph, stage)
             known |= {argument.tensor for argument in stage.outputs}
+        else:
+            for node in map(nodes.__getitem__, stage.nodes):
+                _require(known, (tensor.name for tensor in node.inputs))
+                known |= {tensor.name for tensor in node.outputs}
     _require(known, (tensor.name for tensor in graph.outputs))
 
 
@@ -146,28 +146,35 @@ def _tensor(graph: Graph, argument: Argument) -> Tensor:
 
 
 def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
-    image, axes = argument.image, argument.axes
-    top, left, bottom, right = argument.border
-    held = image
+    image, axes, border = argument.image, argument.axes, argument.border
+    held = _held(argument)
+    rearranged = axes or any(border) or argument.sums
+    conditions = (
+        min(image, default=0) >= 1,
+        min(border) >= 0,
+        math.prod(image) == tensor.elements,
+        not axes or (not any(border) and sorted(axes) == [*range(len(image))]),
+        held == buffer.shape if rearranged else math.prod(held) == math.prod(buffer.shape),
+        -128 <= argument.zero_point <= 127,
+        tensor.dtype == buffer.dtype,
+    )
+    if not all(conditions):
+        raise ProgramError(f"{tensor.name} does not fit the buffer {buffer.name} {buffer.shape}")
+
+
+def _held(argument: Argument) -> tuple[int, ...]:
+    """Return the shape of what `Argument.to_device` gives."""
+    held = argument.image
     if any(argument.border):
-        n, c, height, width = image
+        n, c, height, width = held
+        top, left, bottom, right = argument.border
         held = n, c, height + top + bottom, width + left + right
-    elif axes:
-        held = tuple(image[axis] for axis in axes)
+    elif argument.axes:
+        held = tuple(held[axis] for axis in argument.axes)
     if argument.sums:
         _check_sums(argument.sums, held[-1])
         held = *held[:-1], argument.sums.columns(held[-1])
-    if (
-        min(image, default=0) < 1
-        or min(argument.border) < 0
-        or math.prod(image) != tensor.elements
-        or (axes and (any(argument.border) or sorted(axes) != [*range(len(image))]))
-        or ((axes or any(argument.border) or argument.sums) and held != buffer.shape)
-        or math.prod(held) != math.prod(buffer.shape)
-        or not -128 <= argument.zero_point <= 127
-        or tensor.dtype != buffer.dtype
-    ):
-        raise ProgramError(f"{tensor.name} does not fit the buffer {buffer.name} {buffer.shape}")
+    return held
 
 
 def _check_sums(sums: RowSums, columns: int) -> None:

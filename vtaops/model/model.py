@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from vtaops.base.doors import door
 from vtaops.base.errors import TrustError
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs, evaluate_node
-from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import HostStage, Region, Row, Stage
@@ -167,15 +167,12 @@ class Model:
     def _require_trust(self) -> None:
         """Refuse machine code of a file before anything runs."""
         hosts = [node.op for node in self.graph.nodes if isinstance(node.op, Host)]
-        stored = [
-            (op.function, op.operators)
-            for op in hosts
-            if isinstance(op.function, StoredFunction) and not op.function.trusted
-        ]
+        stored = [op for op in hosts if not op.function.trusted]
         if not stored:
             return
-        nbytes = sum(len(function.to_bytes()) for function, _ in stored)
-        computed = ", ".join(sorted({name for _, names in stored for name in names})) or "unnamed"
+        nbytes = sum(len(op.function.to_bytes()) for op in stored)
+        names = {name for op in stored for name in op.operators}
+        computed = ", ".join(sorted(names)) or "unnamed"
         raise TrustError(
             f"the file of {self.name!r} holds machine code for this host: {len(stored)} functions "
             f"of {nbytes:,} bytes in all, which it says compute {computed[:200]!r}. They would run "
@@ -223,7 +220,7 @@ class Model:
         """
         from vtaops.model.report import report
 
-        return report(self, quality or {})
+        return report(self.name, self.config, self.plan, self.regions, quality or {})
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file: programs, packed weights, graph, plan.
@@ -233,9 +230,7 @@ class Model:
         ProgramError
             If the file cannot be written.
         """
-        from vtaops.model.artefact import save
-
-        save(self, path)
+        door("Model.save")(self, path)
 
 
 def describe(stage: Stage) -> str:

@@ -7,11 +7,13 @@ Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from vtaops.model.model import Model
+from vtaops.base.doors import door
+from vtaops.machine.config import HardwareConfig
+from vtaops.model.region import Region, Row
 from vtaops.program import OperatorRecord, Program, Statistics
 from vtaops.program.timing import Timeline
 
@@ -20,15 +22,11 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One operator of a network.
+class Layer(Row):
+    """One operator of a network: a row of its plan, with what it takes.
 
     Attributes
     ----------
-    name, operator : str
-        The node, and what it computes.
-    where, reason : str
-        ``"vta"`` or ``"host"``, and why.
     cycles : int
         Cycles of the accelerator; 0 on the host, and where nothing moves.
     share : float
@@ -36,17 +34,13 @@ class Layer:
     macs : int
         Multiply-accumulates as the user states them.
     utilization : float
-        Those of one cycle over those that the array could do.
+        Share of the cycles in which the GEMM array forms a tile product.
     counters : Statistics
         Bytes by memory, tile products, ALU passes.
     sqnr : float or None
         Signal to quantisation noise of the result in dB, where it is known.
     """
 
-    name: str
-    operator: str
-    where: str
-    reason: str
     cycles: int = 0
     share: float = 0.0
     macs: int = 0
@@ -121,61 +115,58 @@ class ModelReport:
         }
 
     def __str__(self) -> str:
-        from vtaops.model.tables import text
-
-        return text(self)
+        written: str = door("ModelReport.__str__")(self)
+        return written
 
     def _repr_html_(self) -> str:
         return f"<pre>{self}</pre>"
 
 
-def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
-    """Return the report of a model; as `Model.report`."""
-    spent: dict[str, Layer] = {}
-    cycles = 0
-    for region in model.regions:
-        timeline = region.program.timeline()
-        cycles += timeline.cycles
-        for record, taken in layer_cycles(timeline):
-            before = spent.get(record.name, _EMPTY)
-            counters = part(region.program, record).stats()
-            spent[record.name] = replace(
-                before,
-                cycles=before.cycles + taken,
-                macs=max(before.macs, record.macs),
-                counters=before.counters + counters,
-            )
-    peak = model.config.macs_per_cycle
-    layers = []
-    for row in model.plan:
-        layer = spent.get(row.name, _EMPTY)
-        layers.append(
-            replace(
-                layer,
-                name=row.name,
-                operator=row.operator,
-                where=row.where,
-                reason=row.reason,
-                share=layer.cycles / max(1, cycles),
-                utilization=layer.macs / max(1, layer.cycles * peak),
-                sqnr=quality.get(row.name),
-            )
-        )
-    programs = model.programs
+def report(
+    name: str,
+    config: HardwareConfig,
+    plan: Sequence[Row],
+    regions: Sequence[Region],
+    quality: Mapping[str, float],
+) -> ModelReport:
+    """Return the report of a model of that name; as `Model.report`."""
+    layers, cycles = _layers(plan, regions, quality)
+    programs = [region.program for region in regions]
     return ModelReport(
-        name=model.name,
-        config=model.config.name,
-        clock_mhz=model.config.board.clock_mhz,
-        layers=tuple(layers),
+        name=name,
+        config=config.name,
+        clock_mhz=config.board.clock_mhz,
+        layers=layers,
         cycles=cycles,
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
-        weights_nbytes=sum(a.nbytes for r in model.regions for a in r.parameters.values()),
+        weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
     )
 
 
-_EMPTY = Layer("", "", "", "")
+def _layers(
+    plan: Sequence[Row], regions: Sequence[Region], quality: Mapping[str, float]
+) -> tuple[tuple[Layer, ...], int]:
+    """Return the layers of a plan, and the cycles of all."""
+    layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}
+    cycles = 0
+    for region in regions:
+        timeline = region.program.timeline()
+        cycles += timeline.cycles
+        for record, taken in layer_cycles(timeline):
+            if (before := layers.get(record.name)) is not None:  # else a copy of a second result
+                layers[record.name] = replace(
+                    before,
+                    cycles=before.cycles + taken,
+                    macs=max(before.macs, record.macs),
+                    counters=before.counters + part(region.program, record).stats(),
+                )
+    found = []
+    for layer in layers.values():
+        share, used = layer.cycles / max(1, cycles), layer.counters.array_share(layer.cycles)
+        found.append(replace(layer, share=share, utilization=used))
+    return tuple(found), cycles
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vtaops.model.report import Layer, ModelReport
 
 _MEMORIES = ("inp", "wgt", "acc", "uop", "out")
+_DRAM = "DRAM kB"
 _WIDE = 120
 """Columns of a terminal from which on everything is shown, beside names of `_NAME` characters."""
 _NAME = 24
@@ -27,41 +28,56 @@ def network_table(report: ModelReport, width: int = _WIDE) -> Table:
     Reasons of the host are numbered and stand below. In less than 120 columns (more where names are
     long) operators are left to the names of their layers, and bytes of all memories are one sum.
     """
-    title = f"{report.name} on {report.config}"
-    stem = _stem([layer.name for layer in report.layers])
-    longest = max((len(_cut(layer.name, stem)) for layer in report.layers), default=0)
+    layers = report.layers
+    stem = _stem([layer.name for layer in layers])
+    longest = max((len(_cut(layer.name, stem)) for layer in layers), default=0)
     wide = width >= _WIDE + max(0, longest - _NAME)
-    table = _table(title, "layer", *(["operator"] if wide else []), "where")
-    memories = [f"{m} kB" for m in _MEMORIES] if wide else ["DRAM kB"]
-    columns = ["cycles", "share", "array", *memories]
-    if any(layer.sqnr is not None for layer in report.layers):
-        columns.append("SQNR dB")
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    reasons = list(dict.fromkeys(layer.reason for layer in report.layers if layer.where != "vta"))
-    for layer in report.layers:
-        where = "vta" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
-        numbers = _numbers(layer, wide) if layer.cycles else [""] * (3 + len(memories))
-        if columns[-1] == "SQNR dB":
-            numbers.append("" if layer.sqnr is None else f"{layer.sqnr:.1f}")
-        table.add_row(_cut(layer.name, stem), *([layer.operator] if wide else []), where, *numbers)
+    reasons = list(dict.fromkeys(layer.reason for layer in layers if layer.where != "vta"))
+    texts = ["layer", "operator", "where"] if wide else ["layer", "where"]
+    numbers = ["cycles", "share", "array", *([f"{m} kB" for m in _MEMORIES] if wide else [_DRAM])]
+    if any(layer.sqnr is not None for layer in layers):
+        numbers.append("SQNR dB")
+    table = _table(f"{report.name} on {report.config}", *texts, numbers=numbers)
+    for row in (_row(layer, stem, reasons) for layer in layers):
+        table.add_row(*(row.get(column, "") for column in (*texts, *numbers)))
     table.add_section()
-    used = report.macs / max(1, report.cycles)
-    share = sum(layer.utilization * layer.cycles for layer in report.layers) / max(1, report.cycles)
-    table.add_row(
-        "all",
-        *([f"{report.macs / 1e6:,.0f} M multiply-adds"] if wide else []),
-        f"{report.launches} launch" + ("es" if report.launches != 1 else ""),
-        f"{report.cycles:,}",
-        "100.0 %",
-        f"{used:.0f} a cycle" if wide else f"{100 * share:.0f} %",
-        *_kilobytes(report.counters.as_dict(), wide),
-    )
+    total = _total(report, wide)
+    table.add_row(*(total.get(column, "") for column in (*texts, *numbers)))
     return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
 
 
+def _row(layer: Layer, stem: str, reasons: Sequence[str]) -> dict[str, str]:
+    """Return what a table may say of a layer, by columns."""
+    row = {"layer": _cut(layer.name, stem), "operator": layer.operator, "where": "vta"}
+    if layer.where != "vta":
+        row["where"] = f"host {reasons.index(layer.reason) + 1}"
+    if layer.sqnr is not None:
+        row["SQNR dB"] = f"{layer.sqnr:.1f}"
+    if layer.cycles:
+        row["cycles"] = f"{layer.cycles:,}"
+        row["share"] = f"{100 * layer.share:.1f} %"
+        row["array"] = f"{100 * layer.utilization:.0f} %"
+        row |= _kilobytes(layer.counters.as_dict())
+    return row
+
+
+def _total(report: ModelReport, wide: bool) -> dict[str, str]:
+    """Return the last row of the table of a network."""
+    cycles = max(1, report.cycles)
+    share = report.counters.array_share(cycles)
+    return {
+        "layer": "all",
+        "operator": f"{report.macs / 1e6:,.0f} M multiply-adds",
+        "where": f"{report.launches} launch" + ("es" if report.launches != 1 else ""),
+        "cycles": f"{report.cycles:,}",
+        "share": "100.0 %",
+        "array": f"{report.macs / cycles:.0f} a cycle" if wide else f"{100 * share:.0f} %",
+        **_kilobytes(report.counters.as_dict()),
+    }
+
+
 def summary(report: ModelReport) -> str:
-    """Return what counts, in two lines."""
+    """Return the most important figures, in two lines."""
     on_vta = sum(layer.where == "vta" for layer in report.layers)
     return (
         f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
@@ -84,9 +100,9 @@ def plan_table(rows: Sequence[Row], title: str) -> Table:
 
 def network_comparison(first: ModelReport, second: ModelReport) -> Table:
     """Return two reports of one network side by side: cycles of each operator, and the ratio."""
-    table = _table(f"{first.name}: {first.config} and {second.config}", "layer", "operator")
-    for column in (first.config, second.config, "ratio"):
-        table.add_column(column, justify="right", no_wrap=True)
+    title = f"{first.name}: {first.config} and {second.config}"
+    numbers = first.config, second.config, "ratio"
+    table = _table(title, "layer", "operator", numbers=numbers)
     stem = _stem([layer.name for layer in first.layers])
     for one, other in zip(first.layers, second.layers, strict=True):
         if one.cycles or other.cycles:
@@ -99,28 +115,19 @@ def network_comparison(first: ModelReport, second: ModelReport) -> Table:
 
 
 def text(report: ModelReport, width: int = 160) -> str:
-    """Return the table and the summary as text."""
+    """Return table and summary as text."""
     stream = io.StringIO()
     Console(file=stream, width=width, color_system=None).print(network_table(report, width))
     return stream.getvalue() + summary(report)
 
 
-def _numbers(layer: Layer, wide: bool) -> list[str]:
-    return [
-        f"{layer.cycles:,}",
-        f"{100 * layer.share:.1f} %",
-        f"{100 * layer.utilization:.0f} %",
-        *_kilobytes(layer.counters.as_dict(), wide),
-    ]
-
-
-def _kilobytes(counters: dict[str, int], wide: bool) -> list[str]:
-    each = [_bytes(counters, memory) / 1e3 for memory in _MEMORIES]
-    return [f"{kilobytes:,.0f}" for kilobytes in (each if wide else [sum(each)])]
-
-
-def _bytes(counters: dict[str, int], memory: str) -> int:
-    return counters["out_store_nbytes" if memory == "out" else f"{memory}_load_nbytes"]
+def _kilobytes(counters: dict[str, int]) -> dict[str, str]:
+    """Return the bytes of each memory, and of all."""
+    loads = {
+        m: counters["out_store_nbytes" if m == "out" else f"{m}_load_nbytes"] for m in _MEMORIES
+    }
+    found = {f"{memory} kB": f"{nbytes / 1e3:,.0f}" for memory, nbytes in loads.items()}
+    return {**found, _DRAM: f"{sum(nbytes / 1e3 for nbytes in loads.values()):,.0f}"}
 
 
 def _ratio(first: int, second: int) -> list[str]:
@@ -128,10 +135,12 @@ def _ratio(first: int, second: int) -> list[str]:
     return [f"{first:,}", f"{second:,}", ratio]
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, *texts: str, numbers: Sequence[str] = ()) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
+    for column in texts:
         table.add_column(column, overflow="fold", no_wrap=column == "where")
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
@@ -147,7 +156,7 @@ def _cut(name: str, stem: str) -> str:
 
 
 def _explain(table: Table, stem: str, lines: Sequence[str] = ()) -> Table:
-    """Say below a table what its names leave out, and more."""
+    """Add a caption with the given lines and the folder that the names omit."""
     said = [f"… stands for {stem}"] if len(stem) > 1 else []
     table.caption = "\n".join([*lines, *said]) or None
     table.caption_justify = "left"

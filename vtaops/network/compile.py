@@ -85,27 +85,27 @@ def plan_model(
     *,
     capabilities: Capabilities | str | None = None,
 ) -> Plan:
-    """Return what of a network would run where, and why, without compiling; as `compile_model`."""
+    """Return the plan of a network without compiling it; as `compile_model`."""
     target = target_of(config, capabilities)
     return plan(_for_target(as_graph(source), target), target)
 
 
 def _for_target(graph: Graph, target: Target) -> Graph:
-    """Return what a graph is for some hardware: functions of one value are tables where it can."""
+    """Return the graph that some hardware executes: with tables where the hardware has them."""
     return functions_as_tables(graph) if target.tables else graph
 
 
 def target_of(
     config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
 ) -> Target:
-    """Return the hardware that is meant.
+    """Return the hardware that configuration and capabilities describe.
 
     Raises
     ------
     ConfigError
         If there is no such configuration, or no such capabilities.
     """
-    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    hardware = HardwareConfig.of(config)
     return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
 
 

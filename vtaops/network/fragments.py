@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Border, Fragment, Part, link
-from vtaops.lowering.passes.interleave import LAG, beside
+from vtaops.lowering.passes.interleave import LAG
+from vtaops.lowering.passes.placement import beside
 from vtaops.lowering.passes.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.network.rules import Target
@@ -31,10 +32,10 @@ GAIN = 0.99
 """Steps run together if they take less than this part of the cycles of one after the other."""
 
 WORTH = 0.95
-"""They are tried if their busiest unit is busy for less than this part."""
+"""Steps are tried together if their busiest unit is busy for less than this part of the cycles."""
 
 MOST = 3
-"""Steps that run together: more leave too little of the scratchpads to each."""
+"""The most steps that run together: more would leave too little of the scratchpads to each."""
 
 CLOSE = 0
 """Lag of steps that go hand in hand; where that pays, one more is tried."""
@@ -90,7 +91,7 @@ class Fragments:
 
         None either if all ways take `limit` cycles or more, by estimate.
         """
-        ops, config = [step.op for step in steps], self.target.config
+        ops, config = self._settled(steps), self.target.config
         if "forward" not in config.extensions or _is_classifier(ops):
             return None
         tilings = tilings_hand_in_hand(ops, config, limit)
@@ -98,10 +99,13 @@ class Fragments:
 
     def in_turns(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
         """Return steps side by side in the scratchpads; None if there is no room."""
-        ops = [step.op for step in steps]
+        ops = self._settled(steps)
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
         tilings = find(ops, self.target.config)
         return self._beside(steps, tilings) if tilings else None
+
+    def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
+        return [settled(step.op, self.target.config) for step in steps]
 
     def _beside(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
@@ -133,11 +137,11 @@ class Fragments:
         if self.search != "off":
             return tune(op, config, self.search).tiling
         known = recall(op, config, "fast")
-        return known.tiling if known else default_tiling(op, config)
+        return known.tiling if known else default_tiling(settled(op, config), config)
 
 
 def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:
-    """Return how many rows of POST each step side by side has: a share, or what its tile needs."""
+    """Return the rows of POST for each step: an equal share, or as many as its tile needs."""
     share = POST_ROWS // len(tilings)
     return [max(share, tiling.oc // config.block_out) for tiling in tilings]
 
@@ -186,11 +190,12 @@ def _is_chain(steps: Sequence[MappedOperator]) -> bool:
     turns = all(_is_depthwise(op) or _is_depthwise(follower) for op, follower in pairwise(ops))
     if not (convolutions and turns) and not _is_classifier(ops):
         return False
-    for step, follower in pairwise(steps):
-        given, read = step.uses["res"].place, follower.uses["data"].place
-        if given.memory is not read.memory or given.lanes != read.lanes:
-            return False
-    return True
+    return all(_feeds(step, follower) for step, follower in pairwise(steps))
+
+
+def _feeds(step: MappedOperator, follower: MappedOperator) -> bool:
+    given, read = step.uses["res"].place, follower.uses["data"].place
+    return given.memory is read.memory and given.lanes == read.lanes
 
 
 def _is_classifier(ops: Sequence[Operator]) -> bool:
@@ -202,7 +207,7 @@ def _is_depthwise(op: Operator) -> bool:
 
 
 def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
-    """Return how many cycles steps save that run together, and their fragments."""
+    """Return how many cycles steps save by running together, and their fragments."""
     apart = chained([fragments.of(step) for step in steps])
     timeline = simulate(apart, events=False)
     stats, port = apart.stats(), timeline.port

@@ -51,7 +51,7 @@ def functions_as_tables(graph: Graph) -> Graph:
 
 
 def _roots(graph: Graph) -> dict[str, Tensor]:
-    """Return for each tensor that is a function of another one, point by point, that one."""
+    """Return the argument of each tensor that is a pointwise function of another tensor."""
     roots: dict[str, Tensor] = {}
     for node in graph.nodes:
         if _is_pointwise(node.op) and len({tensor.shape for tensor in node.inputs}) == 1:
@@ -71,7 +71,7 @@ def _is_pointwise(op: GraphOperator) -> bool:
 
 
 def _tables(graph: Graph, roots: dict[str, Tensor]) -> dict[str, npt.NDArray[np.int8]]:
-    """Return each function's table: what the graph makes of -128, -127, ..., 127."""
+    """Return the table of each function: the results of the graph for -128, -127, ..., 127."""
     probes = {root.name: Graph() for root in roots.values()}
     for root in roots.values():
         probe = probes[root.name]

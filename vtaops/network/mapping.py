@@ -6,12 +6,12 @@ is added to the sums, zero points included, becomes one bias (``docs/quantizatio
 padding must hold a zero point other than 0, the operator reads it from a border in DRAM and pads
 nothing itself.
 
-Relies on `vtaops.network.rules`: a node comes here only if it has no obstacle.
+Relies on `vtaops.network.rules`: a node comes here only if no reason keeps it on the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import Any
@@ -19,25 +19,24 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array, Sides
+from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
-from vtaops.machine.layout import data_layout
-from vtaops.machine.views import Patches, constant_digits
+from vtaops.machine.views import constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
-from vtaops.network.endings import Ending
+from vtaops.network.epilogue import Epilogue
+from vtaops.network.gathering import gathered
+from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
 from vtaops.network.scaling import as_int32, uniform
 from vtaops.network.storage import (
     NO_SIDES,
     Lanes,
     MappedOperator,
-    StoredImage,
     TensorPlace,
     Use,
-    image_shape,
     on_lanes,
     packed_lanes,
 )
@@ -53,7 +52,7 @@ from vtaops.ops import (
 from vtaops.ops.elementwise import Function
 
 
-class Mapper:
+class Mapper(Places):
     """The steps of one region.
 
     Parameters
@@ -61,7 +60,7 @@ class Mapper:
     graph : Graph
         The network.
     nodes : sequence of Node
-        What the region executes, in order; none has an obstacle.
+        What the region executes, in order; VTA can execute each.
     target : Target
         The hardware.
 
@@ -69,144 +68,46 @@ class Mapper:
     ----------
     steps : list of MappedOperator
         What VTA executes, in order.
-    memories : dict of str to StoredImage
-        The images in DRAM, by name.
-    places : dict of str to TensorPlace
-        Where each tensor of the region lies, by its name.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], target: Target) -> None:
-        self.graph = graph
-        self.nodes = list(nodes)
+        super().__init__(graph, nodes, target.config.block_in)
         self.config = target.config
         self.scales = target.scales
-        self.block = target.config.block_in
         self.steps: list[MappedOperator] = []
-        self.memories: dict[str, StoredImage] = {}
-        self.places: dict[str, TensorPlace] = {}
-        made = {tensor.name for node in nodes for tensor in node.outputs}
-        self.inputs = _unique(t for n in nodes for t in n.inputs if t.name not in made)
-        inside = {id(node) for node in nodes}
-        self.outputs = [
-            tensor
-            for node in nodes
-            for tensor in node.outputs
-            if tensor in graph.outputs
-            or any(id(reader) not in inside for reader in graph.consumers(tensor))
-        ]
         self._tables: dict[str, Array] = {}
-        """What maps the result of an operator on its way out, by the name of that result."""
+        """Tables through which results of operators are stored, by the names of the results."""
         if target.tables:
             self._join_functions()
-        self._slots: dict[str, TensorPlace] = {}
         for tensor in self.inputs:
-            self.places[tensor.name] = self._new(tensor, role="input")
-        self._join_concatenations()
+            self.places[tensor.name] = self.new(tensor, role="input")
+        self.join_concatenations()
         for node in self.nodes:
             self._map(node.op, node)
         for tensor in self.outputs:
             self._hand_over(tensor)
 
-    # ------------------------------------------------------------------------ memory
-
-    def _new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
-        """Return a new image for a tensor, its channels one after the other."""
-        image = _image(tensor)
-        memory = self._memory(name or tensor.name, image, tensor, role)
-        return TensorPlace(memory, packed_lanes(image[1]))
-
-    def _memory(
-        self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
-    ) -> StoredImage:
-        n, c, h, w = image
-        if role != "input":  # the host pads what it hands over
-            c = -(-c // self.block) * self.block
-        memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
-        self.memories[name] = memory
-        return memory
-
-    def _result(self, tensor: Tensor, lanes: Lanes | None = None) -> TensorPlace:
-        """Return where a step puts a tensor: its part of a concatenation, or a new image.
-
-        `lanes` are those that the operator keeps from its input, counted from the first block.
-        """
-        place = self._slots.get(tensor.name)
-        if place is None:
-            n, channels, h, w = _image(tensor)
-            lanes = packed_lanes(channels) if lanes is None else lanes
-            place = TensorPlace(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
-        self.places[tensor.name] = place
-        return place
-
-    def _is_fixed(self, tensor: Tensor) -> bool:
-        return tensor.name in self._slots
-
     def _join_functions(self) -> None:
         """Join a table with the operator before it, if nothing else reads what that makes."""
         joined: dict[str, Node] = {}  # by the name of the operator before
-        makers = {node.name: node for node in self.nodes if isinstance(node.op, ops.Requantized)}
+        makers = {node.name for node in self.nodes if isinstance(node.op, ops.Requantized)}
         for node in self.nodes:
-            tensor = node.inputs[0]
-            alone = self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
-            if isinstance(node.op, ops.LookupTable) and tensor.name in makers and alone:
-                joined[tensor.name] = node
-        functions = {id(node) for node in joined.values()}
-        for function in joined.values():
-            assert isinstance(function.op, ops.LookupTable)
-            self._tables[function.name] = function.op.table
+            name = node.inputs[0].name
+            if isinstance(node.op, ops.LookupTable) and name in makers and self.reads_alone(node):
+                joined[name] = node
+                self._tables[node.name] = node.op.table
         self.nodes = [
             replace(node, outputs=joined[node.name].outputs) if node.name in joined else node
             for node in self.nodes
-            if id(node) not in functions
+            if node not in joined.values()
         ]
-
-    def _join_concatenations(self) -> None:
-        """Give the inputs of every concatenation their parts of one image.
-
-        An input that lies elsewhere anyway, in another concatenation or as a view of something, is
-        copied; the others are stored where they belong.
-        """
-        makers = {t.name: n for n in self.nodes for t in n.outputs}
-        joins = [n for n in self.nodes if isinstance(n.op, ops.Concat)]
-        parts: dict[str, list[str]] = {}  # for each join the names of its parts
-        taken: set[str] = set()
-        for node in reversed(joins):
-            names = parts[node.outputs[0].name] = []
-            for position, tensor in enumerate(node.inputs):
-                maker, name = makers.get(tensor.name), tensor.name
-                stored = maker is not None and (maker in joins or not rules.is_free(maker.op))
-                if not stored or name in taken:
-                    name = _copy_name(node, position)
-                taken.add(name)
-                names.append(name)
-        widths: dict[str, int] = {}  # in blocks
-        for node in joins:
-            for name, tensor in zip(parts[node.outputs[0].name], node.inputs, strict=True):
-                widths.setdefault(name, self._block_count(tensor))
-            widths[node.outputs[0].name] = sum(widths[n] for n in parts[node.outputs[0].name])
-        for node in reversed(joins):
-            (result,) = node.outputs
-            if result.name not in self._slots:
-                n, _, h, w = _image(result)
-                image = n, widths[result.name] * self.block, h, w
-                self._slots[result.name] = TensorPlace(
-                    self._memory(result.name, image, result), (0,)
-                )
-            memory, start = self._slots[result.name].memory, self._slots[result.name].lanes[0]
-            for name, tensor in zip(parts[result.name], node.inputs, strict=True):
-                lanes = range(start, start + _image(tensor)[1])
-                self._slots[name] = TensorPlace(memory, tuple(lanes))
-                start += widths[name] * self.block
-
-    def _block_count(self, tensor: Tensor) -> int:
-        return -(-_image(tensor)[1] // self.block)
 
     def _hand_over(self, tensor: Tensor) -> None:
         """Make sure that the host can read a tensor of the region."""
         place = self.places[tensor.name]
         memory = place.memory
         if memory.role == "input" or memory.filled or any(memory.border):
-            copy = self._new(tensor, name=f"{tensor.name}:output")
+            copy = self.new(tensor, name=f"{tensor.name}:output")
             self._copy(tensor.name, place, copy)
             self.places[tensor.name] = place = copy
         place.memory.role = "output"
@@ -214,22 +115,14 @@ class Mapper:
     # ------------------------------------------------------------------------- steps
 
     def _step(
-        self,
-        node: Node,
-        op: Operator,
-        uses: dict[str, Use],
-        **weights: Array | None,
+        self, node: Node, op: Operator, uses: dict[str, Use], **weights: Array | None
     ) -> None:
         """Emit a step that makes the result of a node, mapped by the function behind it."""
         table = self._tables.get(node.outputs[0].name)
         self._append(node.name, op, uses, **weights, table=table)
 
     def _append(
-        self,
-        node: str,
-        op: Operator,
-        uses: dict[str, Use],
-        **weights: Array | None,
+        self, node: str, op: Operator, uses: dict[str, Use], **weights: Array | None
     ) -> None:
         for use in uses.values():
             use.place.memory.widen(use.sides)
@@ -241,38 +134,36 @@ class Mapper:
     ) -> None:
         """Copy a tensor, to other lanes if need be; `sides` of the target stay as they are."""
         lanes, wanted = source.relative(self.block), target.relative(self.block)
-        n, _, h, w = source.memory.image
-        uses = {"data": Use(source), "res": Use(target, sides)}
+        inputs, outputs = self.width(source), self.width(target)
+        data = Use(source)
+        uses = {"data": data, "res": Use(target, sides)}
         if lanes == wanted and not any(sides):
-            shape = n, self._width(source), h, w
-            self._append(node, Elementwise(function="identity", shape=shape, clip=None), uses)
+            copy = Elementwise(function="identity", shape=self._shape(source), clip=None)
+            self._append(node, copy, uses)
             return
-        inputs, outputs = self._width(source), self._width(target)
         weight = np.zeros((outputs, inputs, 1, 1), np.int8)
         weight[wanted, lanes] = 1
         op = Conv2d(
-            batch=n,
+            **data.extents,
             in_channels=inputs,
             out_channels=outputs,
-            height=h,
-            width=w,
             kernel=1,
             shift=0,
             clip=None,
         )
         self._append(node, op, uses, kernel=weight)
 
-    def _width(self, place: TensorPlace) -> int:
-        """Return the lanes of the blocks that hold a tensor."""
-        return place.blocks(self.block)[1] * self.block
+    def _shape(self, place: TensorPlace) -> tuple[int, int, int, int]:
+        """Return the image of the blocks that hold a tensor."""
+        n, _, h, w = place.memory.image
+        return n, self.width(place), h, w
 
     def _packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
         """Return a tensor with its channels one after the other, copied if they are not."""
         place = self.places[tensor.name]
-        channels = len(place.lanes)
-        if place.relative(self.block) == packed_lanes(channels):
+        if place.relative(self.block) == packed_lanes(len(place.lanes)):
             return place
-        copy = self._new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
+        copy = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
         self._copy(node.name, place, copy)
         return copy
 
@@ -286,7 +177,7 @@ class Mapper:
 
     @singledispatchmethod
     def _map(self, op: GraphOperator, node: Node) -> None:
-        raise AssertionError(f"{op.kind} has no mapping, but no obstacle either")
+        raise AssertionError(f"{op.kind} has no mapping, and no reason against it")
 
     @_map.register
     def _(self, op: ops.Convolution, node: Node) -> None:
@@ -298,13 +189,13 @@ class Mapper:
     def _depthwise(self, node: Node, weight: Array, op: ops.Convolution) -> None:
         """Map a convolution in which every channel reads itself: its lanes stay as they are."""
         data = self._alike(node)
-        lanes, size = data.relative(self.block), self._width(data)
+        lanes, size = data.relative(self.block), self.width(data)
         self._sum(node, op, data, on_lanes(weight, lanes, size), lanes, groups=size)
 
     def _convolve(self, node: Node, weight: Array, op: ops.Convolution, groups: int = 1) -> None:
         (result,) = node.outputs
         data = self.places[node.inputs[0].name]
-        lanes, size = data.relative(self.block), self._width(data)
+        lanes, size = data.relative(self.block), self.width(data)
         if groups > 1:
             if lanes == packed_lanes(len(lanes)):
                 size = len(lanes)
@@ -320,15 +211,14 @@ class Mapper:
 
     def _output_lanes(self, node: Node, result: Tensor) -> Lanes:
         """Return the lanes of a result: those of the residual, if there is one."""
-        channels = _image(result)[1]
-        if len(node.inputs) > 1 and not self._is_fixed(result):
-            groups = getattr(node.op, "groups", 1)
-            if groups == 1:
-                return self.places[node.inputs[1].name].relative(self.block)
-        return packed_lanes(channels)
+        dense = getattr(node.op, "groups", 1) == 1
+        if len(node.inputs) > 1 and dense and not self.is_fixed(result):
+            return self.places[node.inputs[1].name].relative(self.block)
+        return packed_lanes(image_of(result)[1])
 
     def _lanes_of(self, lanes: Lanes) -> int:
-        return -(-(max(lanes) + 1) // self.block) * self.block
+        """Return the lanes of the blocks that hold these, counted from the first block."""
+        return ceil_div(max(lanes) + 1, self.block) * self.block
 
     def _alike(self, node: Node) -> TensorPlace:
         """Return the first input of an operator that keeps lanes, its channels where they must be.
@@ -338,8 +228,8 @@ class Mapper:
         """
         tensors = node.inputs
         found = [self.places[t.name].relative(self.block) for t in tensors]
-        if self._is_fixed(node.outputs[0]) or any(lanes != found[0] for lanes in found):
-            for tensor in _unique(tensors):
+        if self.is_fixed(node.outputs[0]) or any(lanes != found[0] for lanes in found):
+            for tensor in unique(tensors):
                 self.places[f"{node.name}<{tensor.name}"] = self._packed(node, tensor)
             return self.places[f"{node.name}<{tensors[0].name}"]
         return self.places[tensors[0].name]
@@ -365,196 +255,142 @@ class Mapper:
         """Emit a convolution on lanes: weights are those of all lanes."""
         source, (result,) = node.inputs[0], node.outputs
         padding, sides = self._padded(source, op.padding)
-        n, _, h, w = data.memory.image
-        top, left, bottom, right = sides
-        place = self._result(result, outputs)
+        place = self.result(result, outputs)
         uses = {"data": Use(data, sides)}
         if op.residual_factor is not None:
             uses["residual"] = Use(self._second(node, place.relative(self.block)))
         uses["res"] = Use(place)
         size = weight.shape[0] if groups > 1 else self._lanes_of(outputs)
-        ending = self._ending(op, node, op.residual_factor)
+        epilogue = self._epilogue(op, node, op.residual_factor)
         convolution = Conv2d(
-            batch=n,
-            in_channels=inputs or self._width(data),
+            **uses["data"].extents,
+            in_channels=inputs or self.width(data),
             out_channels=size,
-            height=h + top + bottom,
-            width=w + left + right,
             kernel=weight.shape[2:],
             strides=op.strides,
             padding=padding,
             dilation=op.dilation,
             groups=groups,
-            **ending.fields,
+            **epilogue.fields,
         )
-        ending = ending.on_lanes(outputs, size)
-        weight = weight << ending.left
-        given = self._from_host(node, convolution, data, weight, ending.constant)
-        convolution, weight, constant = given or (convolution, weight, ending.constant)
-        self._emit_sum(node, convolution, uses, weight, replace(ending, constant=constant))
+        epilogue, weight = epilogue.on_lanes(outputs, size), weight << epilogue.left
+        if self._is_for(node, data) and groups == 1:
+            channels = len(data.lanes)
+            convolution, weight = replace(convolution, in_channels=channels), weight[:, :channels]
+            found = gathered(convolution, weight, epilogue.constant, self.config)
+            if found is not None:
+                data.memory.folded = found.buffer
+                convolution, weight = found.op, found.weight
+                epilogue = replace(epilogue, constant=found.constant)
+        self._emit_sum(node, convolution, uses, weight, epilogue)
 
-    def _ending(
+    def _is_for(self, node: Node, data: TensorPlace) -> bool:
+        """Whether the host packs the first input of a node for it alone."""
+        tensor = node.inputs[0]
+        alone = [n for n in self.nodes if tensor in n.inputs] == [node]
+        twice = node.inputs.count(tensor) > 1  # it may be the residual too
+        given = data.memory.role == "input" and tensor not in self.graph.outputs
+        return given and alone and not twice
+
+    def _epilogue(
         self,
         op: ops.Convolution | ops.TransposedConvolution | ops.Dense,
         node: Node,
         residual: Array | None = None,
-    ) -> Ending:
+    ) -> Epilogue:
         """Return what follows the sums of products of an operator."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
             weight = weight.transpose(1, 0, 2, 3)
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
-            return Ending.scaled(weight, op.bias, op.requantization, zeros, residual)
+            return Epilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
         factor = 0 if residual is None else int(residual.flat[0])
-        return Ending.shifted(weight, op.bias, op.requantization, zeros, factor)
+        return Epilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
 
     def _emit_sum(
-        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, ending: Ending
+        self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: Epilogue
     ) -> None:
         """Emit a convolution with what is added to its sums."""
-        constant = ending.constant
+        constant = epilogue.constant
         digits = None if self.scales else constant_digits(constant, self.block)
         if digits is None:
-            op, bias = ending.with_bias(op)
-            self._step(node, op, uses, kernel=weight, bias=bias, **ending.vectors)
+            op, bias = epilogue.with_bias(op)
+            self._step(node, op, uses, kernel=weight, bias=bias, **epilogue.vectors)
         elif constant.any():
             op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
             self._step(node, op, uses, kernel=weight, constant_scale=tiles)
         else:
             self._step(node, op, uses, kernel=weight)
 
-    def _from_host(
-        self, node: Node, op: Conv2d, data: TensorPlace, weight: Array, constant: Array
-    ) -> tuple[Conv2d, Array, Array] | None:
-        """Let the host gather the pixels of windows, if it packs the image for this operator alone.
-
-        Then few channels fill their tiles: all pixels of a window become channels, or those of a
-        row of it, whichever takes fewer cycles. What is left of the last tile holds constants,
-        which add the bias.
-        """
-        tensor = node.inputs[0]
-        readers = [n for n in self.nodes if tensor in n.inputs]
-        channels = len(data.lanes)
-        alone = data.memory.role == "input" and readers == [node] and op.groups == 1
-        alone = alone and node.inputs.count(tensor) == 1  # it may be the residual too
-        if not alone or tensor in self.graph.outputs:
-            return None
-        op = replace(op, in_channels=channels)
-        weight = weight[:, :channels]
-        columns = replace(op, fold_columns=True)
-        patches, view = self._as_patches(op)
-        costs = {id(o): self._input_cost(o) for o in (op, columns.unfolded, patches)}
-        best = min(costs.values())
-        if costs[id(op)] <= 1.1 * best:
-            return None
-        if costs[id(patches)] > best:
-            data.memory.folded = columns.buffers(self.config)[0]
-            return columns, weight, constant
-        gathered = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
-        digits = constant_digits(constant, view.constants) if view.constants > 1 else None
-        if digits is None:
-            digits = np.zeros((len(weight), view.constants), np.int8)
-        else:
-            constant = np.zeros_like(constant)
-        gathered = np.concatenate([gathered, digits[:, :, None, None]], axis=1)
-        image = op.buffers(self.config)[0]
-        data.memory.folded = replace(image, layout=data_layout(self.config, view))
-        return patches, gathered, constant
-
-    def _as_patches(self, op: Conv2d) -> tuple[Conv2d, Patches]:
-        """Return the convolution of one tap that reads `Patches`, and those."""
-        pixels = op.in_channels * op.window.count
-        spare = -pixels % self.block
-        view = Patches.of(op.window, constants=spare)
-        oh, ow = op.out_size
-        patches = replace(
-            op,
-            in_channels=pixels + spare,
-            height=oh,
-            width=ow,
-            kernel=1,
-            strides=1,
-            padding=0,
-            dilation=1,
-        )
-        return patches, view
-
-    def _input_cost(self, op: Conv2d) -> float:
-        """Estimate the cycles of a first layer: its products, or its image over the bus."""
-        (oh, ow), (kh, kw) = op.out_size, op.window.kernel
-        blocks = -(-op.in_channels // self.block)
-        outputs = -(-op.out_channels // self.config.block_out)
-        nbytes = blocks * op.height * op.width * self.config.inp.element_bytes
-        return max(blocks * kh * kw * outputs * oh * ow, 8 * nbytes / self.config.board.bus_bits)
-
     @_map.register
     def _(self, op: ops.TransposedConvolution, node: Node) -> None:
-        (result,) = node.outputs
-        data = self.places[node.inputs[0].name]
-        n, _, h, w = data.memory.image
-        place = self._result(result)
-        outputs, inputs = self._width(place), self._width(data)
-        lanes = place.relative(self.block)
-        ending = self._ending(op, node)
-        weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axis=0)
-        weight = on_lanes(weight, lanes, outputs, axis=1)
-        transposed = Conv2dTranspose(
-            batch=n,
-            in_channels=inputs,
-            out_channels=outputs,
-            height=h,
-            width=w,
-            kernel=weight.shape[2:],
-            strides=op.strides,
-            padding=op.padding,
-            output_padding=op.output_padding,
-            **ending.fields,
-        )
-        ending = ending.on_lanes(lanes, outputs)
-        transposed, bias = ending.with_bias(transposed)
-        uses = {"data": Use(data), "res": Use(place)}
-        self._step(node, transposed, uses, kernel=weight, bias=bias, **ending.vectors)
+        def make(inputs: int, outputs: int, **fields: Any) -> Conv2dTranspose:
+            return Conv2dTranspose(
+                **Use(self.places[node.inputs[0].name]).extents,
+                in_channels=inputs,
+                out_channels=outputs,
+                kernel=op.weight.shape[2:],
+                strides=op.strides,
+                padding=op.padding,
+                output_padding=op.output_padding,
+                **fields,
+            )
+
+        self._product(node, op, make, "kernel", (0, 1))
 
     @_map.register
     def _(self, op: ops.Dense, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        (result,) = node.outputs
         if h * w > 1:  # of a flattened image: a convolution of the size of the image
-            outputs, inputs = op.weight.shape[0], len(data.lanes)
-            weight = op.weight.reshape(outputs, inputs, h, w)
+            weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return
-        place = self._result(result)
-        outputs, inputs = self._width(place), self._width(data)
-        lanes = place.relative(self.block)
-        ending = self._ending(op, node)
-        weight = on_lanes(op.weight << ending.left, data.relative(self.block), inputs, axis=1)
-        weight = on_lanes(weight, lanes, outputs)
-        gemm = Gemm(m=n, n=outputs, k=inputs, **ending.fields)
-        ending = ending.on_lanes(lanes, outputs)
-        gemm, bias = ending.with_bias(gemm)
-        uses = {"data": Use(data), "res": Use(place)}
-        self._step(node, gemm, uses, weight=weight, bias=bias, **ending.vectors)
+
+        def make(inputs: int, outputs: int, **fields: Any) -> Gemm:
+            return Gemm(m=n, n=outputs, k=inputs, **fields)
+
+        self._product(node, op, make, "weight", (1, 0))
+
+    def _product(
+        self,
+        node: Node,
+        op: ops.TransposedConvolution | ops.Dense,
+        make: Callable[..., Any],
+        name: str,
+        axes: tuple[int, int],
+    ) -> None:
+        """Emit a product with weights, whose input and output channels lie on two `axes`."""
+        data, place = self.places[node.inputs[0].name], self.result(node.outputs[0])
+        inputs, outputs = self.width(data), self.width(place)
+        lanes, epilogue = place.relative(self.block), self._epilogue(op, node)
+        weight = on_lanes(op.weight << epilogue.left, data.relative(self.block), inputs, axes[0])
+        weight = on_lanes(weight, lanes, outputs, axes[1])
+        product = make(inputs, outputs, **epilogue.fields)
+        epilogue = epilogue.on_lanes(lanes, outputs)
+        product, bias = epilogue.with_bias(product)
+        weights = {name: weight, "bias": bias, **epilogue.vectors}
+        self._step(node, product, {"data": Use(data), "res": Use(place)}, **weights)
 
     # ---------------------------------------------------------------- channel by channel
 
     @_map.register
     def _(self, op: ops.MaxPool, node: Node) -> None:
-        data = self._alike(node)
-        n, _, h, w = data.memory.image
+        place = self._alike(node)
+        data = Use(place)
         pool = MaxPool2d(
-            batch=n,
-            channels=self._width(data),
-            height=h,
-            width=w,
+            **data.extents,
+            channels=self.width(place),
             kernel=op.kernel,
             strides=op.strides,
             padding=op.padding,
         )
-        place = self._result(node.outputs[0], data.relative(self.block))
-        self._step(node, pool, {"data": Use(data), "res": Use(place)})
+        self._step(node, pool, {"data": data, "res": self._kept(node, place)})
+
+    def _kept(self, node: Node, data: TensorPlace) -> Use:
+        """Return the result of an operator that keeps the lanes of what it reads."""
+        return Use(self.result(node.outputs[0], data.relative(self.block)))
 
     @_map.register
     def _(self, op: ops.AveragePool, node: Node) -> None:
@@ -575,24 +411,20 @@ class Mapper:
         """Map a mean that excludes its padding: a pool for each part of the result."""
         (source,), (result,) = node.inputs, node.outputs
         data = self._alike(node)
-        place = self._result(result, data.relative(self.block))
-        found = parts(op, source.shape, result.shape, source.zero_point, self.scales)
-        for part in found:
-            pool = replace(part.pool, channels=self._width(data))
-            uses = {"data": Use(data, part.data), "res": Use(place, part.res)}
+        res = self._kept(node, data)
+        for part in parts(op, source.shape, result.shape, source.zero_point, self.scales):
+            pool = replace(part.pool, channels=self.width(data))
+            uses = {"data": Use(data, part.data), "res": replace(res, sides=part.res)}
             self._step(node, pool, uses)
 
     def _average(self, node: Node, op: ops.AveragePool, kernel: tuple[int, int]) -> bool:
         """Map a pool to the one of VTA, whose weights are one tile; False if it is another."""
-        data = self._alike(node)
-        n, _, h, w = data.memory.image
-        (source,), (result,) = node.inputs, node.outputs
-        padding, (top, left, bottom, right) = self._padded(source, op.padding)
+        place, source = self._alike(node), node.inputs[0]
+        padding, sides = self._padded(source, op.padding)
+        data = Use(place, sides)
         pool = AvgPool2d(
-            batch=n,
-            channels=self._width(data),
-            height=h + top + bottom,
-            width=w + left + right,
+            **data.extents,
+            channels=self.width(place),
             kernel=kernel,
             strides=op.strides,
             padding=padding,
@@ -601,18 +433,13 @@ class Mapper:
         )
         if self.scales:
             scaling = uniform(op.requantization, op.factor)
-            if scaling is None:
-                return False
             zeros = -source.zero_point * kernel[0] * kernel[1]
-            pool = replace(pool, **scaling, constant=zeros)
+            found = scaling and replace(pool, **scaling, constant=zeros)
         else:
-            divided = self._divided(op, pool, source.zero_point)
-            if divided is None:
-                return False
-            pool = divided
-        place = self._result(result, data.relative(self.block))
-        uses = {"data": Use(data, (top, left, bottom, right)), "res": Use(place)}
-        self._step(node, pool, uses)
+            found = self._divided(op, pool, source.zero_point)
+        if not found:
+            return False
+        self._step(node, found, {"data": data, "res": self._kept(node, place)})
         return True
 
     def _divided(self, op: ops.AveragePool, pool: AvgPool2d, zero: int) -> AvgPool2d | None:
@@ -623,18 +450,17 @@ class Mapper:
         """
         shift = op.requantization.right_shift
         assert shift is not None
-        offset = (
-            op.requantization.zero_point << max(0, shift)
-        ) - zero * op.factor * pool.window.count
+        offset = op.requantization.zero_point << max(0, shift)
+        offset -= zero * op.factor * pool.window.count
         (h, w), division = pool.out_size, (op.factor, shift)
         if shift < 0 or (offset and h * w > pool.window.count):
             return None
-        if pool.factor != division or offset:
-            try:
-                return replace(pool, division=division, offset=offset)
-            except ShapeError:
-                return None
-        return pool
+        if pool.factor == division and not offset:
+            return pool
+        try:
+            return replace(pool, division=division, offset=offset)
+        except ShapeError:
+            return None
 
     @_map.register
     def _(self, op: ops.Requantize, node: Node) -> None:
@@ -655,19 +481,21 @@ class Mapper:
         assert found is not None
         swapped, first, second, bits = found
         data = self._alike(node)
-        lanes, size = data.relative(self.block), self._width(data)
+        lanes, size = data.relative(self.block), self.width(data)
         other = self._second(node, lanes)
+        res = self._kept(node, data)
         if swapped:
             data, other = other, data
-        n, _, h, w = data.memory.image
-        place = self._result(node.outputs[0], lanes)
         constant = rules.addition_constant(op, node)
+        uses = {
+            "data": Use(data),
+            "residual": Use(other),
+            "res": res,
+        }
         convolution = Conv2d(
-            batch=n,
+            **uses["data"].extents,
             in_channels=size,
             out_channels=size,
-            height=h,
-            width=w,
             kernel=1,
             groups=size,
             bias=constant != 0,
@@ -677,7 +505,6 @@ class Mapper:
             residual_scale=second,
             residual_shift=shift - bits,
         )
-        uses = {"data": Use(data), "residual": Use(other), "res": Use(place)}
         kernel = np.full((size, 1, 1, 1), first, np.int8)
         bias = np.full(size, constant, np.int32) if constant else None
         self._step(node, convolution, uses, kernel=kernel, bias=bias)
@@ -701,36 +528,30 @@ class Mapper:
     ) -> None:
         """Emit a function of two tensors, or of one and itself."""
         data = self._alike(node)
-        lanes, size = data.relative(self.block), self._width(data)
-        other = self._second(node, lanes) if len(node.inputs) > 1 else data
-        n, _, h, w = data.memory.image
+        other = self._second(node, data.relative(self.block)) if len(node.inputs) > 1 else data
         fields: dict[str, Any] = {"shift": op.requantization.right_shift, "rounding": "half_up"}
         if self.scales:
             scaling = uniform(op.requantization)
             assert scaling is not None
             fields = {**scaling, "constant": as_int32(constant)}
-        fields["clip"] = op.requantization.clip
         combined = Elementwise(
             function=function,
-            shape=(n, size, h, w),
+            shape=self._shape(data),
             scale=factor,
             other_scale=other_factor,
+            clip=op.requantization.clip,
             **fields,
         )
-        place = self._result(node.outputs[0], lanes)
-        uses = {"data": Use(data), "other": Use(other), "res": Use(place)}
+        uses = {"data": Use(data), "other": Use(other), "res": self._kept(node, data)}
         self._step(node, combined, uses)
 
     @_map.register
     def _(self, op: ops.LookupTable, node: Node) -> None:
         """Map a table that no operator before it takes along: it maps a copy."""
         data = self._alike(node)
-        lanes, size = data.relative(self.block), self._width(data)
-        n, _, h, w = data.memory.image
-        copy = Elementwise(function="identity", shape=(n, size, h, w), multiplier=1)
+        copy = Elementwise(function="identity", shape=self._shape(data), multiplier=1)
         self._tables[node.outputs[0].name] = op.table
-        uses = {"data": Use(data), "res": Use(self._result(node.outputs[0], lanes))}
-        self._step(node, copy, uses)
+        self._step(node, copy, {"data": Use(data), "res": self._kept(node, data)})
 
     # --------------------------------------------------------------------------- movement
 
@@ -739,14 +560,13 @@ class Mapper:
         lanes: list[int] = []
         for position, tensor in enumerate(node.inputs):
             place = self.places[tensor.name]
-            slot = self._slots.get(_copy_name(node, position))
+            slot = self.joined(node, position)
             if slot is not None:
                 self._copy(node.name, place, slot)
                 place = slot
             lanes += place.lanes
-        result = node.outputs[0]
-        memory = self._slots[result.name].memory
-        self.places[result.name] = TensorPlace(memory, tuple(lanes))
+        name = node.outputs[0].name
+        self.places[name] = TensorPlace(self._slots[name].memory, tuple(lanes))
 
     @_map.register
     def _(self, op: ops.Slice, node: Node) -> None:
@@ -767,7 +587,7 @@ class Mapper:
     @_map.register
     def _(self, op: ops.Pad, node: Node) -> None:
         data = self._alike(node)
-        place = self._result(node.outputs[0], data.relative(self.block))
+        place = self._kept(node, data).place
         place.memory.filled = True
         top, left, bottom, right = op.padding
         self._copy(node.name, data, place, (-top, -left, -bottom, -right))
@@ -775,41 +595,21 @@ class Mapper:
     @_map.register
     def _(self, op: ops.Upsample, node: Node) -> None:
         """Map to a transposed convolution that copies each pixel to every position of its phase."""
-        (result,) = node.outputs
-        data = self.places[node.inputs[0].name]
-        n, _, h, w = data.memory.image
-        place = self._result(result)
-        outputs, inputs = self._width(place), self._width(data)
+        data, place = self.places[node.inputs[0].name], self.result(node.outputs[0])
+        inputs, outputs = self.width(data), self.width(place)
         weight = np.zeros((inputs, outputs, *op.factors), np.int8)
         weight[data.relative(self.block), place.relative(self.block)] = 1
+        uses = {"data": Use(data), "res": Use(place)}
         transposed = Conv2dTranspose(
-            batch=n,
+            **uses["data"].extents,
             in_channels=inputs,
             out_channels=outputs,
-            height=h,
-            width=w,
             kernel=op.factors,
             strides=op.factors,
             shift=0,
             clip=None,
         )
-        self._step(node, transposed, {"data": Use(data), "res": Use(place)}, kernel=weight)
-
-
-def _image(tensor: Tensor) -> tuple[int, int, int, int]:
-    """Return the image of a tensor that can lie on the device."""
-    image = image_shape(tensor.shape)
-    assert image is not None
-    return image
-
-
-def _copy_name(node: Node, position: int) -> str:
-    """Return the name of the copy of an input of a concatenation."""
-    return f"{node.name}:{position}"
-
-
-def _unique(tensors: Any) -> list[Tensor]:
-    return list({tensor.name: tensor for tensor in tensors}.values())
+        self._step(node, transposed, uses, kernel=weight)
 
 
 def _ungrouped(weight: Array, groups: int) -> Array:

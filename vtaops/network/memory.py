@@ -1,8 +1,7 @@
-"""The arena: where images lie in DRAM that are not needed at the same time.
+"""The arena: offsets of images in DRAM, which may overlap if their lifetimes do not.
 
 Greedy by size, then best fit: the largest image first, each into the smallest gap that its
-lifetime leaves. The known optimum of small cases and a lower bound are in `lower_bound` and in the
-tests.
+lifetime leaves. The tests compare it with the optimum of small cases and with a lower bound.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lifetime:
-    """When an image is needed, and its size.
+    """The lifetime and the size of an image.
 
     Attributes
     ----------
@@ -65,20 +64,3 @@ def _best_gap(taken: Sequence[tuple[int, int]], nbytes: int, alignment: int) -> 
             best = gap, start
         end = max(end, behind)
     return best[1] if best else -(-end // alignment) * alignment
-
-
-def peak(lifetimes: Mapping[str, Lifetime], offsets: Mapping[str, int]) -> int:
-    """Return the size of the arena."""
-    return max((offsets[n] + lifetimes[n].nbytes for n in offsets), default=0)
-
-
-def lower_bound(lifetimes: Mapping[str, Lifetime]) -> int:
-    """Return the most bytes that are needed at one time: no arena is smaller."""
-    steps = {life.first for life in lifetimes.values()}
-    return max(
-        (
-            sum(life.nbytes for life in lifetimes.values() if life.first <= step <= life.last)
-            for step in steps
-        ),
-        default=0,
-    )

@@ -14,6 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import tvm
+from tvm import relax
+from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
+from tvm.relax.dpl import is_const, is_op, wildcard
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from vtaops.network.compile import compile_model
 from vtaops.relax.graphs import to_graph
 from vtaops.relax.importing import normalize
 
@@ -23,8 +30,6 @@ NAME = "vta"
 
 def get_patterns() -> list[tuple[str, Any]]:
     """Return names and dataflow patterns of what VTA takes, the longest first."""
-    from tvm.relax.dpl import is_op
-
     found: list[tuple[str, Any]] = []
     for name, inner in _inner_patterns():
         for suffix, activation in (("_relu", "relax.nn.relu"), ("_clip", "relax.clip"), ("", "")):
@@ -36,9 +41,6 @@ def get_patterns() -> list[tuple[str, Any]]:
 
 def register() -> None:
     """Give the patterns to TVM's registry and the code generator its name; once is enough."""
-    import tvm
-    from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
-
     if not get_patterns_with_prefix(NAME):
         # The registry prefers what was registered last.
         register_patterns(list(reversed(get_patterns())))
@@ -59,10 +61,6 @@ def partition_for_vta(mod: Any) -> Any:
         Neighbouring operators share a function with the attribute ``Codegen = "vta"``; what no
         pattern takes stays where it was.
     """
-    import tvm
-    from tvm import relax
-    from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
-
     register()
     return tvm.transform.Sequential(
         [
@@ -80,26 +78,18 @@ def partition_for_vta(mod: Any) -> Any:
 
 
 def _dequantized() -> Any:
-    from tvm.relax.dpl import is_const, is_op, wildcard
-
     return is_op("relax.dequantize")(wildcard(), is_const(), is_const())
 
 
 def _constant() -> Any:
-    from tvm.relax.dpl import is_const, is_op
-
     return is_op("relax.dequantize")(is_const(), is_const(), is_const())
 
 
 def _quantized(inner: Any) -> Any:
-    from tvm.relax.dpl import is_const, is_op
-
     return is_op("relax.quantize")(inner, is_const(), is_const())
 
 
 def _activated(inner: Any, activation: str) -> Any:
-    from tvm.relax.dpl import is_op, wildcard
-
     if not activation:
         return inner
     bounds = (wildcard(), wildcard()) if activation == "relax.clip" else ()
@@ -108,8 +98,6 @@ def _activated(inner: Any, activation: str) -> Any:
 
 def _inner_patterns() -> Iterator[tuple[str, Any]]:
     """Yield the float operators between dequantize and quantize."""
-    from tvm.relax.dpl import is_op, wildcard
-
     for kind in ("conv2d", "conv2d_transpose"):
         product = is_op(f"relax.nn.{kind}")(_dequantized(), _constant())
         bias = is_op("relax.reshape")(_constant(), wildcard())
@@ -134,10 +122,6 @@ def _own_dequantize(mod: Any, _: Any) -> Any:
 
     A shared one would have to leave the function of its composite, and the match would be lost.
     """
-    import tvm
-    from tvm import relax
-    from tvm.relax.expr_functor import PyExprMutator, mutator
-
     dequantize = tvm.ir.Op.get("relax.dequantize")
 
     @mutator
@@ -175,10 +159,6 @@ def _own_dequantize(mod: Any, _: Any) -> Any:
 
 def _codegen(functions: Sequence[Any], options: Mapping[str, Any], _: Any) -> list[Any]:
     """Compile each region and register what runs it under the region's name."""
-    import tvm
-
-    from vtaops.network import compile_model
-
     config = str(options["config"]) if options and "config" in options else "pynq"
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
@@ -203,9 +183,6 @@ class _Runner:
 
 def _flat(function: Any) -> Any:
     """Return a region as a module with one function, its composites inlined."""
-    import tvm
-    from tvm import relax
-
     plain = function.without_attr("Codegen").with_attr("global_symbol", "main")
     inlined = tvm.transform.Sequential(
         [
@@ -218,7 +195,7 @@ def _flat(function: Any) -> Any:
 
 
 def _without_marks(mod: Any, _: Any) -> Any:
-    """Take the marks off that would keep a composite from being inlined."""
+    """Remove the attributes that prevent composites from being inlined."""
     for variable, function in mod.functions_items():
         for mark in ("Composite", "Primitive", "Codegen"):
             if function.attrs and mark in function.attrs:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from vtaops.base.errors import ScheduleError
+from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import Row
 from vtaops.network.mapping import Mapper
 from vtaops.network.products import are_products, product
-from vtaops.network.rules import Target, is_free, moves_for_dense, obstacle
+from vtaops.network.rules import Target, is_free, moves_for_dense, reason_for_host
 from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
 
@@ -50,27 +51,27 @@ class Plan:
 
 
 def plan(graph: Graph, target: Target) -> Plan:
-    """Return where each node of a graph runs.
+    """Return the plan of a graph: where each node runs.
 
     What VTA could execute but has no room for, runs on the host too.
     """
     refused: dict[str, str] = {}
     while True:
         decided = _plan(graph, target, refused)
-        found = _misfits(graph, decided, target)
+        found = _without_room(graph, decided, target)
         if not found:
             return decided
         refused |= found
 
 
-def _misfits(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
+def _without_room(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
     """Return the nodes of which no tile fits the scratchpads, with the reason."""
     found = {}
     for stage in decided.stages:
         if stage.where == "vta":
             for name, op in operators(graph, stage.nodes, target):
                 try:
-                    default_tiling(op, target.config)
+                    default_tiling(settled(op, target.config), target.config)
                 except ScheduleError:
                     found[name] = f"no tile of {op.summary} fits the scratchpads"
     return found
@@ -79,7 +80,7 @@ def _misfits(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
 def operators(
     graph: Graph, nodes: Sequence[Node], target: Target
 ) -> Iterator[tuple[str, Operator]]:
-    """Return what VTA executes of a stretch of its own, each with its node's name."""
+    """Yield the operators that VTA executes for a stretch, each with the name of its node."""
     if are_products(nodes):
         yield from ((node.name, product(node, target).op) for node in nodes)
     else:
@@ -87,49 +88,54 @@ def operators(
 
 
 def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
-    reasons = {
-        node.name: refused.get(node.name) or obstacle(node, graph, target) for node in graph.nodes
-    }
-    makers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
+    reasons = _reasons(graph, target, refused)
+    places, rows = {}, []
     for node in graph.nodes:
-        if not reasons[node.name] and moves_for_dense(node):
-            readers = graph.consumers(node.outputs[0])
-            if any(reasons[reader.name] for reader in readers):
-                reasons[node.name] = "its bytes move, and what reads it is on the host"
-        if not reasons[node.name] and is_free(node.op):
-            before = [makers.get(tensor.name) for tensor in node.inputs]
-            if not any(maker is not None and not reasons[maker.name] for maker in before):
-                reasons[node.name] = "its inputs are on the host, where it costs nothing"
-    rows = []
-    for node in graph.nodes:
-        where = "host" if reasons[node.name] else "vta"
         reason = reasons[node.name]
+        places[node.name] = where = "host" if reason else "vta"
         if not reason and is_free(node.op) and not isinstance(node.op, ops.Concat):
             reason = "moves nothing: another view of its input"
         rows.append(Row(node.name, node.op.kind, where, reason))
-    places = {row.name: row.where for row in rows}
-    for node in graph.nodes:
-        if places[node.name] == "vta" and are_products([node]):
+        if where == "vta" and are_products([node]):
             places[node.name] = "products"
     return Plan(tuple(rows), tuple(_stages(graph, places)))
 
 
-def _stages(graph: Graph, where: dict[str, str]) -> Iterator[Stretch]:
-    """Take all that can run in one place, then all that can run in the next."""
+def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[str, str]:
+    """Return why each node runs on the host; empty where it runs on VTA."""
+    reasons = {
+        node.name: refused.get(node.name) or reason_for_host(node, graph, target)
+        for node in graph.nodes
+    }
+    makers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
+    for node in graph.nodes:
+        if reasons[node.name]:
+            continue
+        readers = graph.consumers(node.outputs[0])
+        if moves_for_dense(node) and any(reasons[reader.name] for reader in readers):
+            reasons[node.name] = "its bytes move, and what reads it is on the host"
+            continue
+        before = [makers[tensor.name] for tensor in node.inputs if tensor.name in makers]
+        if is_free(node.op) and all(reasons[maker.name] for maker in before):
+            reasons[node.name] = "its inputs are on the host, where it costs nothing"
+    return reasons
+
+
+def _stages(graph: Graph, where: Mapping[str, str]) -> Iterator[Stretch]:
+    """Yield stretches: all nodes that can run in one place, then all that can run in the next."""
     known = {tensor.name for tensor in graph.inputs}
     left = list(graph.nodes)
     for place in cycle(("host", "vta", "products")):
-        ready = set(known)
-        taken = []
+        ready, taken = set(known), []
         for node in left:
-            names = {tensor.name for tensor in node.outputs}
-            if where[node.name] == place and all(t.name in ready for t in node.inputs):
+            if where[node.name] == place and ready.issuperset(t.name for t in node.inputs):
                 taken.append(node)
-                known |= names
-                ready |= set() if place == "products" else names
+                made = {tensor.name for tensor in node.outputs}
+                known |= made
+                if place != "products":
+                    ready |= made
         if taken:
             yield Stretch("host" if place == "host" else "vta", tuple(taken))
-            done = {id(node) for node in taken}
-            left = [node for node in left if id(node) not in done]
+            left = [node for node in left if node not in taken]
         if not left:
             return

@@ -35,7 +35,7 @@ from vtaops.program import Buffer
 
 @dataclass(frozen=True)
 class MappedProduct:
-    """What VTA executes of a product of two tensors.
+    """The operator of VTA for a product of two tensors.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ def are_products(nodes: Sequence[Node]) -> bool:
 
 
 def product(node: Node, target: Target) -> MappedProduct:
-    """Return what VTA executes of a product without an obstacle."""
+    """Return the operator of VTA for a product of two tensors that VTA can execute."""
     assert isinstance(node.op, Matmul)
     (a, b), (result,) = node.inputs, node.outputs
     *leading, rows, inner = a.shape
@@ -78,7 +78,7 @@ def product(node: Node, target: Target) -> MappedProduct:
 
 
 def _ending(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], int]:
-    """Return the parameters of the requantisation, and what is to be added to the sums for it."""
+    """Return the parameters of the requantisation, and the constant that it adds to the sums."""
     scaling = op.requantization
     if target.scales:
         scale = uniform(scaling)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.lowering import Fragment, Part, Place, link
-from vtaops.lowering.passes.prefetch import apart
+from vtaops.lowering.passes.placement import alternating
 from vtaops.machine.layout import Layout, data_layout
 from vtaops.model import Argument, Region
 from vtaops.network.fragments import Fragments, find_groups
@@ -32,7 +32,7 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
         for number, fragment in zip(numbers, turns.fragments, strict=True)
     }
     found = [shared.get(k) or fragments.of(step) for k, step in enumerate(mapper.steps)]
-    pairs = zip(mapper.steps, apart(found, groups), strict=True)
+    pairs = zip(mapper.steps, alternating(found, groups), strict=True)
     parts = [buffers.part(step, fragment) for step, fragment in pairs]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
@@ -138,7 +138,7 @@ class _Buffers:
 def _lifetimes(
     steps: Sequence[MappedOperator], buffers: Sequence[Buffer], groups: Collection[range]
 ) -> dict[str, Lifetime]:
-    """Return when each image is needed; the steps of a group run at one time."""
+    """Return the lifetime of each image; the steps of a group run at the same time."""
     sizes = {buffer.name: buffer.nbytes for buffer in buffers}
     spans = {number: group for group in groups for number in group}
     touched: dict[str, list[int]] = {}

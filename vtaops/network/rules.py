@@ -1,7 +1,7 @@
-"""What VTA can execute of a graph, and why not the rest.
+"""Rules: which nodes of a graph VTA can execute, and why not the others.
 
 Decided from a node and the hardware alone, without compiling, so that a plan costs nothing. A node
-whose obstacle is empty is mapped by `vtaops.network.mapping`, which relies on it.
+without a reason against it is mapped by `vtaops.network.mapping`, which relies on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.storage import fits_device, image_shape
-from vtaops.ops.diagonal import WIDEST
+from vtaops.ops.constants import WIDEST
 
 MAX_SHIFT = 31
 LARGEST_WEIGHT = 127
@@ -45,41 +45,41 @@ class Target:
         return "table" in self.config.extensions
 
 
-def obstacle(node: Node, graph: Graph, target: Target) -> str:
-    """Return why a node cannot run on VTA; empty: it can."""
+def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
+    """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
         if not isinstance(node.op, ops.Host | ops.Quantize | ops.Dequantize):
             if tensor.dtype != "int8":
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
             if not isinstance(node.op, ops.Matmul) and not fits_device(tensor):
                 return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
-    return _obstacle(node.op, node, graph, target)
+    return _reason(node.op, node, graph, target)
 
 
 def is_free(op: GraphOperator) -> bool:
-    """Whether an operator moves nothing if VTA has it: its result is another view of its input."""
+    """Whether an operator moves no data on VTA: its result is another view of its input."""
     return isinstance(op, ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape)
 
 
 @singledispatch
-def _obstacle(op: GraphOperator, node: Node, graph: Graph, target: Target) -> str:
+def _reason(op: GraphOperator, node: Node, graph: Graph, target: Target) -> str:
     return f"VTA has no {op.kind}"
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Host, node: Node, graph: Graph, target: Target) -> str:
     return op.reason or "it is no operator on integers"
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Quantize | ops.Dequantize, node: Node, graph: Graph, target: Target) -> str:
     return "the border to floating point"
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
     if target.scales:
-        return _factor_obstacle(op)
+        return _factor_reason(op)
     shift = op.requantization.right_shift
     if shift is None:
         return no_shift(op.requantization)
@@ -91,23 +91,23 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
         factor = int(factors[0])
         if factor >> common_shift(factor, max(shift, 0)) > LARGEST_WEIGHT:
             return f"its residual has the factor {factor}, which is no int8 times 2**{shift}"
-    return _sum_obstacle(op.weight, op.bias, op.requantization, node, target, factor)
+    return _sum_reason(op.weight, op.bias, op.requantization, node, target, factor)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
     zero_point = node.inputs[0].zero_point
     if zero_point:  # every phase has taps of its own, so one constant for a channel is not enough
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
-    return _sum_obstacle(op.weight.transpose(1, 0, 2, 3), op.bias, op.requantization, node, target)
+    return _sum_reason(op.weight.transpose(1, 0, 2, 3), op.bias, op.requantization, node, target)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
-    return _sum_obstacle(op.weight, op.bias, op.requantization, node, target)
+    return _sum_reason(op.weight, op.bias, op.requantization, node, target)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
     if target.scales:
         return _one_scale(op.requantization)
@@ -122,12 +122,7 @@ def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
     return ""
 
 
-@_obstacle.register
-def _(op: ops.MaxPool, node: Node, graph: Graph, target: Target) -> str:
-    return ""
-
-
-@_obstacle.register
+@_reason.register
 def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
     if op.exclude_padding and any(op.padding):
         (data,), (result,) = node.inputs, node.outputs
@@ -138,10 +133,10 @@ def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
         return ""
     size = op.window(node.inputs[0]).kernel
     weight = np.full((1, 1, *size), op.factor, np.int8)
-    return _sum_obstacle(weight, None, op.requantization, node, target)
+    return _sum_reason(weight, None, op.requantization, node, target)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     a, b = node.inputs
     if a.shape != b.shape:
@@ -159,7 +154,7 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     return ""
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
     a, b = node.inputs
     if a.shape != b.shape:
@@ -169,50 +164,45 @@ def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
     return _symmetric(op.requantization, node, target)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
-    return _sum_obstacle(np.ones((1, 1), np.int8), None, op.requantization, node, target)
+    return _sum_reason(np.ones((1, 1), np.int8), None, op.requantization, node, target)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
     if op.negative > op.positive or op.negative == 0:
         return f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
     return _symmetric(op.requantization, node, target)
 
 
-@_obstacle.register
+@_reason.register
 def _(op: ops.LookupTable, node: Node, graph: Graph, target: Target) -> str:
     if op.table.ndim > 1:
         return "it has a table for each channel; VTA maps all channels alike"
     return "" if target.tables else f"{op.kind} is a table, which {target.config.name} has not"
 
 
-@_obstacle.register
-def _(op: ops.Concat, node: Node, graph: Graph, target: Target) -> str:
-    if len(node.outputs[0].shape) not in (2, 4) or op.axis % len(node.outputs[0].shape) != 1:
-        return f"it joins axis {op.axis}; images lie in blocks of channels, axis 1"
+@_reason.register
+def _(op: ops.Concat | ops.Slice, node: Node, graph: Graph, target: Target) -> str:
+    rank = len(node.inputs[0].shape)
+    if rank in (2, 4) and op.axis % rank == 1:
+        return ""
+    does = "joins" if isinstance(op, ops.Concat) else "cuts"
+    return f"it {does} axis {op.axis}; images lie in blocks of channels, axis 1"
+
+
+@_reason.register
+def _(
+    op: ops.MaxPool | ops.ChannelShuffle | ops.Upsample | ops.Pad,
+    node: Node,
+    graph: Graph,
+    target: Target,
+) -> str:
     return ""
 
 
-@_obstacle.register
-def _(op: ops.Slice, node: Node, graph: Graph, target: Target) -> str:
-    if len(node.inputs[0].shape) not in (2, 4) or op.axis % len(node.inputs[0].shape) != 1:
-        return f"it cuts axis {op.axis}; images lie in blocks of channels, axis 1"
-    return ""
-
-
-@_obstacle.register
-def _(op: ops.ChannelShuffle, node: Node, graph: Graph, target: Target) -> str:
-    return ""
-
-
-@_obstacle.register
-def _(op: ops.Upsample | ops.Pad, node: Node, graph: Graph, target: Target) -> str:
-    return ""
-
-
-@_obstacle.register
+@_reason.register
 def _(op: ops.Reshape, node: Node, graph: Graph, target: Target) -> str:
     before, after = node.inputs[0], node.outputs[0]
     if same_image(before, after) or is_flattening(node, graph):
@@ -226,7 +216,7 @@ def same_image(before: Tensor, after: Tensor) -> bool:
 
 
 def moves_for_dense(node: Node) -> bool:
-    """Whether a reshape moves bytes, which dense layers on VTA do not mind (`is_flattening`)."""
+    """Whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
     return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
 
 
@@ -262,7 +252,7 @@ def common_shift(factor: int, shift: int) -> int:
 
 
 def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int] | None:
-    """Return how VTA adds: (swapped, first factor, second factor, bits shifted out between).
+    """Return how VTA adds: (swapped, first factor, second factor, bits shifted in between).
 
     The first operand is multiplied, shifted by those bits, and the second is added before the rest
     of the shift: exact, since the second product is a multiple of ``2**bits``.
@@ -275,12 +265,12 @@ def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int]
 
 
 def addition_zeros(op: ops.Add, node: Node) -> int:
-    """Return what the zero points of its operands add to an addition; as `sum_constant`."""
+    """Return the constant that the zero points of the operands contribute to an addition."""
     return -sum(f * t.zero_point for f, t in zip(op.factors, node.inputs, strict=True))
 
 
 def addition_constant(op: ops.Add, node: Node) -> int:
-    """Return what VTA adds to the sums of an addition; as `constant_term`."""
+    """Return the constant that VTA adds to the sums of an addition; as `constant_term`."""
     shift = op.requantization.right_shift or 0
     zero_point = op.requantization.zero_point << shift
     return addition_zeros(op, node) + zero_point + ((1 << shift) >> 1)
@@ -293,7 +283,7 @@ def constant_term(
     zero_points: tuple[int, ...],
     factor: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """Return what VTA adds to the sums of each output channel before a shift.
+    """Return the constant that VTA adds to the sums of each output channel before the shift.
 
     `sum_constant`, the zero point of the result, and the half that rounds: one number, because the
     shift comes after all of them (``docs/quantization.md``).
@@ -309,7 +299,7 @@ def sum_constant(
     zero_points: tuple[int, ...],
     factor: npt.NDArray[Any] | int = 0,
 ) -> npt.NDArray[np.int64]:
-    """Return what does not depend on the data of the sums of each output channel.
+    """Return the part of the sums of each output channel that does not depend on the data.
 
     The bias, and the zero points of the inputs times their weights. Output channels lie on axis 0
     of `weight`.
@@ -321,7 +311,7 @@ def sum_constant(
     return np.asarray(total if bias is None else total + bias)
 
 
-def _factor_obstacle(op: ops.Convolution) -> str:
+def _factor_reason(op: ops.Convolution) -> str:
     """Return why the factor of a residual has no two int8 digits; empty if it has."""
     return "" if op.residual_factor is None else _wide("its residual has", op.residual_factor)
 
@@ -339,7 +329,7 @@ def _wide(what: str, factors: Any) -> str:
     return f"{what} factors up to {greatest}; VTA's have two digits, at most {WIDEST}"
 
 
-def _sum_obstacle(
+def _sum_reason(
     weight: npt.NDArray[Any],
     bias: npt.NDArray[Any] | None,
     scaling: Requantization,
@@ -347,7 +337,7 @@ def _sum_obstacle(
     target: Target,
     factor: int = 0,
 ) -> str:
-    """Return why a node cannot be requantised, or its sums do not fit; empty if all is well.
+    """Return why VTA cannot compute or requantise the sums of a node; empty if it can.
 
     With fixed-point scales the constants are those of the sums, which int32 holds (`Graph.add`).
     """
@@ -368,7 +358,7 @@ def _sum_obstacle(
 
 
 def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
-    """Return why an operator without a constant term does not do."""
+    """Return why VTA cannot execute an operator that adds no constant; empty if it can."""
     if target.scales:  # what scales adds the zero point of the result
         zero_points = {tensor.zero_point for tensor in node.inputs}
         if zero_points != {0}:

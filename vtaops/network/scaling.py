@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.graph import Requantization
-from vtaops.ops.postprocess import MAX_SCALE_SHIFT, MULTIPLIER_BITS
+from vtaops.ops.epilogue import MAX_SCALE_SHIFT, MULTIPLIER_BITS
 
 
 def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:

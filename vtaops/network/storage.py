@@ -38,7 +38,7 @@ def image_shape(shape: tuple[int, ...]) -> Image | None:
 
 
 def fits_device(tensor: Tensor) -> bool:
-    """Whether a tensor can lie on the device at all."""
+    """Whether the device can hold a tensor."""
     return tensor.dtype == "int8" and image_shape(tensor.shape) is not None
 
 
@@ -127,6 +127,13 @@ class Use:
 
     place: TensorPlace
     sides: Sides = NO_SIDES
+
+    @property
+    def extents(self) -> dict[str, Any]:
+        """Batch, height and width that the operator sees."""
+        n, _, h, w = self.place.memory.image
+        top, left, bottom, right = self.sides
+        return {"batch": n, "height": h + top + bottom, "width": w + left + right}
 
     def hidden(self) -> Border:
         """Return the border that the operator does not see."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.ops.diagonal import WIDEST, digits
+from vtaops.ops.constants import WIDEST, digits
 
 Int8Array = npt.NDArray[np.int8]
 Arguments = tuple[npt.NDArray[Any], ...]
@@ -34,6 +34,12 @@ def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
     if 0 in array.shape:
         raise ShapeError(f"{name} is empty (shape {array.shape}); every extent must be at least 1")
     return array
+
+
+def image_sizes(images: Int8Array) -> dict[str, Any]:
+    """Return the parameters of operators that the shape (N, C, H, W) of images tells."""
+    batch, _, height, width = images.shape
+    return {"batch": batch, "height": height, "width": width}
 
 
 def vectors(channels: int, **values: npt.ArrayLike | None) -> Arguments:

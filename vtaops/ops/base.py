@@ -7,8 +7,10 @@ that follow the data further (`schedule`, `lower`) call the rooms that come afte
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from inspect import Signature, signature
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +22,9 @@ from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.postprocess import Stage
-from vtaops.program import Buffer
+from vtaops.ops.constants import declare_copy
+from vtaops.ops.epilogue import VECTORS, Lane, ScaleStage, Stage, declare_stages
+from vtaops.program import Buffer, Role
 
 if TYPE_CHECKING:
     from vtaops.schedule.tiling import Tiling
@@ -37,6 +40,11 @@ class Described(ABCMeta):
     """Makes descriptions from keywords; what is wrong with a call is said in a sentence."""
 
     if not TYPE_CHECKING:  # else editors and pyright would not see the parameters of dataclasses
+
+        @property
+        def __signature__(cls) -> Signature:
+            _, *parameters = signature(cls.__init__).parameters.values()
+            return Signature(parameters, return_annotation=cls)
 
         def __call__(cls, *args: Any, **given: Any) -> Any:
             known = {f.name: f.default for f in fields(cls)}
@@ -97,9 +105,56 @@ class Operator(metaclass=Described):
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         """Return the arguments in order, as the host sees them, with their layouts in DRAM."""
 
-    @abstractmethod
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
         """Return the computation on packed tensors in te: the arguments, then the result."""
+        *arguments, result = self.buffers(config)
+        given = {
+            buffer.name: te.placeholder(
+                self.declared_shape(buffer, config), buffer.dtype, name=buffer.name
+            )
+            for buffer in arguments
+        }
+        shape = self.declared_shape(result, config)
+        return [*given.values(), self.compute(given, shape, config)]
+
+    def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
+        """Return the shape with which a buffer is declared: that of the packed tensor."""
+        return buffer.packed_shape
+
+    @abstractmethod
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        """Return the result in te, of a packed `shape`, from the packed arguments by name."""
+
+    def declare_epilogue(
+        self,
+        sums: te.Tensor,
+        given: Mapping[str, te.Tensor],
+        config: HardwareConfig,
+        operands: Mapping[str, Lane] = MappingProxyType({}),
+    ) -> te.Tensor:
+        """Declare the stages behind int32 sums, and the cast to int8; return the result.
+
+        Parameters
+        ----------
+        sums : te.Tensor
+            Packed as the result.
+        given : mapping of str to te.Tensor
+            The arguments of the operator, of which it takes the vectors of channels.
+        config : HardwareConfig
+            The hardware.
+        operands : mapping of str to callable
+            Operands of stages that are no vectors: their values for a lane.
+        """
+        scaled = any(isinstance(stage, ScaleStage) for stage in self.stages)
+        vectors = {
+            buffer.name: _vector_lane(given[buffer.name], buffer.role is Role.CONSTANT, scaled)
+            for buffer in self.buffers(config)
+            if buffer.name in VECTORS
+        }
+        value = declare_stages(sums, self.stages, {**vectors, **operands})
+        return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
     def declare(self, config: HardwareConfig) -> tvm.IRModule:
         """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``."""
@@ -144,6 +199,26 @@ class Operator(metaclass=Described):
             As `schedule`.
         """
         return door("Operator.lower")(self.schedule(config, tiling))
+
+
+def _vector_lane(vector: te.Tensor, uniform: bool, scaled: bool) -> Lane:
+    """Return the value of a packed vector of channels for each lane of a packed result.
+
+    Parameters
+    ----------
+    vector : te.Tensor
+        (blocks, rows, block): the tile of the block that the second index of a result names.
+    uniform : bool
+        Whether all blocks share one.
+    scaled : bool
+        Whether it is a row of post-processing parameters, not repeated for each row of a tile.
+    """
+    copy = declare_copy(vector)
+
+    def lane(*index: Any) -> Any:
+        return copy(0 if uniform else index[1], 0 if scaled else index[-2], index[-1])
+
+    return lane
 
 
 def _short(field: Field[Any], value: Any) -> Any:

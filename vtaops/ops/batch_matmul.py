@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,16 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
-from vtaops.ops.diagonal import declare_copy
-from vtaops.ops.postprocess import (
+from vtaops.ops.constants import declare_copy
+from vtaops.ops.epilogue import (
     INT8,
     AluStage,
-    Lane,
     Rounding,
     Stage,
+    UniformScale,
     alu_stages,
-    check_postprocessing,
-    check_rounding,
-    declare_postprocessing,
+    check_epilogue,
 )
-from vtaops.ops.scaling import UniformScale
 from vtaops.program import Buffer, Role
 
 COARSE_BITS = 7
@@ -78,8 +75,7 @@ class BatchMatmul(Operator):
         super().__post_init__()
         require_at_least(1, batch=self.batch, m=self.m, n=self.n, k=self.k)
         require_at_least(0, coarse=self.coarse)
-        check_rounding(self.rounding)
-        check_postprocessing(0 if self.scaling else self.shift, self.clip)
+        check_epilogue(0 if self.scaling else self.shift, self.clip, self.rounding)
 
     @classmethod
     def of(
@@ -153,17 +149,15 @@ class BatchMatmul(Operator):
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
         return (*operands, *self.scaling.buffers(config), result)
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
-
-        def product(part: str, name: str) -> tuple[list[te.Tensor], te.Tensor]:
-            data = te.placeholder(shapes[f"data{part}"], "int8", name=f"data{part}")
-            other = te.placeholder(shapes[f"other{part}"], "int8", name=f"other{part}")
-            left, right = declare_copy(data), declare_copy(other)
-            ko = te.reduce_axis((0, shapes[f"data{part}"][2]), name="ko")
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        def product(part: str, name: str) -> te.Tensor:
+            left, right = (declare_copy(given[f"{side}{part}"]) for side in ("data", "other"))
+            ko = te.reduce_axis((0, left.shape[2]), name="ko")
             ki = te.reduce_axis((0, config.block_in), name="ki")
-            total = te.compute(
-                shapes["res"],
+            return te.compute(
+                shape,
                 lambda b, mo, no, mi, ni: te.sum(
                     left[b, mo, ko, mi, ki].astype("int32")
                     * right[b, no, ko, ni, ki].astype("int32"),
@@ -171,16 +165,12 @@ class BatchMatmul(Operator):
                 ),
                 name=name,
             )
-            return [data, other], total
 
-        arguments, total = product("", "res_gem")
-        rows, lanes = self.scaling.declare(config)
-        first, operands = total, dict[str, Lane](lanes)
-        if self.coarse:
-            added, first = product("_coarse", "res_coarse")
-            arguments += added
-            operands["product"] = lambda *index: total(*index)
-        return [*arguments, *rows, declare_postprocessing(first, self.stages, operands)]
+        total = product("", "res_gem")
+        if not self.coarse:
+            return self.declare_epilogue(total, given, config)
+        first = product("_coarse", "res_coarse")
+        return self.declare_epilogue(first, given, config, {"product": lambda *i: total(*i)})
 
 
 def _pair(

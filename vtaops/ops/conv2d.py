@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -11,24 +11,35 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Padding, Pair, require_at_least
+from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
 from vtaops.base.window import Size
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import BlockDiagonal, Columns, KernelColumns, Windows
-from vtaops.ops.arguments import Arguments, factor_digits, int8_array, vectors
+from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, vectors
 from vtaops.ops.base import plain
-from vtaops.ops.constant import constant_buffers, declare_constant
-from vtaops.ops.diagonal import (
+from vtaops.ops.constants import (
     DIGIT_BITS,
     check_scale,
+    constant_buffers,
+    declare_constant,
     declare_copy,
     declare_product,
-    declare_scale,
-    declare_scales,
+    declare_tiles,
     scale_buffer,
+    value_of,
+)
+from vtaops.ops.epilogue import (
+    INT8,
+    AluStage,
+    Rounding,
+    Stage,
+    alu_stages,
+    check_epilogue,
+    clip_stages,
+    shift_stages,
 )
 from vtaops.ops.groups import (
     GroupBlocks,
@@ -36,17 +47,6 @@ from vtaops.ops.groups import (
     group_blocks,
     grouped_view,
     window_view,
-)
-from vtaops.ops.postprocess import (
-    INT8,
-    AluStage,
-    Lane,
-    Rounding,
-    Stage,
-    alu_stages,
-    check_postprocessing,
-    clip_stages,
-    shift_stages,
 )
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
@@ -95,7 +95,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         for each channel. Products wrap; needs a device with MUL.
     residual : bool
         Whether an int8 tensor of the result's shape is added. With scales, two int8 vectors
-        (out_channels, 1, 1, 1) hold the digits of its factors (`vtaops.ops.diagonal.digits`).
+        (out_channels, 1, 1, 1) hold the digits of its factors (`vtaops.ops.constants.digits`).
     residual_scale : int
         Its factor, an int8 other than 0.
     residual_shift : int
@@ -155,7 +155,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
-        check_postprocessing(self.residual_shift, self.residual_clip)
+        check_epilogue(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
         own = self.residual_scale, self.residual_shift, self.residual_clip
         if self.residual and self.scales and own != (1, 0, None):
@@ -210,19 +210,17 @@ class Conv2d(WindowOperator, SumOfProducts):
         images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
         groups = plain(groups)
         require_at_least(1, groups=groups)
-        n, c, height, width = images.shape
-        if c != filters.shape[1] * groups:
+        c, expected = images.shape[1], filters.shape[1] * groups
+        if c != expected:
             raise ShapeError(
-                f"data has {c} channels (shape {images.shape}), kernel expects "
-                f"{filters.shape[1] * groups} (shape {filters.shape}, groups {groups})"
+                f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
+                f"(shape {filters.shape}, groups {groups})"
             )
         op = cls(
-            batch=n,
+            **image_sizes(images),
             in_channels=c,
             out_channels=filters.shape[0],
-            height=height,
-            width=width,
-            kernel=(filters.shape[2], filters.shape[3]),
+            kernel=filters.shape[2:],
             padding=padding,
             groups=groups,
             bias=bias is not None,
@@ -318,8 +316,8 @@ class Conv2d(WindowOperator, SumOfProducts):
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
         block, columns = config.block_in, self.window.kernel[1]
-        plain = -(-self.in_channels // block) * columns
-        folded = -(-self.in_channels * columns // block)
+        plain = ceil_div(self.in_channels, block) * columns
+        folded = ceil_div(self.in_channels * columns, block)
         return replace(self, fold_columns=self.groups == 1 and folded * 2 <= plain)
 
     @property
@@ -378,18 +376,19 @@ class Conv2d(WindowOperator, SumOfProducts):
     # -------------------------------------------------------------- declaration
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        if self.fold_columns:
-            return self.unfolded.tensors(config)
-        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
-        if self.windows(config):  # declared tap by tap; lowering joins those of a window
-            filters = (self.out_channels, self.in_channels // self.groups, *self.window.kernel)
-            shapes["kernel"] = kernel_layout(config, self._grouped(config)).packed_shape(filters)
-        blocks = self.blocks(config)
-        data = te.placeholder(shapes["data"], "int8", name="data")
-        kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
-        data_buf = self._declare_input(data, blocks.count * blocks.ic)
-        kernel_buf = te.compute(kernel.shape, lambda *i: kernel(*i), name="kernel_buf")
+        return self.unfolded.tensors(config) if self.fold_columns else super().tensors(config)
 
+    def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
+        if buffer.name == "kernel" and self.windows(config):  # lowering joins those of a window
+            return kernel_layout(config, self._grouped(config)).packed_shape(buffer.shape)
+        return buffer.packed_shape
+
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        blocks = self.blocks(config)
+        data_buf = self._declare_input(given["data"], blocks.count * blocks.ic)
+        kernel_buf = declare_copy(given["kernel"])
         (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.strides, self.window.dilation
         row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
         ic = te.reduce_axis((0, blocks.ic), name="ic")
@@ -397,7 +396,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         dx = te.reduce_axis((0, kw), name="dx")
         ic_tns = te.reduce_axis((0, config.block_in), name="ic_tns")
         acc = te.compute(
-            shapes["res"],
+            shape,
             lambda bo, co, i, j, bi, ci: te.sum(
                 data_buf[
                     bo,
@@ -412,33 +411,27 @@ class Conv2d(WindowOperator, SumOfProducts):
             ),
             name="res_conv",
         )
-        operands: dict[str, tuple[list[te.Tensor], Lane]] = {}
-        if self.bias_tiles:
-            operands["constant"] = declare_constant(shapes["res"], config)
-        if self.residual and self.scales:
-            return self._declare_scaled_sum([data, kernel], acc, config)
-        if self.residual:
-            residual = te.placeholder(shapes["res"], "int8", name="residual")
-            scale, scale_buf = declare_scale("residual_scale", config)
-            product = declare_product("res_residual", declare_copy(residual), scale_buf, config)
-            operands["residual"] = [residual, scale], product
-        return self.declare_result([data, kernel], acc, config, operands)
+        return self._declare_residual(acc, given, config)
 
-    def _declare_scaled_sum(
-        self, arguments: list[te.Tensor], conv: te.Tensor, config: HardwareConfig
-    ) -> list[te.Tensor]:
-        """Declare the sum of a residual with factors and the convolution, and its scaling."""
-        residual = te.placeholder(conv.shape, "int8", name="residual")
-        copy, blocks = declare_copy(residual), int(conv.shape[1])
-        high, high_buf = declare_scales("residual_high", blocks, config)
-        low, low_buf = declare_scales("residual_low", blocks, config)
-        first = declare_product("res_residual_high", copy, high_buf, config)
-        second = declare_product("res_residual_low", copy, low_buf, config)
-        operands = {
-            "residual_low": ([residual, high, low], lambda *i: second(*i)),
-            "conv": ([], lambda *i: conv(*i)),
-        }
-        return self.declare_result(arguments, first, config, operands)
+    def _declare_residual(
+        self, conv: te.Tensor, given: Mapping[str, te.Tensor], config: HardwareConfig
+    ) -> te.Tensor:
+        """Declare what follows the convolution."""
+        tensors: dict[str, te.Tensor] = {}
+        if self.bias_tiles:
+            tile, weights = given["constant"], given["constant_scale"]
+            tensors["constant"] = declare_constant(conv.shape, tile, weights, config)
+        first, residual = conv, declare_copy(given["residual"]) if self.residual else None
+        if self.residual and self.scales:  # the products with the digits come first
+            for name in ("residual_high", "residual_low"):
+                tiles = declare_tiles(given[name], each=True)
+                tensors[name] = declare_product(f"res_{name}", residual, tiles, config)
+            first, tensors["conv"] = tensors["residual_high"], conv
+        elif self.residual:
+            tile = declare_tiles(given["residual_scale"])
+            tensors["residual"] = declare_product("res_residual", residual, tile, config)
+        operands = {name: value_of(tensor) for name, tensor in tensors.items()}
+        return self.declare_epilogue(first, given, config, operands)
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
         """Declare the padded input; where the stride skips rows, only those that are read.

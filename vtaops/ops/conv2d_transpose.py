@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,13 +11,21 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Pair, Sides, as_pair, check_padded, four_sides, require_at_least
+from vtaops.base.shapes import (
+    Pair,
+    Sides,
+    as_pair,
+    ceil_div,
+    check_padded,
+    four_sides,
+    require_at_least,
+)
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import INT8, AluStage, Rounding, Stage
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
@@ -50,7 +58,7 @@ class Phases:
     @property
     def taps(self) -> int:
         """The most taps of a phase."""
-        return -(-self.kernel // self.stride)
+        return ceil_div(self.kernel, self.stride)
 
     @property
     def phases(self) -> int:
@@ -60,7 +68,7 @@ class Phases:
     @property
     def steps(self) -> int:
         """Pixels of one phase, rounded up."""
-        return -(-self.outputs // self.stride)
+        return ceil_div(self.outputs, self.stride)
 
     @property
     def lowest(self) -> int:
@@ -162,19 +170,17 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
             If ranks, dtypes, channel counts or parameters do not fit.
         """
         images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "IOHW")
-        n, c, height, width = images.shape
+        c = images.shape[1]
         if c != filters.shape[0]:
             raise ShapeError(
                 f"data has {c} channels (shape {images.shape}), kernel expects "
                 f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
             )
         op = cls(
-            batch=n,
+            **image_sizes(images),
             in_channels=c,
             out_channels=filters.shape[1],
-            height=height,
-            width=width,
-            kernel=(filters.shape[2], filters.shape[3]),
+            kernel=filters.shape[2:],
             strides=strides,
             padding=padding,
             bias=bias is not None,
@@ -242,13 +248,13 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
     # -------------------------------------------------------------- declaration
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
         rows, columns = self.rows, self.columns
-        data = te.placeholder(shapes["data"], "int8", name="data")
-        kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
-        data_buf, kernel_buf = self._declare_input(data), self._declare_kernel(kernel)
-        ic = te.reduce_axis((0, shapes["data"][1]), name="ic")
+        data_buf = self._declare_input(given["data"])
+        kernel_buf = self._declare_kernel(given["kernel"])
+        ic = te.reduce_axis((0, data_buf.shape[1]), name="ic")
         ty = te.reduce_axis((0, rows.taps), name="ty")
         tx = te.reduce_axis((0, columns.taps), name="tx")
         lane = te.reduce_axis((0, config.block_in), name="lane")
@@ -274,8 +280,8 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
             product = pixel.astype("int32") * weight.astype("int32")
             return te.sum(product, axis=[ic, ty, tx, lane])
 
-        acc = te.compute(shapes["res"], products, name="res_conv")
-        return self.declare_result([data, kernel], acc, config)
+        acc = te.compute(shape, products, name="res_conv")
+        return self.declare_epilogue(acc, given, config)
 
     def _declare_input(self, data: te.Tensor) -> te.Tensor:
         n, c, height, width, *tile = (int(extent) for extent in data.shape)

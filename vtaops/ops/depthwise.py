@@ -6,6 +6,7 @@ in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,8 +20,8 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import INT8, AluStage, Lane, Rounding, lane_meaning
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
+from vtaops.ops.epilogue import INT8, AluStage, Lane, Rounding, lane_meaning
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
@@ -92,13 +93,10 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
                 f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
                 f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
             )
-        n, c, height, width = images.shape
         op = cls(
-            batch=n,
-            channels=c,
-            height=height,
-            width=width,
-            kernel=(filters.shape[2], filters.shape[3]),
+            **image_sizes(images),
+            channels=len(filters),
+            kernel=filters.shape[2:],
             padding=padding,
             bias=bias is not None,
             **parameters,
@@ -130,19 +128,18 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             Buffer("res", Role.OUTPUT, (*rows, *self.out_size), "int8", layout),
         )
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
-        data = te.placeholder(shapes["data"], "int8", name="data")
-        kernel = te.placeholder(shapes["kernel"], "int8", name="kernel")
-        blocks, _, kh, kw, *tile = shapes["kernel"]
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        kernel = given["kernel"]
+        blocks, _, kh, kw, *tile = kernel.shape
         kernel_buf = te.compute(
             (blocks, kh, kw, *tile),
             lambda c, dy, dx, *lane: kernel(c, 0, dy, dx, *lane).astype("int32"),
             name="kernel_buf",
         )
-        n, c, oh, ow, *_ = shapes["res"]
-        taps = (n, c, kh, kw, oh, ow, *tile)
-        pixels = te.compute(taps, self._pixel_of_tap(data), name="pixel_buf")
+        taps = (*shape[:2], kh, kw, *shape[2:4], *tile)
+        pixels = te.compute(taps, self._pixel_of_tap(given["data"]), name="pixel_buf")
         products = te.compute(
             taps,
             lambda b, ci, dy, dx, y, x, *lane: lane_meaning(
@@ -152,11 +149,11 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
         )
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         total = te.compute(
-            shapes["res"],
+            shape,
             lambda b, ci, y, x, *lane: te.sum(products(b, ci, dy, dx, y, x, *lane), axis=[dy, dx]),
             name="res_total",
         )
-        return self.declare_result([data, kernel], total, config)
+        return self.declare_epilogue(total, given, config)
 
     def _pixel_of_tap(self, data: te.Tensor) -> Lane:
         """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -19,35 +19,33 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
-from vtaops.ops.diagonal import (
+from vtaops.ops.constants import (
     DIGIT_BITS,
     WIDEST,
     check_scale,
     declare_copy,
     declare_product,
-    declare_scale,
+    declare_tiles,
     digits,
     scale_buffer,
+    value_of,
 )
-from vtaops.ops.postprocess import (
+from vtaops.ops.epilogue import (
     INT8,
-    MAX_SHIFT,
     AluStage,
-    Lane,
     Rounding,
     Stage,
-    check_postprocessing,
-    check_rounding,
+    UniformScale,
+    check_epilogue,
     clip_stages,
-    declare_postprocessing,
     shift_stages,
 )
-from vtaops.ops.scaling import UniformScale
 from vtaops.program import Buffer, Role
 
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
 
-_OPERATIONS = {
+_OPERATIONS: dict[Function, AluOp] = {
+    "identity": AluOp.ADD,  # of the digits of a wide factor
     "add": AluOp.ADD,
     "sub": AluOp.ADD,
     "multiply": AluOp.MUL,
@@ -85,7 +83,7 @@ class Elementwise(Operator):
     multiplier : int
         16 bits, unsigned; 0: none. With one, the result is ``clip((((function(...) + constant) *
         multiplier + half) >> shift) + zero_point)``, the product exact, the shift up to 47; needs
-        the extension ``post``. Sums may then have scales up to `vtaops.ops.diagonal.WIDEST`.
+        the extension ``post``. Sums may then have scales up to `vtaops.ops.constants.WIDEST`.
     zero_point, constant : int
         With a multiplier: int8, and int32.
 
@@ -116,16 +114,8 @@ class Elementwise(Operator):
         if not self.shape:
             raise ShapeError("shape is (); a scalar is no tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
-        check_postprocessing(0, self.clip)
-        check_rounding(self.rounding)
-        lowest = -PORTABLE_SHIFT
-        if not self.scaling and (
-            not isinstance(self.shift, int) or not lowest <= self.shift <= MAX_SHIFT
-        ):
-            raise ShapeError(
-                f"shift is {self.shift}; it must lie in {lowest}..{MAX_SHIFT} (negative: to the "
-                f"left)"
-            )
+        shift = 0 if self.scaling else self.shift
+        check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
         self._check_factors()
         if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
@@ -220,8 +210,7 @@ class Elementwise(Operator):
             if wide and not name.endswith("_high"):
                 found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
                 wide = False
-            operation = _OPERATIONS.get(self.function, AluOp.ADD)
-            found.append(AluStage(f"res_with_{name}", operation, None, name))
+            found.append(AluStage(f"res_with_{name}", _OPERATIONS[self.function], None, name))
         if wide:
             found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
         if self.scaling:
@@ -251,24 +240,21 @@ class Elementwise(Operator):
             Buffer("res", Role.OUTPUT, self.shape, "int8", layout),
         )
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        shape = (self.tiles(config), *config.inp.shape)
+    def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
+        if buffer.name in ("data", "other", "res"):  # tiles in a row
+            return (self.tiles(config), *config.inp.shape)
+        return buffer.packed_shape
+
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
         names = ("data", "other") if self.binary else ("data",)
-        tensors = {name: te.placeholder(shape, "int8", name=name) for name in names}
-        copies = {name: declare_copy(tensor) for name, tensor in tensors.items()}
-        arguments = [*tensors.values()]
-        values: list[te.Tensor] = []
-        operands: dict[str, Lane] = {}
-        for name, tensor, _ in self.products:
-            scale, scale_buf = declare_scale(f"{name}_scale", config)
-            product = declare_product(f"res_{name}", copies[tensor], scale_buf, config)
-            values.append(product)
-            operands[name] = _value_of(product)
-            arguments.append(scale)
-        rows, lanes = self.scaling.declare(config)
-        result = declare_postprocessing(values[0], self.stages, operands | lanes)
-        return [*arguments, *rows, result]
-
-
-def _value_of(tensor: te.Tensor) -> Lane:
-    return lambda *index: tensor(*index)
+        copies = {name: declare_copy(given[name]) for name in names}
+        found = {
+            name: declare_product(
+                f"res_{name}", copies[tensor], declare_tiles(given[f"{name}_scale"]), config
+            )
+            for name, tensor, _ in self.products
+        }
+        operands = {name: value_of(product) for name, product in found.items()}
+        return self.declare_epilogue(next(iter(found.values())), given, config, operands)

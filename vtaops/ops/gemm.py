@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from vtaops.base.shapes import require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.postprocess import INT8, Rounding
+from vtaops.ops.constants import declare_copy
+from vtaops.ops.epilogue import INT8, Rounding
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
 
@@ -110,16 +112,16 @@ class Gemm(SumOfProducts):
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        shapes = {buffer.name: buffer.packed_shape for buffer in self.buffers(config)}
-        data = te.placeholder(shapes["data"], "int8", name="data")
-        weight = te.placeholder(shapes["weight"], "int8", name="weight")
-        data_buf = te.compute(data.shape, lambda *i: data(*i), name="data_buf")
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        data, weight = given["data"], given["weight"]
+        data_buf = declare_copy(data)
         kernel_buf = te.compute(weight.shape, lambda *i: weight(*i), name="kernel_buf")
-        ko = te.reduce_axis((0, shapes["data"][1]), name="ko")
+        ko = te.reduce_axis((0, data.shape[1]), name="ko")
         ki = te.reduce_axis((0, config.block_in), name="ki")
         acc = te.compute(
-            shapes["res"],
+            shape,
             lambda mo, no, mi, ni: te.sum(
                 data_buf[mo, ko, mi, ki].astype("int32")
                 * kernel_buf[no, ko, ni, ki].astype("int32"),
@@ -127,4 +129,4 @@ class Gemm(SumOfProducts):
             ),
             name="res_gem",
         )
-        return self.declare_result([data, weight], acc, config)
+        return self.declare_epilogue(acc, given, config)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import WINDOW_TILES, HardwareConfig
 from vtaops.machine.views import BlockDiagonal, Windows
 
@@ -55,9 +56,9 @@ def group_blocks(
     inputs, outputs = in_channels // groups, out_channels // groups
     for merged in range(1, groups):
         if not (merged * inputs % block or merged * outputs % block):
-            count = -(-groups // merged)
+            count = ceil_div(groups, merged)
             return GroupBlocks(merged, count, merged * inputs // block, merged * outputs // block)
-    return GroupBlocks(groups, 1, -(-in_channels // block), -(-out_channels // block))
+    return GroupBlocks(groups, 1, ceil_div(in_channels, block), ceil_div(out_channels, block))
 
 
 def grouped_view(

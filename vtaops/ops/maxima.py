@@ -17,8 +17,8 @@ from tvm import te
 from vtaops.base.window import Size, Window
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.diagonal import declare_product_at
-from vtaops.ops.postprocess import AluStage, Lane, declare_stages
+from vtaops.ops.constants import declare_product_at
+from vtaops.ops.epilogue import AluStage, Lane, declare_stages
 
 Count = Any
 """An integer, or an array of integers."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -13,21 +14,19 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
-from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.diagonal import declare_product, declare_scale, scale_buffer
-from vtaops.ops.maxima import SeparateMaxima
-from vtaops.ops.postprocess import (
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array
+from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
+from vtaops.ops.epilogue import (
     INT8,
     AluStage,
     Rounding,
     Stage,
-    check_postprocessing,
-    check_rounding,
+    UniformScale,
+    check_epilogue,
     clip_stages,
-    declare_postprocessing,
     offset_stages,
 )
-from vtaops.ops.scaling import UniformScale
+from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
 
@@ -73,9 +72,8 @@ class _Pool2d(WindowOperator):
             If rank, dtype or parameters do not fit.
         """
         images = int8_array("data", data, "NCHW")
-        n, c, height, width = images.shape
         given = {"kernel": kernel, "strides": strides, "padding": padding, **parameters}
-        return cls(batch=n, channels=c, height=height, width=width, **given), (images,)
+        return cls(**image_sizes(images), channels=images.shape[1], **given), (images,)
 
     @property
     def macs(self) -> int:
@@ -128,8 +126,9 @@ class MaxPool2d(_Pool2d):
         One number, (height, width), or (top, left, bottom, right).
     apart : bool or None
         Whether the ALU takes maxima along the columns, then along the rows (no window may lie in
-        the padding as a whole row or column), and not of all pixels of a window; None: what takes
-        fewer cycles by the timing model.
+        the padding as a whole row or column), and not of all pixels of a window; None: the compiler
+        takes what needs fewer cycles by the timing model, the declaration by itself what has
+        fewer passes.
 
     Raises
     ------
@@ -156,47 +155,49 @@ class MaxPool2d(_Pool2d):
         """Whether no product brings the pixels to the accumulators."""
         return "pool" in config.extensions
 
+    def can_separate(self, config: HardwareConfig) -> bool:
+        """Whether maxima can be taken along one axis after the other."""
+        possible = SeparateMaxima.of(self.window, (self.height, self.width)) is not None
+        return possible and config.block_in > 1 and not self.reads_inputs(config)
+
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
         """Return how maxima are taken along one axis after the other; None: they are not."""
         separate = SeparateMaxima.of(self.window, (self.height, self.width))
-        if self.reads_inputs(config) or config.block_in == 1 or separate is None:
+        if separate is None or not self.can_separate(config):
             return None
-        apart = self.apart
-        if apart is None:
-            from vtaops.compiler.tuner import is_faster_apart
-
-            apart = is_faster_apart(self, config)
-        return separate if apart else None
+        if self.apart is None:
+            pixels, results = prod(self.window.reach(*self.out_size)), prod(self.out_size)
+            together = CYCLES * (pixels + results * (self.window.count + 1))
+            return separate if separate.cycles(*self.out_size) < together else None
+        return separate if self.apart else None
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         data, scale, result = self._buffers(1, config)
         return (data, result) if self.reads_inputs(config) else (data, scale, result)
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        data_buffer, *_, result = self.buffers(config)
-        data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
-        data_buf = self._declare_padded(data, LEAST)
-        arguments, pixels = [data], data_buf
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        pixels = self._declare_padded(given["data"], LEAST)
         if not self.reads_inputs(config):
-            scale, scale_buf = declare_scale("data_scale", config)
-            arguments.append(scale)
+            scale = declare_tiles(given["data_scale"])
             if separate := self.separate(config):
-                greatest = separate.declare(data_buf, scale_buf, result.packed_shape, config)
-                return [*arguments, declare_postprocessing(greatest, self.stages, {})]
-            pixels = declare_product("res_data", data_buf, scale_buf, config)
+                greatest = separate.declare(pixels, scale, shape, config)
+                return self.declare_epilogue(greatest, given, config)
+            pixels = declare_product("res_data", pixels, scale, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         maximum = te.comm_reducer(
             lambda a, b: tirx.max(a, b), lambda dtype: tirx.const(LEAST, dtype), name="maximum"
         )
         greatest = te.compute(
-            result.packed_shape,
+            shape,
             lambda b, c, y, x, *lane: maximum(
                 pixels(b, c, y * sh + dy, x * sw + dx, *lane).astype("int32"), axis=[dy, dx]
             ),
             name="res_max",
         )
-        return [*arguments, declare_postprocessing(greatest, self.stages, {})]
+        return self.declare_epilogue(greatest, given, config)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -253,8 +254,7 @@ class AvgPool2d(_Pool2d):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rounding(self.rounding)
-        check_postprocessing(0, self.clip)
+        check_epilogue(0, self.clip, self.rounding)
         if self.scaling and self.divides:
             raise ShapeError("one scale divides all windows alike; count_include_pad must be True")
         if self.shift and not self.scaling:
@@ -268,7 +268,7 @@ class AvgPool2d(_Pool2d):
         multiplier, shift = self.factor
         if not 1 <= multiplier <= 127:
             raise ShapeError(f"division is {self.division}; its multiplier must lie in 1..127")
-        check_postprocessing(shift, self.clip)
+        check_epilogue(shift, self.clip)
         reach = 128 * self.window.count * multiplier + abs(self.offset) + (1 << shift >> 1)
         if reach >= 1 << 31:
             raise ShapeError(f"offset is {self.offset}; with the products it leaves int32")
@@ -316,16 +316,16 @@ class AvgPool2d(_Pool2d):
         *others, result = self._buffers(factor, config)
         return *others, *self.scaling.buffers(config), result
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        data_buffer, *_, result = self.buffers(config)
-        data = te.placeholder(data_buffer.packed_shape, "int8", name="data")
-        data_buf = self._declare_padded(data, 0)
-        scale, scale_buf = declare_scale("data_scale", config)
+    def compute(
+        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
+    ) -> te.Tensor:
+        data_buf = self._declare_padded(given["data"], 0)
+        scale_buf = declare_tiles(given["data_scale"])
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         lane = te.reduce_axis((0, config.block_in), name="lane")
         total = te.compute(
-            result.packed_shape,
+            shape,
             lambda b, c, y, x, row, channel: te.sum(
                 data_buf(b, c, y * sh + dy, x * sw + dx, row, lane).astype("int32")
                 * scale_buf(channel, lane).astype("int32"),
@@ -334,8 +334,7 @@ class AvgPool2d(_Pool2d):
             name="res_sum",
         )
         mean = self._declare_division(total) if self.divides else total
-        rows, lanes = self.scaling.declare(config)
-        return [data, scale, *rows, declare_postprocessing(mean, self.stages, lanes)]
+        return self.declare_epilogue(mean, given, config)
 
     def _declare_division(self, total: te.Tensor) -> te.Tensor:
         """Declare the sums over the number of pixels of their windows, rounded."""

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from tvm import te
+from collections.abc import Sequence
 
 from vtaops.base.errors import ShapeError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import bias_layout, vector_layout
 from vtaops.ops.base import Operator
-from vtaops.ops.diagonal import declare_copy
-from vtaops.ops.postprocess import (
+from vtaops.ops.epilogue import (
     VECTORS,
     AluStage,
-    Lane,
     Rounding,
     ScaleStage,
     Stage,
     alu_stages,
-    check_postprocessing,
-    check_rounding,
-    declare_postprocessing,
+    check_epilogue,
     half_step,
 )
 from vtaops.program import Buffer, Role
@@ -47,8 +40,7 @@ class SumOfProducts(Operator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_postprocessing(self.shift, self.clip)
-        check_rounding(self.rounding)
+        check_epilogue(self.shift, self.clip, self.rounding)
         check_scales(self.scales, self.zero_point, self.shift, self.clip, self.multiplier)
 
     @property
@@ -81,51 +73,6 @@ class SumOfProducts(Operator):
             for name in stage.operands
             if name in VECTORS
         ]
-
-    def declare_result(
-        self,
-        arguments: list[te.Tensor],
-        total: te.Tensor,
-        config: HardwareConfig,
-        operands: Mapping[str, tuple[list[te.Tensor], Lane]] | None = None,
-    ) -> list[te.Tensor]:
-        """Declare the ALU stages behind a sum; return all arguments, then the result.
-
-        Parameters
-        ----------
-        arguments : list of te.Tensor
-            What the sum reads, in the order of `buffers`.
-        total : te.Tensor
-            int32 sums, packed as the result.
-        config : HardwareConfig
-            The hardware.
-        operands : mapping, optional
-            Operands of stages that are no vectors, by name: their arguments, and their value for
-            a lane.
-        """
-        others = operands or {}
-        vectors = [buffer for buffer in self.buffers(config) if buffer.name in VECTORS]
-        lanes: dict[str, Lane] = {}
-        for buffer in vectors:
-            vector = te.placeholder(buffer.packed_shape, "int32", name=buffer.name)
-            arguments = [*arguments, vector]
-            lanes[buffer.name] = _of_channel(declare_copy(vector), rows=not self.scales)
-        for name, (tensors, lane) in others.items():
-            arguments = [*arguments, *tensors]
-            lanes[name] = lane
-        return [*arguments, declare_postprocessing(total, self.stages, lanes)]
-
-
-def _of_channel(vector: te.Tensor, rows: bool) -> Lane:
-    """Return the value of a packed vector of channels for each lane of a packed result.
-
-    `rows` says whether the vector is repeated for each row of a tile.
-    """
-
-    def lane(*index: Any) -> Any:
-        return vector(index[1], index[-2] if rows else 0, index[-1])
-
-    return lane
 
 
 def check_scales(

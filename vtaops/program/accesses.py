@@ -1,4 +1,4 @@
-"""How often a run of a program reads and writes each memory of the RTL: exact, from its words.
+"""Exact counts of the reads and writes that a program makes to each memory of the RTL.
 
 Counts elements of scratchpads. Since the RTL reads a word again only where it is not there already
 (``scratchpad.sv``), how often it reads is a property of the program: which tiles follow each other
@@ -11,7 +11,7 @@ Imports no TVM: a board installs this room.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from vtaops.program.traffic import Ints, walk
 
 @dataclass(frozen=True)
 class Accesses(Counts):
-    """Elements of each memory that are read and written.
+    """Numbers of elements read from and written to each memory.
 
     Attributes
     ----------
@@ -62,6 +62,10 @@ class Accesses(Counts):
     dram_read_bytes: int = 0
     dram_written_bytes: int = 0
 
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
 
 def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
     """Return what one run of `program` reads and writes.
@@ -69,7 +73,7 @@ def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
     Parameters
     ----------
     program : Program
-        A program that verifies: where its units race, the counts depend on their timing.
+        A program that verifies; if its units race, the counts depend on timing.
     read_enables : bool
         False: of hardware that reads each operand of each step, whether it is there already or
         takes no part, as the RTL did before: products and pools read weights and all tiles of
@@ -79,7 +83,7 @@ def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
 
 
 class _Counter:
-    """Follows a program in its order."""
+    """Walks through a program and counts."""
 
     def __init__(self, program: Program, read_enables: bool) -> None:
         config = program.config
@@ -161,12 +165,12 @@ _PORT_BYTES = 8  # of the hardware before: its width decided how often STORE rea
 
 
 def input_banks_read(config: HardwareConfig) -> int:
-    """Return how many input tiles the RTL can read at once, which it once always did."""
+    """Return how many input tiles the RTL can read at once."""
     return WINDOW_TILES if {"depthwise", "pool"} & set(config.extensions) else 1
 
 
 class _Held:
-    """The elements that were read last from a memory, while nobody has written them."""
+    """The elements last read from a memory, as long as they have not been overwritten."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -174,7 +178,7 @@ class _Held:
         self._tiles = 0  # from there on
 
     def write(self, base: int, size: int) -> None:
-        """Forget them if one of them is written."""
+        """Forget the elements if one of them is overwritten."""
         if any((self._index + t - base) % self._depth < size for t in range(self._tiles)):
             self._index = -1
 

@@ -12,17 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import (
-    Alu,
-    AluOp,
-    Encoding,
-    Finish,
-    Gemm,
-    Instruction,
-    Load,
-    Store,
-    words_to_array,
-)
+from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
 from vtaops.machine.layout import Layout
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 
@@ -131,9 +121,9 @@ class ProgramBuilder:
         encoding = Encoding.of(self.config)
         return Program(
             config=self.config,
-            instructions=words_to_array([encoding.encode(i) for i in self.instructions]),
-            relocations=np.array(self.relocations, np.int32).reshape(-1),
-            micro_ops=encoding.encode_micro_ops(np.array(self.table, np.int64).reshape(-1, 3)),
+            instructions=encoding.encode_all(self.instructions),
+            relocations=np.array(self.relocations, np.int32),
+            micro_ops=encoding.encode_micro_ops(self.table),
             buffers=tuple(self.buffers),
         )
 

@@ -1,4 +1,4 @@
-"""The text of a program, for people: what it is, its buffers, its instructions, its micro-ops.
+"""Programs as text for people: a summary, the buffers, the instructions, the micro-ops.
 
 Owns the arrangement only; the words for one instruction come from `vtaops.machine.isa.disassemble`.
 Lines fit a terminal of 120 columns unless names or token lists are unusually long.
@@ -54,39 +54,34 @@ def _summary(program: Program) -> str:
 
 def _buffers(program: Program) -> str:
     rows = [("name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes")]
-    for buffer in program.buffers:
-        rows.append(
-            (
-                buffer.name,
-                buffer.role.value,
-                "x".join(map(str, buffer.shape)),
-                buffer.dtype,
-                buffer.layout.text,
-                "x".join(map(str, buffer.packed_shape)),
-                str(buffer.nbytes),
-            )
-        )
+    for b in program.buffers:
+        shape, packed = ("x".join(map(str, extents)) for extents in (b.shape, b.packed_shape))
+        rows.append((b.name, b.role.value, shape, b.dtype, b.layout.text, packed, str(b.nbytes)))
     return _columns(rows, right={6})
 
 
 # ---------------------------------------------------------------------------- instructions
 
 
-def _instructions(program: Program) -> list[str]:
+def instruction_rows(program: Program) -> Iterator[tuple[str, str, str]]:
+    """Yield the unit, text (with the buffer's name) and tokens of each instruction.
+
+    An invalid word has the unit ``"?"`` and the reason as its text.
+    """
     encoding = isa.Encoding.of(program.config)
-    rows = []
-    for word, relocation in zip(
-        isa.array_to_words(program.instructions), program.relocations.tolist(), strict=True
-    ):
+    words = isa.array_to_words(program.instructions)
+    for word, relocation in zip(words, program.relocations.tolist(), strict=True):
         try:
-            instruction = encoding.decode(word)
+            i = encoding.decode(word)
         except EncodingError as error:
-            rows.append(("?", str(error), ""))
-            continue
-        unit = instruction.unit.name.lower()
-        rows.append(
-            (unit, instruction_text(program, instruction, relocation), isa.tokens_text(instruction))
-        )
+            yield "?", str(error), ""
+        else:
+            text = _instruction_text(program, i, relocation)
+            yield i.unit.name.lower(), text, isa.tokens_text(i)
+
+
+def _instructions(program: Program) -> list[str]:
+    rows = list(instruction_rows(program))
     width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [
@@ -95,8 +90,7 @@ def _instructions(program: Program) -> list[str]:
     ]
 
 
-def instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
-    """Return one line for an instruction, with the name of the buffer that it addresses."""
+def _instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
     text = isa.disassemble(instruction)
     if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
         return text
@@ -124,7 +118,7 @@ def _table(program: Program) -> str:
 
 
 def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Split rows into ranges (begin, end) of 1 row, or of 3 and more with a constant difference."""
+    """Split rows into ranges (begin, end): single rows, or 3 and more at a constant distance."""
     steps = np.diff(table, axis=0)
     breaks = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1  # step i differs from i - 1
     begin = 0

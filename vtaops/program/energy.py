@@ -1,4 +1,4 @@
-"""Energy: an estimate from counted operations and accesses, by published figures.
+"""Energy: an estimate from operation and access counts and published figures.
 
 Source of every constant: M. Horowitz, "Computing's energy problem (and what we can do about it)",
 ISSCC 2014, figure 1.1.9: 45 nm, 0.9 V. They are those of a chip in that process, not of an FPGA,
@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vtaops.machine.config import MICRO_OP_BYTES, TABLES, HardwareConfig, Scratchpad
+from vtaops.base.counts import Counts
+from vtaops.machine.config import TABLES, HardwareConfig, Scratchpad
 from vtaops.program.accesses import Accesses
 from vtaops.program.statistics import Statistics
 
@@ -27,8 +28,8 @@ DRAM_64_BITS_PJ = 1300.0
 
 
 @dataclass(frozen=True)
-class Energy:
-    """Of one run, in picojoules.
+class Energy(Counts):
+    """Energy of one run, in picojoules.
 
     Attributes
     ----------
@@ -42,16 +43,8 @@ class Energy:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The total energy."""
         return self.arithmetic + self.sram + self.dram
-
-    def __add__(self, other: Energy) -> Energy:
-        return Energy(
-            self.arithmetic + other.arithmetic, self.sram + other.sram, self.dram + other.dram
-        )
-
-    def __rmul__(self, times: int) -> Energy:
-        return Energy(times * self.arithmetic, times * self.sram, times * self.dram)
 
 
 def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses) -> Energy:
@@ -77,21 +70,11 @@ def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses
 def memory_energies(config: HardwareConfig, accesses: Accesses) -> dict[str, float]:
     """Return the estimated energy of the accesses to each memory, in picojoules."""
     counts = accesses.as_dict()
-    memories = {
-        "uop": config.uop,
-        "inp": config.inp,
-        "wgt": config.wgt,
-        "acc": config.acc,
-        "out": config.out,
-        "copy": config.out,
-        "post": config.post,
-    }
-    found = {
-        name: (counts[f"{name}_reads"] + counts[f"{name}_writes"])
-        * _element_nbytes(memory)
-        * sram_pj_per_byte(memory.element_bytes * memory.depth)
-        for name, memory in memories.items()
-    }
+    found = {}
+    for name in ("uop", "inp", "wgt", "acc", "out", "copy", "post"):
+        memory: Scratchpad = getattr(config, "out" if name == "copy" else name)
+        moved = (counts[f"{name}_reads"] + counts[f"{name}_writes"]) * memory.element_bytes
+        found[name] = moved * sram_pj_per_byte(memory.element_bytes * memory.depth)
     # A lookup reads one of 256 values in each lane; a load writes all, in each lane.
     entries = accesses.table_reads + accesses.table_writes * config.table.element_bytes
     lanes = config.batch * config.block_out
@@ -100,16 +83,12 @@ def memory_energies(config: HardwareConfig, accesses: Accesses) -> dict[str, flo
 
 
 def sram_pj_per_byte(nbytes: int) -> float:
-    """Return the energy of an access to a memory of so many bytes, for each byte accessed.
+    """Return the energy per byte of an access to a memory of `nbytes` bytes.
 
-    Between the published sizes, and beyond them, energy is a power of the size.
+    Between and beyond the published sizes, energy is interpolated as a power of the size.
     """
     table = SRAM_64_BITS_PJ
     upper = next((i for i, (size, _) in enumerate(table) if nbytes <= size), len(table) - 1)
     (x0, y0), (x1, y1) = table[max(1, upper) - 1], table[max(1, upper)]
     exponent = math.log(y1 / y0) / math.log(x1 / x0)
     return float(y0 * (nbytes / x0) ** exponent / 8)
-
-
-def _element_nbytes(memory: Scratchpad) -> int:
-    return memory.element_bytes if memory.shape else MICRO_OP_BYTES

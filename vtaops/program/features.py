@@ -1,4 +1,4 @@
-"""What an instruction needs of a device: the one place that decides it, for many words at once.
+"""The device features that instructions need, found for many words at once.
 
 The verifier asks it about a program, a board about the words that it is to execute. The functional
 simulator has its own rules, and the tests compare.
@@ -36,7 +36,7 @@ _TEXT = {
 
 
 def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tuple[Feature, Rows]]:
-    """Yield the features that instructions need, and which instructions need each.
+    """Yield each feature that instructions need, with the instructions that need it.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def first_unsupported(
 
 
 def _micro_op_ends(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return for each instruction the end of the range that it uses of the micro-op memory."""
+    """Return the end of the micro-op range that each instruction uses."""
     encoding = Encoding.of(config)
     ends = np.zeros(len(words), np.int64)
     for cls in encoding.instructions:

@@ -1,4 +1,4 @@
-"""The file of a program: a small container that reads back exactly or not at all.
+"""The program file: a small container that is read back exactly or rejected.
 
 Owns the bytes on disk. All integers are little-endian:
 
@@ -187,7 +187,7 @@ def content_hash(program: Program) -> str:
 
 
 def _read_declared(file: BinaryIO) -> bytes:
-    """Read a file whose first bytes state its size correctly, and no other."""
+    """Read a file, provided that its first bytes state its size correctly."""
     start = file.read(_PREAMBLE.size)
     size = os.fstat(file.fileno()).st_size
     _check_preamble(start, size)
@@ -236,13 +236,15 @@ def _header(program: Program) -> dict[str, Any]:
 
 
 def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
-    view = {} if buffer.layout.view is None else {"view": buffer.layout.view.to_dict()}
-    value = {"value": list(buffer.value)} if buffer.value else {}
-    scratch = {"offset": buffer.offset, "fill": buffer.fill}
+    view = buffer.layout.view
+    optional = {
+        "view": view.to_dict() if view else None,
+        "value": list(buffer.value) or None,
+        "offset": buffer.offset,
+        "fill": buffer.fill,
+    }
     return {
-        **view,
-        **value,
-        **{key: number for key, number in scratch.items() if number is not None},
+        **{key: value for key, value in optional.items() if value is not None},
         "dtype": buffer.dtype,
         "layout": buffer.layout.text,
         "logical": buffer.layout.logical,
@@ -332,7 +334,7 @@ def _array(data: bytes, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
 
 
 def _short(value: object) -> str:
-    """Return a value for a message; a file can hold numbers of thousands of digits."""
+    """Shorten a value for a message: a file can hold numbers of thousands of digits."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "..."
 
@@ -383,7 +385,7 @@ def _buffer(entry: Any, owner: str) -> Buffer:
 
 
 def _check_values(fields: dict[str, Any], owner: str) -> None:
-    """Refuse values that no buffer has, before anything is made of them."""
+    """Reject values that no buffer can have before using them."""
     name, role, dtype, shape = (fields[key] for key in ("name", "role", "dtype", "shape"))
     others = [scalar for scalar in fields.get("value", []) if type(scalar) is not int]
     longest = max(len(fields["layout"]), len(fields["logical"]))

@@ -1,4 +1,4 @@
-"""The instruction set as plain NumPy: the judge of simulators and boards.
+"""The instruction set in plain NumPy: the reference for simulators and boards.
 
 `Interpreter` executes decoded instructions one after the other, without tokens, in the words of the
 manual rather than for speed. It shares no code with the simulators; it takes from the rest of
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,9 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import ceil_div
+from vtaops.machine import isa
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.machine.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.machine.isa import (
-    Alu,
-    Depthwise,
-    Encoding,
-    Gemm,
-    Instruction,
-    Load,
-    LoopInstruction,
-    Pool,
-    Post,
-    Store,
-)
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 from vtaops.program.statistics import Statistics
 
@@ -77,13 +66,11 @@ class Interpreter:
         self.separate_out = separate_out or "post" in config.extensions
         self.dram = np.zeros(dram_nbytes, np.uint8)
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
-        self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
-        self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
-        self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
-        self.out = np.zeros_like(self.acc)
-        self.parameters = np.zeros((config.post.depth, *config.post.shape), np.int64)
-        self.tables = np.zeros((config.table.depth, *config.table.shape), np.int64)
-        self.post = Post()
+        self.inp, self.wgt, self.acc, self.out, self.parameters, self.tables = (
+            np.zeros((pad.depth, *pad.shape), np.int64)
+            for pad in (config.inp, config.wgt, config.acc, config.out, config.post, config.table)
+        )
+        self.post = isa.Post()
         self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0
         self.first_overflow: tuple[int, int, int] | None = None
@@ -93,42 +80,40 @@ class Interpreter:
         flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
         self.dram[address : address + flat.size] = flat
 
-    def execute(self, instruction: Instruction) -> None:
-        """Execute one instruction; its tokens do not matter."""
+    def execute(self, instruction: isa.Instruction) -> None:
+        """Execute one instruction, ignoring its tokens."""
         match instruction:
-            case Load():
+            case isa.Load():
                 self._load(instruction)
-            case Store():
+            case isa.Store():
                 self._store(instruction)
-            case Gemm():
+            case isa.Gemm():
                 self._gemm(instruction)
-            case Alu():
+            case isa.Alu():
                 self._alu(instruction)
-            case Pool():
+            case isa.Pool():
                 self._pool(instruction)
-            case Post():
+            case isa.Post():
                 self.post = instruction
         self.executed += 1
 
-    def steps(self, insn: LoopInstruction) -> Iterator[tuple[int, int, int]]:
+    def steps(self, insn: isa.LoopInstruction) -> Iterator[tuple[int, int, int]]:
         """Iterate over the (dst, src, wgt) that a GEMM or ALU instruction works on, in order."""
         wgt_out, wgt_in = getattr(insn, "wgt_factor_out", 0), getattr(insn, "wgt_factor_in", 0)
-        for o in range(insn.iter_out):
-            for i in range(insn.iter_in):
-                for dst, src, wgt in self.uop[insn.uop_begin : insn.uop_end].tolist():
-                    yield (
-                        dst + o * insn.dst_factor_out + i * insn.dst_factor_in,
-                        src + o * insn.src_factor_out + i * insn.src_factor_in,
-                        wgt + o * wgt_out + i * wgt_in,
-                    )
+        for o, i in product(range(insn.iter_out), range(insn.iter_in)):
+            for dst, src, wgt in self.uop[insn.uop_begin : insn.uop_end].tolist():
+                yield (
+                    dst + o * insn.dst_factor_out + i * insn.dst_factor_in,
+                    src + o * insn.src_factor_out + i * insn.src_factor_in,
+                    wgt + o * wgt_out + i * wgt_in,
+                )
 
-    def rows(self, insn: LoopInstruction) -> Iterator[int]:
+    def rows(self, insn: isa.LoopInstruction) -> Iterator[int]:
         """Iterate over the row of post-processing parameters of each step."""
         post = self.post
-        for o in range(insn.iter_out):
-            for i in range(insn.iter_in):
-                row = post.row + o * post.row_factor_out + i * post.row_factor_in
-                yield from [row] * (insn.uop_end - insn.uop_begin)
+        for o, i in product(range(insn.iter_out), range(insn.iter_in)):
+            row = post.row + o * post.row_factor_out + i * post.row_factor_in
+            yield from [row] * (insn.uop_end - insn.uop_begin)
 
     # ------------------------------------------------------------------------ LOAD, STORE
 
@@ -136,12 +121,12 @@ class Interpreter:
         nbytes = self.config.dram_element_bytes(memory)
         data = self.dram[first * nbytes : (first + count) * nbytes]
         if memory == Memory.UOP:
-            return Encoding.of(self.config).decode_micro_ops(data.view("<u4"))
+            return isa.Encoding.of(self.config).decode_micro_ops(data.view("<u4"))
         dtype = "<i4" if memory in (Memory.ACC, Memory.POST) else "i1"
         shape = self.config.scratchpad(memory).shape
         return data.view(dtype).astype(np.int64).reshape(count, *shape)
 
-    def _load(self, insn: Load) -> None:
+    def _load(self, insn: isa.Load) -> None:
         if insn.x_size == 0:
             return
         memory = Memory(insn.memory)
@@ -175,7 +160,7 @@ class Interpreter:
         source = self.out if self.separate_out else self.acc
         return source[first : first + count].astype(np.int8).astype(np.int64)
 
-    def _store(self, insn: Store) -> None:
+    def _store(self, insn: isa.Store) -> None:
         nbytes = self.config.out.element_bytes
         for y in range(insn.y_size if insn.x_size else 0):
             first = insn.sram_base + y * insn.x_size
@@ -186,13 +171,13 @@ class Interpreter:
 
     # -------------------------------------------------------------------------- GEMM, ALU
 
-    def _gemm(self, insn: Gemm) -> None:
+    def _gemm(self, insn: isa.Gemm) -> None:
         for (dst, src, wgt), row in zip(self.steps(insn), self.rows(insn), strict=True):
             if insn.reset:
                 self.acc[dst] = 0
             else:
                 addend = 0 if insn.overwrite else self.acc[dst]
-                multiply = self._window if isinstance(insn, Depthwise) else self._product
+                multiply = self._window if isinstance(insn, isa.Depthwise) else self._product
                 self._accumulate(dst, addend + multiply(src, wgt))
                 self._write_out(dst, row)
                 self.counters["gemm_counter"] += 1
@@ -202,7 +187,7 @@ class Interpreter:
         return product
 
     def _window(self, src: int, wgt: int) -> Integers:
-        """Return the product of a window: each channel with its group of channels in each tile."""
+        """Return the product of a window: each channel times its channel group in every tile."""
         group = self.config.window_channels
         product = np.zeros(self.config.acc.shape, np.int64)
         for channel in range(self.config.block_out):
@@ -213,7 +198,7 @@ class Interpreter:
                 product[:, channel] += pixels @ weights
         return product
 
-    def _alu(self, insn: Alu) -> None:
+    def _alu(self, insn: isa.Alu) -> None:
         for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):
             x = self.acc[dst]
             y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
@@ -221,7 +206,7 @@ class Interpreter:
             self._write_out(dst, row)
             self.counters["alu_counter"] += 1
 
-    def _pool(self, insn: Pool) -> None:
+    def _pool(self, insn: isa.Pool) -> None:
         for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):
             greatest = self.inp[src : src + insn.tiles].max(axis=0)
             old = greatest if insn.overwrite else self.acc[dst]
@@ -283,7 +268,7 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
         elif buffer.fill is not None:
             machine.place(address, buffer.fill_image())
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
-        if isinstance(instruction, Load | Store) and relocation != NO_BUFFER:
+        if isinstance(instruction, isa.Load | isa.Store) and relocation != NO_BUFFER:
             address = micro_ops if relocation == MICRO_OPS else addresses[relocation]
             unit = program.config.dram_element_bytes(Memory(instruction.memory))
             base = instruction.dram_base + address // unit
@@ -298,7 +283,7 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
 
 
 def _addresses(program: Program) -> list[int]:
-    """Return where each buffer, then the micro-ops lie, each in pages of its own; and the end."""
+    """Return page-aligned addresses of the buffers and the micro-ops, and the end of DRAM."""
     alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
     sizes = [*alone, program.micro_ops.nbytes, program.arena_nbytes]
     pages = [ceil_div(nbytes, PAGE_BYTES) for nbytes in sizes]

@@ -182,7 +182,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """What a program says of one of its operators, for people and reports.
+    """The description of one operator of a program, for people and reports.
 
     Attributes
     ----------
@@ -207,11 +207,11 @@ class OperatorRecord:
     spans: tuple[tuple[int, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data, ready for JSON."""
+        """Return the record as plain data, ready for JSON."""
         return {**vars(self), "spans": [list(span) for span in self.spans]}
 
     def check(self, count: int) -> None:
-        """Refuse spans that a program of `count` instructions cannot have.
+        """Check the spans against a program of `count` instructions.
 
         Raises
         ------
@@ -352,7 +352,7 @@ class Program:
         return text
 
     def check_words(self) -> None:
-        """Refuse words that are no instructions: a file may hold any.
+        """Check that every word is an instruction: a file may hold anything.
 
         Raises
         ------
@@ -373,7 +373,7 @@ class Program:
             )
 
     def stats(self) -> Statistics:
-        """Return the counters that a run will show, without running.
+        """Return the counters of a run without running the program.
 
         Raises
         ------
@@ -384,7 +384,7 @@ class Program:
         return count_instructions(self.config, self.instructions)
 
     def cycles(self, timing: TimingParameters | None = None) -> int:
-        """Return the cycles of a run, by the timing model, without running.
+        """Return the cycles of a run as predicted by the timing model.
 
         Parameters
         ----------
@@ -403,7 +403,7 @@ class Program:
         return timeline.cycles
 
     def timeline(self, timing: TimingParameters | None = None) -> Timeline:
-        """Return what each unit does in every cycle, by the timing model; as `cycles`."""
+        """Return what each unit does in every cycle as predicted by the timing model."""
         self.check_words()
         timeline: Timeline = door("Program.timeline")(self, timing)
         return timeline

@@ -1,4 +1,4 @@
-"""Random programs that verify: a stress for anything that executes VTA programs.
+"""Random valid programs: a stress test for anything that executes VTA programs.
 
 A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
 the compute unit works on it, and the store unit empties it, so that the three units run
@@ -6,7 +6,7 @@ concurrently, as under double buffering. Between segments all wait for each othe
 stored, the next loads. At the end every byte of every accumulator in use is stored. Post-processing
 may still be set at the end: the next program begins without.
 
-Instructions, sizes, loops, padding, places and values are drawn at random, within what the target
+Instructions, sizes, loops, padding, places and values are drawn at random, within what the device
 executes; only the order of the tokens is fixed.
 
 Imports no TVM: a board installs this file.
@@ -14,6 +14,8 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,9 +27,10 @@ from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfi
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
+from vtaops.program.traffic import Ints, elements
 
 PIPELINE_STEPS = 8
-"""Steps of an instruction between a write of an accumulator and its next use, where the target
+"""Steps of an instruction between a write of an accumulator and its next use, where the device
 lacks a feature: such hardware need not forward a result that is still in its pipeline (upstream's
 HLS design does not, and takes some cycles). Others must, and get no distance at all."""
 
@@ -45,7 +48,7 @@ def random_program(
     segments: int = 2,
     rounds: int = 4,
 ) -> Program:
-    """Return a random program; it is verified.
+    """Return a random, verified program.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ def random_program(
     rng : numpy.random.Generator
         Source of all choices; from the same state comes the same program.
     capabilities : Capabilities
-        What the target executes; the program needs no more.
+        What the device executes; the program needs no more.
     segments, rounds : int
         Segments, and rounds of each; at least 1.
 
@@ -66,7 +69,7 @@ def random_program(
     Raises
     ------
     UnsupportedError
-        If the ALU of the target does not work on the tiles of the configuration.
+        If the ALU of the device does not work on the tiles of the configuration.
     """
     if config.batch > 1 and not capabilities.alu_batch:
         raise UnsupportedError(
@@ -88,7 +91,7 @@ def random_program(
 def random_inputs(
     program: Program, rng: np.random.Generator
 ) -> list[npt.NDArray[np.int8] | npt.NDArray[np.int32]]:
-    """Return an array of any values for each input of a program, in order."""
+    """Return an array of random values for each input of a program, in order."""
     arrays = []
     for buffer in program.inputs:
         info = np.iinfo(buffer.dtype)
@@ -114,14 +117,14 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a LOAD may read: elements of a buffer, by its number."""
+    """The elements of a buffer that a LOAD may read."""
 
     buffer: int
     tiles: _Window
 
 
 class _Writer:
-    """Writes one program; of each memory the two contexts are its windows 0 and 1."""
+    """Writes one program; each context has a window of its own in every memory."""
 
     def __init__(
         self, config: HardwareConfig, rng: np.random.Generator, capabilities: Capabilities
@@ -131,111 +134,98 @@ class _Writer:
         self.inp = self._windows(config.inp.depth, 48)
         self.wgt = self._windows(config.wgt.depth, 8)
         self.acc = self._windows(config.acc.depth, 32)
-        whole = _Window(0, _SOURCE_TILES)
         self.sources = {
-            memory: _Source(b.tiles(memory.name.lower(), role, whole.size, memory), whole)
-            for memory, role in (
-                (Memory.INP, Role.INPUT),
-                (Memory.WGT, Role.PARAMETER),
-                (Memory.ACC, Role.INPUT),
-                (Memory.ACC_8BIT, Role.INPUT),
+            memory: _Source(b.tiles(memory.name.lower(), role, size, memory), _Window(0, size))
+            for memory, role, size in (
+                (Memory.INP, Role.INPUT, _SOURCE_TILES),
+                (Memory.WGT, Role.PARAMETER, _SOURCE_TILES),
+                (Memory.ACC, Role.INPUT, _SOURCE_TILES),
+                (Memory.ACC_8BIT, Role.INPUT, _SOURCE_TILES),
+                (Memory.POST, Role.PARAMETER, _SOURCE_TILES),
+                (Memory.TABLE, Role.PARAMETER, _SOURCE_TABLES),
             )
+            if memory in config.memories
         }
-        self.posts = "post" in config.extensions
-        self.post_set = False  # whether the target post-processes what comes next
-        if self.posts:
-            parameters = b.tiles("post", Role.PARAMETER, whole.size, Memory.POST)
-            self.sources[Memory.POST] = _Source(parameters, whole)
-        self.tables = "table" in config.extensions
-        if self.tables:
-            tables = _Window(0, _SOURCE_TABLES)
-            buffer = b.tiles("table", Role.PARAMETER, tables.size, Memory.TABLE)
-            self.sources[Memory.TABLE] = _Source(buffer, tables)
+        self.posts, self.tables = (m in self.sources for m in (Memory.POST, Memory.TABLE))
+        self.post_set = False  # whether the device post-processes what comes next
         accumulators = sum(window.size for window in self.acc)
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
         self.current = np.zeros(config.acc.depth, np.bool_)
+        self.operations = [op for op in AluOp if op.feature is None or capabilities.has(op.feature)]
         full = all(capabilities.has(feature) for feature in Feature)
         self.distance = 1 if full else PIPELINE_STEPS
 
     # ------------------------------------------------------------------------- structure
 
     def begin(self) -> None:
-        """Write everything that is read later: both contexts, and both areas of the output."""
-        b = self.builder
-        for context in (0, 1):
-            self._fill(Memory.INP, self.inp[context])
-            self._fill(Memory.WGT, self.wgt[context])
-        if self.posts:
-            self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
-        if self.tables:
-            self._fill(Memory.TABLE, _Window(0, TABLES))
-        self._flag(-1, push_next=1)
-        first = len(b.instructions)
-        for window in self.acc:
-            self._fill(Memory.ACC, window)
-            self._alu_on(window, AluOp.MAX, self._integer(-128, 127))
-        self._flag(first, pop_prev=1)
-        self._flag(-1, push_next=1)
-        first, window = len(b.instructions), self.acc[0]
-        for base in range(0, 2 * _AREA_TILES, window.size):
-            count = min(window.size, 2 * _AREA_TILES - base)
-            b.store(self.out, window.base, base, count)
-        self._flag(first, pop_prev=1)
-        self._flag(-1, push_prev=1)
+        """Initialise everything that is read later: both contexts and both output areas."""
+        with self._group(push_next=1):
+            for context in (0, 1):
+                self._fill(Memory.INP, self.inp[context])
+                self._fill(Memory.WGT, self.wgt[context])
+            if self.posts:
+                self._fill(Memory.POST, _Window(0, 2 * POST_ROWS))
+            if self.tables:
+                self._fill(Memory.TABLE, _Window(0, TABLES))
+        with self._group(pop_prev=1, push_next=1):
+            for window in self.acc:
+                self._fill(Memory.ACC, window)
+                self._alu_on(window, AluOp.MAX, self._integer(-128, 127))
+        with self._group(pop_prev=1, push_prev=1):
+            window = self.acc[0]
+            for base in range(0, 2 * _AREA_TILES, window.size):
+                count = min(window.size, 2 * _AREA_TILES - base)
+                self.builder.store(self.out, window.base, base, count)
         self.barrier(push_prev=1)
 
     def round(self, segment: int, number: int, rounds: int) -> None:
-        """Load, compute, store in one context; the round after the next uses it again."""
+        """Load, compute and store in one context, which the round after the next uses again."""
         context, again, before = number % 2, int(number + 2 < rounds), int(number >= 2)
-        first = len(self.builder.instructions)
-        for _ in range(self._integer(1, 3)):
-            self._random_load(segment, context)
-        self._flag(first, pop_next=int(before or number == 0))
-        self._flag(-1, push_next=1)
-        first = len(self.builder.instructions)
-        if self.posts:
-            self._random_post(context)  # what was set in the round before has other rows
-        for _ in range(self._integer(1, 5)):
-            if self.posts and self.rng.random() < 0.4:
-                self._random_post(context)
-            self._random_compute(segment, context)
-        if not self.current[self.acc[context].span].any():
-            self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
-        self._flag(first, pop_prev=1, pop_next=before)
-        self._flag(-1, push_prev=again, push_next=1)
-        first = len(self.builder.instructions)
-        for _ in range(self._integer(1, 3)):
-            self._random_store(segment, context)
-        self._flag(first, pop_prev=1)
-        self._flag(-1, push_prev=int(again or number == rounds - 1))
+        with self._group(pop_next=int(before or number == 0), push_next=1):
+            for _ in range(self._integer(1, 3)):
+                self._random_load(segment, context)
+        with self._group(pop_prev=1, pop_next=before, push_prev=again, push_next=1):
+            if self.posts:
+                self._random_post(context)  # what was set in the round before has other rows
+            for _ in range(self._integer(1, 5)):
+                if self.posts and self.rng.random() < 0.4:
+                    self._random_post(context)
+                self._random_compute(segment, context)
+            if not self.current[self.acc[context].span].any():
+                self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
+        with self._group(pop_prev=1, push_prev=int(again or number == rounds - 1)):
+            for _ in range(self._integer(1, 3)):
+                self._random_store(segment, context)
 
     def barrier(self, push_prev: int) -> None:
-        """Wait for the last store, and let the load unit wait for it too."""
+        """Wait for the last store, and make the load unit wait for it, too."""
         self.builder.nop(Memory.UOP, pop_next=1, push_prev=push_prev)
 
     def end(self) -> None:
-        """Store the accumulators, one byte of each after the other."""
-        target = 2 * _AREA_TILES
+        """Store all accumulators, one byte at a time."""
+        place = 2 * _AREA_TILES
         for byte in range(4):
-            first = len(self.builder.instructions)
-            for window in self.acc:
-                self._alu_on(window, AluOp.SHR, 8 if byte else 0)
-            self._flag(first, pop_next=int(byte > 0))
-            self._flag(-1, push_next=1)
-            first = len(self.builder.instructions)
-            for window in self.acc:
-                self.builder.store(self.out, window.base, target, window.size)
-                target += window.size
-            self._flag(first, pop_prev=1)
-            self._flag(-1, push_prev=1)
+            with self._group(pop_next=int(byte > 0), push_next=1):
+                for window in self.acc:
+                    self._alu_on(window, AluOp.SHR, 8 if byte else 0)
+            with self._group(pop_prev=1, push_prev=1):
+                for window in self.acc:
+                    self.builder.store(self.out, window.base, place, window.size)
+                    place += window.size
         if self.posts:
             self._random_post(0)
         self.builder.finish(pop_next=1)
 
-    def _flag(self, index: int, **flags: int) -> None:
+    @contextmanager
+    def _group(self, **flags: int) -> Iterator[None]:
+        """Let the first instruction added in the block pop tokens and the last one push them."""
         instructions = self.builder.instructions
-        instructions[index] = replace(instructions[index], **flags)
+        first = len(instructions)
+        yield
+        for index, kind in ((first, "pop"), (-1, "push")):
+            own = {name: flag for name, flag in flags.items() if name.startswith(kind)}
+            instructions[index] = replace(instructions[index], **own)
 
     # --------------------------------------------------------------------- LOAD and STORE
 
@@ -247,34 +237,34 @@ class _Writer:
 
     def _random_load(self, segment: int, context: int) -> None:
         if self.posts and self.rng.random() < 0.3:
-            half = self.rng.choice([0, POST_ROWS])
-            rows = _Window(int(half) + self._rows(context).base, self._rows(context).size)
-            self._load(Memory.POST, rows, self.sources[Memory.POST])
+            rows = _half(POST_ROWS, context)
+            half = int(self.rng.choice([0, POST_ROWS]))
+            self._load(Memory.POST, replace(rows, base=half + rows.base))
         elif self.tables and self.rng.random() < 0.3:
-            self._load(Memory.TABLE, self._tables(context), self.sources[Memory.TABLE])
+            self._load(Memory.TABLE, _half(TABLES, context))
         elif self.rng.random() < 0.4:
-            self._load(Memory.WGT, self.wgt[context], self.sources[Memory.WGT])
+            self._load(Memory.WGT, self.wgt[context])
         elif "forward" in self.config.extensions and self.rng.random() < 0.4:
             self._forward(context)
         else:
             self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
 
     def _forward(self, context: int) -> None:
-        """Load what the output memory holds of a context: the compute unit works on the other."""
+        """Load a context's results from the output memory while the compute unit uses the other."""
         window, whole = self.acc[context], self.inp[context]
         usable = window.base + np.flatnonzero(self.current[window.span])
         if not usable.size:
-            return self._load(Memory.INP, whole, self.sources[Memory.INP])
+            self._load(Memory.INP, whole)
+            return
         block = self._drawn_block(whole, window, padded=True)
         rows = block.dram_base + block.x_stride * np.arange(block.y_size)[:, None]
         if not self.current[rows + np.arange(block.x_size)].all():
             first = int(self.rng.choice(usable))
             block = replace(block, dram_base=first, y_size=1, x_size=1)
         self.builder.add(replace(block, memory=Memory.INP, forward=1))
-        return None
 
     def _byte_source(self, memory: Memory, segment: int) -> _Source:
-        """Return the input, or what the segments before stored."""
+        """Return the input, or the output of earlier segments."""
         same_size = self.config.dram_element_bytes(memory) == self.config.out.element_bytes
         if same_size and self.rng.random() < 0.5:
             return _Source(self.out, self._area(segment + 1))
@@ -283,7 +273,8 @@ class _Writer:
     def _area(self, segment: int) -> _Window:
         return _Window(segment % 2 * _AREA_TILES, _AREA_TILES)
 
-    def _load(self, memory: Memory, window: _Window, source: _Source) -> None:
+    def _load(self, memory: Memory, window: _Window, source: _Source | None = None) -> None:
+        source = source or self.sources[memory]
         padded = {
             Memory.WGT: self.able.weight_padding,
             Memory.ACC: self.able.acc_padding,
@@ -296,7 +287,7 @@ class _Writer:
             self.current[block.sram_base : block.sram_base + block.sram_size] = False
 
     def _drawn_block(self, window: _Window, source: _Window, *, padded: bool) -> Load:
-        """Draw a block of a source that fits a window of a scratchpad."""
+        """Draw a block of a source that fits into a scratchpad window."""
         block = Load(y_size=1, x_size=1, x_stride=1)
         for _ in range(_TRIES):
             x_size, y_size = self._integer(1, 8), self._integer(1, 4)
@@ -347,16 +338,8 @@ class _Writer:
         else:
             self._random_alu(context)
 
-    def _rows(self, context: int) -> _Window:
-        """Return the rows of post-processing parameters of a context."""
-        return _Window(context * POST_ROWS // 2, POST_ROWS // 2)
-
-    def _tables(self, context: int) -> _Window:
-        """Return the tables of a context."""
-        return _Window(context * TABLES // 2, TABLES // 2)
-
     def _random_post(self, context: int) -> None:
-        """Set the post-processing of what follows in this round, or end it."""
+        """Enable post-processing for the rest of this round, or disable it."""
         rng = self.rng
         self.post_set = rng.random() >= 0.2
         if not self.post_set:
@@ -368,12 +351,12 @@ class _Writer:
         if not use_scale:
             fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
         if use_bias or use_scale:  # up to 8 iterations of each loop
-            fields |= {"row": self._rows(context).base + self._integer(0, 1)}
+            fields |= {"row": _half(POST_ROWS, context).base + self._integer(0, 1)}
             fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
         if self.tables and rng.random() < 0.5:
-            window = self._tables(context)
-            last = window.base + window.size - 1
-            fields |= {"use_table": 1, "table_index": self._integer(window.base, last)}
+            tables = _half(TABLES, context)
+            index = self._integer(tables.base, tables.base + tables.size - 1)
+            fields |= {"use_table": 1, "table_index": index}
         self.builder.add(
             Post(
                 enable=1,
@@ -388,41 +371,36 @@ class _Writer:
         )
 
     def _random_acc_load(self, segment: int, context: int) -> None:
-        memory, source = Memory.ACC, self.sources[Memory.ACC]
         if self.able.acc_8bit and self.rng.random() < 0.5:
-            memory = Memory.ACC_8BIT
-            source = self._byte_source(memory, segment)
-        self._load(memory, self.acc[context], source)
+            source = self._byte_source(Memory.ACC_8BIT, segment)
+            self._load(Memory.ACC_8BIT, self.acc[context], source)
+        else:
+            self._load(Memory.ACC, self.acc[context])
 
     def _random_gemm(self, context: int) -> None:
         kind: type[Gemm] = Gemm
         inp = self.inp[context]
         if "depthwise" in self.config.extensions and self.rng.random() < 0.5:
             kind, inp = Depthwise, _Window(inp.base, inp.size - WINDOW_TILES + 1)
-        loops = self._loops("dst", dst=self.acc[context], src=inp, wgt=self.wgt[context])
-        fields, touched = self._placed(loops)
+        fields = self._loops({"dst": self.acc[context], "src": inp, "wgt": self.wgt[context]})
         if "overwrite" in self.config.extensions and self.rng.random() < 0.4:
             fields["overwrite"] = 1
         self.builder.add(kind(**fields))
-        self.current[touched] = True
 
     def _random_pool(self, context: int) -> None:
         inp, tiles = self.inp[context], self._integer(1, WINDOW_TILES)
         reach = _Window(inp.base, inp.size - tiles + 1)
-        fields, touched = self._placed(self._loops("dst", dst=self.acc[context], src=reach))
+        fields = self._loops({"dst": self.acc[context], "src": reach})
         self.builder.add(Pool(tiles=tiles, overwrite=int(self.rng.integers(2)), **fields))
-        self.current[touched] = True
 
     def _random_reset(self, context: int) -> None:
-        fields, touched = self._placed(self._loops(dst=self.acc[context]))
-        self.builder.add(Gemm(reset=1, **fields))
-        self.current[touched] = False
+        self.builder.add(
+            Gemm(reset=1, **self._loops({"dst": self.acc[context]}, (), current=False))
+        )
 
     def _random_alu(self, context: int) -> None:
         window = self.acc[context]
-        op = AluOp(
-            self.rng.choice([op for op in AluOp if op.feature is None or self.able.has(op.feature)])
-        )
+        op = AluOp(self.rng.choice(self.operations))
         tile = self.rng.random() < 0.5
         if op is AluOp.SHR and tile and not self.able.far_shift:
             if self.able.tensor_shift and window.size > 1:
@@ -430,24 +408,21 @@ class _Writer:
                 return
             tile = False
         reads = {"dst": window, "src": window} if tile else {"dst": window}
-        loops = self._loops(*reads, **reads)
-        fields, touched = self._placed(loops)
+        fields = self._loops(reads, tuple(reads))
         operand = {} if tile else {"use_imm": 1, "imm": self._immediate(op)}
         self.builder.add(Alu(alu_op=op, **operand, **fields))
-        self.current[touched] = True
 
     def _random_tile_shift(self, window: _Window) -> None:
-        """Shift by tiles whose values are made small before: others read few of their bits."""
+        """Shift by a tile; clamp its values first, since devices read only some of their bits."""
         shifted, by = window.halves()
         most, least = (31, -31) if self.able.long_shift else (15, 0)
         self._alu_on(by, AluOp.MIN, most)
         self._alu_on(by, AluOp.MAX, least)
-        fields, touched = self._placed(self._loops("dst", "src", dst=shifted, src=by))
+        fields = self._loops({"dst": shifted, "src": by}, ("dst", "src"))
         self.builder.add(Alu(alu_op=AluOp.SHR, **fields))
-        self.current[touched] = True
 
     def _immediate(self, op: AluOp) -> int:
-        """Draw from all values, but seldom one after which little is left of the operands."""
+        """Draw an immediate; values that wipe out the operands are rare."""
         often = self.rng.random() < 0.8
         if op is AluOp.SHR:
             longest = 40 if self.able.far_shift else 31 if self.able.long_shift else 15
@@ -460,7 +435,7 @@ class _Writer:
         return value
 
     def _alu_on(self, window: _Window, op: AluOp, imm: int) -> None:
-        """Apply an immediate to a whole window, and store it as it is."""
+        """Apply an immediate to a whole window without post-processing."""
         if self.post_set:
             self.builder.add(Post())
             self.post_set = False
@@ -468,45 +443,60 @@ class _Writer:
         self.builder.alu(op, place, window.size, imm)
         self.current[window.span] = True
 
-    def _loops(self, *accumulators_read: str, **windows: _Window) -> _Loops:
-        """Draw loops and micro-ops that stay within the windows of the operands."""
-        for _ in range(_TRIES):
-            loops = self._draw_loops(windows, most=8)
-            if not loops.repeats_within(self.distance, accumulators_read):
-                return loops
-        return self._draw_loops(windows, most=1)
+    def _loops(
+        self,
+        windows: dict[str, _Window],
+        accumulators_read: tuple[str, ...] = ("dst",),
+        *,
+        current: bool = True,
+    ) -> dict[str, int]:
+        """Draw loops and micro-ops within the windows of operands, and load the micro-ops.
 
-    def _draw_loops(self, windows: dict[str, _Window], most: int) -> _Loops:
+        Return the fields of the instruction; STORE may read what it writes if it is `current`.
+        """
+        for _ in range(_TRIES):
+            fields, columns = self._draw_loops(windows, most=8)
+            if not self._repeats(fields, columns, accumulators_read):
+                break
+        else:
+            fields, columns = self._draw_loops(windows, most=1)
+        unused = np.zeros_like(columns["dst"])
+        operands = [columns.get(name, unused).tolist() for name in ("dst", "src", "wgt")]
+        rows = list(zip(*operands, strict=True))
+        place = self._load_micro_ops(rows)
+        self.current[elements(Gemm(**fields), "dst", columns["dst"])] = current
+        return fields | {"uop_begin": place, "uop_end": place + len(rows)}
+
+    def _draw_loops(
+        self, windows: dict[str, _Window], most: int
+    ) -> tuple[dict[str, int], dict[str, Ints]]:
+        """Return the fields of loops, and the elements of each operand in the micro-ops."""
         held = self.able.micro_op_depth(self.config)
-        count, extents = (
-            self._integer(1, min(most, held)),
-            (self._integer(1, most), self._integer(1, most)),
-        )
-        columns, factors = {}, {}
+        count = self._integer(1, min(most, held))
+        extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
+        fields = {f"iter_{loop}": extent for loop, extent in extents.items()}
+        columns = {}
         for name, window in windows.items():
-            room, steps_of = window.size - 1, []
-            for extent in extents:
+            room = window.size - 1
+            for loop, extent in extents.items():
                 furthest = room // (extent - 1) if extent > 1 else 0
                 factor = self._integer(0, furthest) if self.rng.random() < 0.7 else 0
                 room -= factor * (extent - 1)
-                steps_of.append(factor)
-            factors[name] = steps_of
+                fields[f"{name}_factor_{loop}"] = factor
             columns[name] = window.base + self.rng.integers(0, room + 1, count)
-        return _Loops(extents, columns, factors)
+        return fields, columns
 
-    def _placed(self, loops: _Loops) -> tuple[dict[str, int], npt.NDArray[np.int64]]:
-        """Load the micro-ops; return the fields of the instruction, and what it writes."""
-        rows = loops.micro_ops()
-        place = self._load_micro_ops(rows)
-        fields = {
-            "uop_begin": place,
-            "uop_end": place + len(rows),
-            "iter_out": loops.extents[0],
-            "iter_in": loops.extents[1],
-        }
-        for name, (outer, inner) in loops.factors.items():
-            fields |= {f"{name}_factor_out": outer, f"{name}_factor_in": inner}
-        return fields, loops.elements("dst")
+    def _repeats(
+        self, fields: dict[str, int], columns: dict[str, Ints], reads: tuple[str, ...]
+    ) -> bool:
+        """Whether a step reads the result of a step shortly before it."""
+        i = Gemm(**fields)
+        written, *read = (elements(i, name, columns[name]) for name in ("dst", *reads))
+        return any(
+            bool((written[:-d] == operand[d:]).any())
+            for d in range(1, min(self.distance, len(written)))
+            for operand in read
+        )
 
     def _load_micro_ops(self, rows: list[tuple[int, int, int]]) -> int:
         depth = self.able.micro_op_depth(self.config)
@@ -524,52 +514,15 @@ class _Writer:
         return _Window(bases[0], sizes[0]), _Window(bases[1], sizes[1])
 
     def _integer(self, low: int, high: int) -> int:
-        """Return an integer of low..high, both included; rather often one of them."""
+        """Return an integer of low..high, both included; often one of the two."""
         return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
 
 
-@dataclass(frozen=True)
-class _Loops:
-    """Two hardware loops around micro-ops.
-
-    Attributes
-    ----------
-    extents : (int, int)
-        Iterations of the outer and of the inner loop.
-    columns : dict
-        For each operand ("dst", "src", "wgt") its index in each micro-op.
-    factors : dict
-        For each operand what an iteration of the outer and of the inner loop adds.
-    """
-
-    extents: tuple[int, int]
-    columns: dict[str, npt.NDArray[np.int64]]
-    factors: dict[str, list[int]]
-
-    def micro_ops(self) -> list[tuple[int, int, int]]:
-        nothing = np.zeros_like(self.columns["dst"])
-        columns = [self.columns.get(name, nothing).tolist() for name in ("dst", "src", "wgt")]
-        return list(zip(*columns, strict=True))
-
-    def elements(self, operand: str) -> npt.NDArray[np.int64]:
-        """Return what an operand is in each step, in order."""
-        outer, inner = (
-            factor * np.arange(extent)
-            for factor, extent in zip(self.factors[operand], self.extents, strict=True)
-        )
-        grid = outer[:, None, None] + inner[:, None] + self.columns[operand]
-        return grid.reshape(-1)
-
-    def repeats_within(self, distance: int, reads: tuple[str, ...]) -> bool:
-        """Whether a step reads what one of the last `distance` - 1 steps before it wrote."""
-        written = self.elements("dst")
-        return any(
-            bool((written[:-d] == self.elements(read)[d:]).any())
-            for d in range(1, min(distance, len(written)))
-            for read in reads
-        )
+def _half(size: int, context: int) -> _Window:
+    """Return the half of a memory that a context uses."""
+    return _Window(context * size // 2, size // 2)
 
 
 def _reach(block: Load | Store) -> int:
-    """Return from the first to the last element of DRAM how many there are."""
+    """Return the number of DRAM elements from the first to the last one that is accessed."""
     return (block.y_size - 1) * block.x_stride + block.x_size

@@ -1,4 +1,4 @@
-"""Statistics: upstream's seven counters, counted on a program without running it.
+"""Statistics: upstream's seven counters, computed without running the program.
 
 The counting rules are those of upstream's functional simulator; the simulators implement them again
 in their own code, and the tests compare.
@@ -6,7 +6,7 @@ in their own code, and the tests compare.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, row
 
 @dataclass(frozen=True)
 class Statistics(Counts):
-    """What a device did, in upstream's names.
+    """The work of a device, under upstream's names.
 
     Attributes
     ----------
@@ -42,6 +42,10 @@ class Statistics(Counts):
     out_store_nbytes: int = 0
     gemm_counter: int = 0
     alu_counter: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return asdict(self)
 
     @property
     def dram_nbytes(self) -> int:

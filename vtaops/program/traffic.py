@@ -1,4 +1,4 @@
-"""What the instructions of a program touch: DRAM, scratchpads, and what their micro-ops address.
+"""The DRAM and scratchpad elements that the instructions of a program access.
 
 Owns the walk over a program that follows the micro-op memory, and the translation of LOAD and STORE
 into ranges of bytes and elements; others count, time and draw them.
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
-    """Yield the index of each instruction, the instruction, and the micro-ops that it runs.
+    """Yield each instruction with its index and the micro-ops that it runs.
 
     Micro-ops are rows (dst, src, wgt) as the LOADs before have left them in the micro-op memory;
     those that none has loaded are zeros. Instructions without iterations have none.
@@ -67,29 +67,22 @@ class Transfer:
     Attributes
     ----------
     index : int
+        Index of the instruction.
+    instruction : Load or Store
         The instruction.
-    write : bool
-        Whether DRAM is written (STORE).
     buffer : int
         Index in ``Program.buffers``, `MICRO_OPS` or `NO_BUFFER`.
-    memory : Memory
-        The scratchpad.
     row_start : ndarray of int64
         First byte of each row, counted from the start of the buffer.
     row_nbytes : int
         Bytes of a row.
-    sram_base, sram_size : int
-        Scratchpad elements that are written (LOAD, padding included) or read (STORE).
     """
 
     index: int
-    write: bool
+    instruction: Load | Store
     buffer: int
-    memory: Memory
     row_start: Ints
     row_nbytes: int
-    sram_base: int
-    sram_size: int
 
     @property
     def nbytes(self) -> int:
@@ -107,19 +100,11 @@ def transfers(program: Program) -> Iterator[Transfer]:
             continue
         if isinstance(instruction, Load) and instruction.forward:
             continue
-        memory = Memory(instruction.memory)
-        size = program.config.dram_element_bytes(memory)
+        size = program.config.dram_element_bytes(Memory(instruction.memory))
         rows = np.arange(instruction.y_size, dtype=np.int64)
-        yield Transfer(
-            index=index,
-            write=isinstance(instruction, Store),
-            buffer=int(program.relocations[index]),
-            memory=memory,
-            row_start=(instruction.dram_base + rows * instruction.x_stride) * size,
-            row_nbytes=instruction.x_size * size,
-            sram_base=instruction.sram_base,
-            sram_size=instruction.sram_size,
-        )
+        starts = (instruction.dram_base + rows * instruction.x_stride) * size
+        buffer = int(program.relocations[index])
+        yield Transfer(index, instruction, buffer, starts, instruction.x_size * size)
 
 
 def compulsory_nbytes(program: Program) -> int:
@@ -128,18 +113,17 @@ def compulsory_nbytes(program: Program) -> int:
     Every byte of DRAM that the program reads, and every byte that it writes, counted once: what
     would cross the port if the scratchpads were unlimited. Micro-ops are included.
     """
-    sizes = [buffer.nbytes for buffer in program.buffers]
+    sizes = {MICRO_OPS: program.micro_ops.nbytes}
+    sizes |= {index: buffer.nbytes for index, buffer in enumerate(program.buffers)}
     total = 0
     touched: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
     for transfer in transfers(program):
         if transfer.buffer == NO_BUFFER:  # an absolute address: nothing to compare it with
             total += transfer.nbytes
             continue
-        key = transfer.buffer, transfer.write
+        key = transfer.buffer, isinstance(transfer.instruction, Store)
         if key not in touched:
-            table = transfer.buffer == MICRO_OPS
-            size = program.micro_ops.nbytes if table else sizes[transfer.buffer]
-            touched[key] = np.zeros(ceil_div(size, _WORD_BYTES), bool)
+            touched[key] = np.zeros(ceil_div(sizes[transfer.buffer], _WORD_BYTES), bool)
         row = np.arange(transfer.row_nbytes // _WORD_BYTES)
         touched[key][(transfer.row_start // _WORD_BYTES)[:, None] + row] = True
     return total + _WORD_BYTES * sum(int(words.sum()) for words in touched.values())

@@ -8,14 +8,9 @@ factors and terms behind convolutions) is none of these.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import Connections
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
+from vtaops.quantization.onnx_files import Connections, ModelProto, NodeProto
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
 """Elementwise operators that alone make no function of this kind."""
@@ -33,7 +28,7 @@ class Function:
 
 
 def functions(model: ModelProto) -> list[Function]:
-    """Return such functions.
+    """Return the functions of one tensor in a model.
 
     A function ends where something else reads its result. It begins at the farthest tensor of
     which that is a function, as long as nobody else reads what lies between.
@@ -82,7 +77,7 @@ def _is_factor(value: Array) -> bool:
 
 
 def _common(lists: list[list[str]]) -> list[str]:
-    """Return the tensors of which all are functions, the nearest first."""
+    """Return the tensors that all lists have in common, the nearest first."""
     first, *others = lists or [[]]
     for index, name in enumerate(first):
         if all(name in other for other in others):
@@ -112,7 +107,7 @@ def _is_closed(names: set[str], end: str, tensors: Connections) -> bool:
 
 
 def _is_curved(nodes: list[NodeProto], scalars: set[str]) -> bool:
-    """Whether something in it is neither linear nor a bound: also a product with itself."""
+    """Whether some node is neither linear nor a bound; products of two tensors are not linear."""
     return any(
         node.op_type in CURVED
         or (node.op_type in ("Mul", "Div") and not scalars.intersection(node.input))

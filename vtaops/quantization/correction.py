@@ -7,18 +7,19 @@ average by E mean(x), which joins the bias. Borders are counted as if the image 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import attributes, initializers, producers, replace_initializer
+from vtaops.quantization.onnx_files import (
+    ModelProto,
+    attributes,
+    initializers,
+    producers,
+    replace_initializer,
+)
 from vtaops.quantization.probe import Probe
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from vtaops.quantization.samples import Sample
+from vtaops.quantization.samples import Sample
 
 
 def correct_biases(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:

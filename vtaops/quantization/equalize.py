@@ -15,27 +15,23 @@ function makes, whose table costs nothing, until its values are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.onnx_files import (
+    ModelProto,
+    NodeProto,
     attributes,
     float_tensors,
     initializers,
+    make_node,
     replace_initializer,
-    require,
 )
 from vtaops.quantization.probe import Probe
+from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
-    from vtaops.quantization.samples import Sample
-
 
 HOMOGENEOUS = frozenset(
     {"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Identity"}
@@ -90,16 +86,7 @@ class _Network:
         self._parents: list[int] = []
         self._pinned: list[int] = []
         self.channels: dict[str, Array] = {}
-        for value in (*model.graph.input, *model.graph.output):
-            self._pin(value.name)
-        for function in self.functions:
-            for name in (function.root, function.end):
-                self._of(name)
-                if len(self._shapes.get(name, ())) != 4:
-                    self._pin(name)
-        for node in model.graph.node:
-            if node.name not in self._inside:
-                self._tie(node)
+        self._tie_all()
         classes = np.array([self._root(index) for index in range(len(self._parents))], np.int64)
         self.channels = {name: classes[ids] for name, ids in self.channels.items()}
         self.free = np.ones(len(classes), bool)
@@ -107,8 +94,20 @@ class _Network:
 
     # ------------------------------------------------------------------- ties
 
+    def _tie_all(self) -> None:
+        """Pin what the model gives and takes; tie channels by functions and nodes."""
+        for value in (*self.model.graph.input, *self.model.graph.output):
+            self._pin(value.name)
+        for name in (each for f in self.functions for each in (f.root, f.end)):
+            self._of(name)
+            if len(self._shapes.get(name, ())) != 4:
+                self._pin(name)
+        for node in self.model.graph.node:
+            if node.name not in self._inside:
+                self._tie(node)
+
     def _of(self, name: str) -> Array:
-        """Return the channels of a tensor; of one without channels, none."""
+        """Return the channels of a tensor; empty if it has none."""
         if name not in self.channels:
             shape = self._shapes.get(name, ())
             count = shape[1] if len(shape) in (2, 4) else 0
@@ -144,7 +143,7 @@ class _Network:
                 self._pin(name)
 
     def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
-        """Return the channels whose factors the result of a node has, in the order of its own."""
+        """Return the input channels that share their factors with the channels of the result."""
         read = [self._of(name) for name in data]
         shapes = [self._shapes.get(name, ()) for name in data]
         if node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1:
@@ -236,32 +235,32 @@ class _Network:
             self._scale_function(function, factors)
 
     def _scale_function(self, function: Function, factors: Array) -> None:
-        """Let a function undo the factors of what it reads, and apply those of what it makes."""
-        make = require("onnx").helper.make_node
+        """Let a function undo the factors of its argument and apply those of its result."""
         nodes = {node.name: node for node in self.model.graph.node}
-        place = list(self.model.graph.node).index(nodes[function.nodes[0]])
         before, behind = (
             factors[self.channels[name]].reshape(1, -1, 1, 1).astype(np.float32)
             for name in (function.root, function.end)
         )
-        if before.size and (before != 1).any():
+        if (before != 1).any():
             name = f"{function.root}_unscaled_{function.end}"
-            replace_initializer(self.model, f"{name}_factor", 1 / before)
-            inner = [nodes[each] for each in function.nodes]
-            for node in inner:
-                for index, read in enumerate(node.input):
-                    if read == function.root:
-                        node.input[index] = name
-            added = make("Mul", [function.root, f"{name}_factor"], [name], name=f"{name}_node")
-            self.model.graph.node.insert(place, added)
-        if behind.size and (behind != 1).any():
+            place = list(self.model.graph.node).index(nodes[function.nodes[0]])
+            for node in (nodes[each] for each in function.nodes):
+                node.input[:] = [name if read == function.root else read for read in node.input]
+            self._insert_product(place, function.root, name, name, 1 / before)
+        if (behind != 1).any():
             name = f"{function.end}_unscaled"
-            replace_initializer(self.model, f"{name}_factor", behind)
             last = next(node for node in nodes.values() if function.end in node.output)
             last.output[0] = name
             place = list(self.model.graph.node).index(last)
-            added = make("Mul", [name, f"{name}_factor"], [function.end], name=f"{name}_node")
-            self.model.graph.node.insert(place + 1, added)
+            self._insert_product(place + 1, name, function.end, name, behind)
+
+    def _insert_product(
+        self, place: int, source: str, result: str, stem: str, factor: Array
+    ) -> None:
+        """Insert a node that multiplies a tensor by constants."""
+        replace_initializer(self.model, f"{stem}_factor", factor)
+        added = make_node("Mul", [source, f"{stem}_factor"], [result], name=f"{stem}_node")
+        self.model.graph.node.insert(place, added)
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:

@@ -6,7 +6,7 @@ package `onnx` (extra `models`) is imported on the first call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,11 @@ from vtaops.base.files import NETWORK, is_file
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto as ModelProto
+    from onnx import NodeProto as NodeProto
+    from onnx import ValueInfoProto
+else:  # ONNX is imported where it is needed; others import the types from here
+    ModelProto = NodeProto = ValueInfoProto = Any
 
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
@@ -102,17 +106,7 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
         dims = value.type.tensor_type.shape.dim
         if (given := shapes.get(name)) is not None:
             _set_dims(name, dims, given)
-        written = shape_text(value)
-        for axis, dim in enumerate(dims):
-            if not dim.HasField("dim_value") or dim.dim_value <= 0:
-                if axis:
-                    raise ModelError(
-                        f"input {name!r} has the dynamic shape {written}; VTA's programs "
-                        f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
-                        "vtaops.quantize or vtaops.relax.import_model; "
-                        "`vtaops quantize` takes those of its data"
-                    )
-                dim.dim_value = 1
+        _fix_dims(name, value)
     # Whatever the exporter wrote about inner shapes may still be symbolic; inference fills it in.
     del model.graph.value_info[:]
     for value in model.graph.output:
@@ -240,6 +234,23 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
+def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
+    """Return a node; attributes that are None are left out."""
+    node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
+    return node
+
+
+def additions(node: NodeProto) -> list[NodeProto]:
+    """Return a Sum of several tensors as additions of two."""
+    left, *terms = node.input
+    results = [f"{node.output[0]}_part{number}" for number in range(len(terms) - 1)]
+    nodes = []
+    for term, result in zip(terms, [*results, node.output[0]], strict=True):
+        nodes.append(make_node("Add", [left, term], [result]))
+        left = result
+    return nodes
+
+
 def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in their order."""
     onnx = require("onnx")
@@ -274,6 +285,21 @@ def _list_inputs_only(model: ModelProto) -> None:
     model.ir_version = max(model.ir_version, 8)
 
 
+def _fix_dims(name: str, value: ValueInfoProto) -> None:
+    """Make a dynamic batch 1; refuse other dynamic dimensions."""
+    written = shape_text(value)
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if dim.dim_value <= 0:  # 0 where there is none
+            if axis:
+                raise ModelError(
+                    f"input {name!r} has the dynamic shape {written}; VTA's programs "
+                    f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
+                    "vtaops.quantize or vtaops.relax.import_model; "
+                    "`vtaops quantize` takes those of its data"
+                )
+            dim.dim_value = 1
+
+
 def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
     if len(given) != len(dims):
         raise ModelError(f"input {name!r} has {len(dims)} dimensions, not {tuple(given)}")
@@ -290,23 +316,19 @@ def _opset(model: ModelProto) -> int:
     )
 
 
-def _other_floats(model: ModelProto) -> Iterator[tuple[str, int]]:
-    for tensor in model.graph.initializer:
-        yield tensor.name, tensor.data_type
-    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
-        yield value.name, value.type.tensor_type.elem_type
-
-
 def _refuse_other_floats(model: ModelProto) -> None:
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
             raise UnsupportedError(f"input {value.name!r} is no tensor")
-    types = require("onnx").TensorProto
-    names = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
-    for name, kind in _other_floats(model):
-        if kind in names:
+    graph, types = model.graph, require("onnx").TensorProto
+    refused = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kinds.setdefault(value.name, value.type.tensor_type.elem_type)
+    for name, kind in kinds.items():
+        if kind in refused:
             raise UnsupportedError(
-                f"tensor {name!r} is {names[kind]}; vtaops reads float32 models and models "
+                f"tensor {name!r} is {refused[kind]}; vtaops reads float32 models and models "
                 "quantised to 8 bits: convert it to float32 first"
             )
 

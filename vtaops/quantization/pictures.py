@@ -14,7 +14,7 @@ from vtaops.base.files import open_file
 from vtaops.base.shapes import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
-"""What a folder's pictures end with, in small letters."""
+"""Suffixes of pictures in a folder, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Preparation:
 
 
 def is_picture(path: Path) -> bool:
-    """Return whether the name of a file is that of a picture."""
+    """Whether a file is a picture, by its suffix."""
     return path.suffix.lower() in SUFFIXES
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,18 +16,18 @@ from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
     Connections,
+    ModelProto,
     graph_inputs,
     input_dtypes,
     input_shapes,
     load,
     require,
 )
+from vtaops.quantization.pairs import drop_idle_activations, join_residuals
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
-from vtaops.quantization.residuals import join_residuals
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
-from vtaops.quantization.saturation import drop_idle_activations
 from vtaops.quantization.scales import (
     MOVES,
     Grid,
@@ -38,9 +38,6 @@ from vtaops.quantization.scales import (
     power_of_two_weight_scales,
     shared_ranges,
 )
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 Scales = Literal["pow2", "free"]
 
@@ -63,7 +60,7 @@ QUANTIZED = [
 
 @dataclass(frozen=True)
 class Quantization:
-    """What quantising gives.
+    """A quantised model, with what its comparison with the float model needs.
 
     Attributes
     ----------
@@ -283,7 +280,7 @@ def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[s
 
 
 def _check_powers_of_two(model: ModelProto) -> None:
-    """Every scale is 2^k: what the caller asked for and hardware relies on."""
+    """Refuse a scale that is no power of two, as the caller asked and hardware needs."""
     tensors = Connections(model)
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):

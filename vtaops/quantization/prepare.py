@@ -9,25 +9,35 @@ parts, where they cost nothing.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.quantization.affine import fold_affine
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
+    Arrays,
     Connections,
+    ModelProto,
+    NodeProto,
+    additions,
     attributes,
     initializers,
+    make_node,
     replace_initializer,
     require,
 )
 from vtaops.quantization.probe import runtime_errors
 from vtaops.quantization.scales import SATURATING
 
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
+    "Mul": lambda value: (value, np.zeros_like(value)),
+    "Div": lambda value: (1 / value, np.zeros_like(value)),
+    "Add": lambda value: (np.ones_like(value), value),
+    "Sub": lambda value: (np.ones_like(value), -value),
+}
+"""Operators of a tensor and a constant, as factor and term of the tensor."""
 
 
 def prepare(model: ModelProto) -> ModelProto:
@@ -68,16 +78,9 @@ def _rewritten(model: ModelProto, node: NodeProto) -> list[NodeProto]:
 
 def _sum(_: ModelProto, node: NodeProto) -> list[NodeProto]:
     """Sum of n tensors: n - 1 additions."""
-    make = require("onnx").helper.make_node
-    terms = list(node.input)
-    if len(terms) == 1:
-        return [make("Identity", terms, node.output)]
-    parts = [f"{node.output[0]}_part{i}" for i in range(len(terms) - 2)] + [node.output[0]]
-    left, nodes = terms[0], []
-    for term, part in zip(terms[1:], parts, strict=True):
-        nodes.append(make("Add", [left, term], [part]))
-        left = part
-    return nodes
+    if len(node.input) == 1:
+        return [make_node("Identity", node.input, node.output)]
+    return additions(node)
 
 
 def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
@@ -97,9 +100,8 @@ def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
     weight = factor.reshape(-1, 1, 1, 1)
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
         replace_initializer(model, name, value.astype(np.float32))
-    make = require("onnx").helper.make_node
     kernel = {"kernel_shape": [1, 1], "group": len(factor)}
-    return [make("Conv", [node.input[0], *names], node.output, **kernel)]
+    return [make_node("Conv", [node.input[0], *names], node.output, **kernel)]
 
 
 def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
@@ -112,12 +114,11 @@ def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
         return [node]
     if sorted(int(a) for a in axes) == [-2, -1] and _rank(model, node.input[0]) != 4:
         return [node]
-    make = require("onnx").helper.make_node
     if found.get("keepdims", 1):
-        return [make("GlobalAveragePool", node.input[:1], node.output)]
+        return [make_node("GlobalAveragePool", node.input[:1], node.output)]
     whole = f"{node.output[0]}_pooled"
-    pool = make("GlobalAveragePool", node.input[:1], [whole])
-    return [pool, make("Flatten", [whole], node.output)]
+    pool = make_node("GlobalAveragePool", node.input[:1], [whole])
+    return [pool, make_node("Flatten", [whole], node.output)]
 
 
 def _rank(model: ModelProto, name: str) -> int:
@@ -129,7 +130,6 @@ def _rank(model: ModelProto, name: str) -> int:
 
 def _activate_parts(model: ModelProto) -> None:
     """Move activations in front of the concatenations whose only readers they are."""
-    make = require("onnx").helper.make_node
     tensors = Connections(model)
     nodes = list(model.graph.node)
     for concat in [node for node in nodes if node.op_type == "Concat"]:
@@ -139,7 +139,7 @@ def _activate_parts(model: ModelProto) -> None:
         parts = [f"{activation.output[0]}_part{i}" for i in range(len(concat.input))]
         place = nodes.index(concat)
         nodes[place:place] = [
-            make(activation.op_type, [name, *activation.input[1:]], [part])
+            make_node(activation.op_type, [name, *activation.input[1:]], [part])
             for name, part in zip(concat.input, parts, strict=True)
         ]
         concat.input[:] = parts
@@ -147,6 +147,74 @@ def _activate_parts(model: ModelProto) -> None:
         nodes.remove(activation)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+
+
+def fold_affine(model: ModelProto) -> int:
+    """Fold factors and terms behind convolutions into their weights and biases, in place.
+
+    Exact in float; on integers each of them would be a rounding of its own. Returns how many.
+    """
+    tensors = Connections(model)
+    folded: list[NodeProto] = []
+    for node in model.graph.node:
+        found = _weight_and_bias(node, tensors.constants)
+        if found is None:
+            continue
+        weight, bias = found
+        axis = int(node.op_type == "ConvTranspose")
+        name, chain = node.output[0], len(folded)
+        while (reader := tensors.only_reader(name)) is not None:
+            function = _factor_and_term(reader, name, tensors.constants, len(bias))
+            if function is None:
+                break
+            factor, term = function
+            weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
+            bias = bias * factor + term
+            folded.append(reader)
+            name = reader.output[0]
+        if len(folded) > chain:
+            names = [f"{name}_weight", f"{name}_bias"]
+            for each, value in zip(names, (weight, bias), strict=True):
+                replace_initializer(model, each, value.astype(np.float32))
+            node.input[1:] = names
+            node.output[0] = name
+    for node in folded:
+        model.graph.node.remove(node)
+    return len(folded)
+
+
+def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
+    """Return weight and bias of a convolution as float64; None if they are not constants.
+
+    What has a bias of another length is no convolution; ONNX Runtime refuses it when it runs.
+    """
+    transposed = node.op_type == "ConvTranspose"
+    if not (node.op_type == "Conv" or (transposed and attributes(node).get("group", 1) == 1)):
+        return None
+    if any(name not in constants for name in node.input[1:]):
+        return None
+    weight, *given = (constants[name].astype(np.float64) for name in node.input[1:])
+    channels = weight.shape[int(transposed)]
+    bias = given[0] if given else np.zeros(channels)
+    return (weight, bias) if bias.shape == (channels,) else None
+
+
+def _factor_and_term(
+    node: NodeProto, name: str, constants: Arrays, channels: int
+) -> tuple[Array, Array] | None:
+    """Return factor and term of each channel if a node computes ``factor * x + term``."""
+    if node.op_type not in AFFINE:
+        return None
+    first = node.input[0] == name
+    other = constants.get(node.input[1 if first else 0])
+    if other is None or (node.op_type == "Div" and not first):
+        return None
+    shape = (1,) * (4 - other.ndim) + other.shape
+    if shape not in ((1, 1, 1, 1), (1, channels, 1, 1)):
+        return None
+    value = np.broadcast_to(other.reshape(-1).astype(np.float64), (channels,))
+    factor, term = AFFINE[node.op_type](value)
+    return (-factor, -term) if node.op_type == "Sub" and not first else (factor, term)
 
 
 def _name_nodes(model: ModelProto) -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.errors import ModelError, VTAError
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import require
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
+from vtaops.quantization.onnx_files import ModelProto, require
 
 _INTEGER_PRODUCTS = ("QLinearConv", "QLinearMatMul", "QGemm")
 """Operators whose input 2 is the data's zero point; 3 and 5 are the weights and theirs."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import float_tensors, producers
+from vtaops.quantization.onnx_files import ModelProto, float_tensors, producers
 from vtaops.quantization.probe import Probe
+from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from vtaops.quantization.samples import Sample
 
 
 @dataclass(frozen=True)

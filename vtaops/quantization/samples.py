@@ -61,7 +61,7 @@ def load_samples(
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
-    """Return what the first arrays say of dynamic dimensions, for inputs that have any.
+    """Return the shapes that the first arrays give to inputs with dynamic dimensions.
 
     The batch stays out of it: it is 1 where the model does not say.
     """
@@ -78,7 +78,7 @@ def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, 
 def _sources(
     source: Calibration, shapes: Mapping[str, Shape], preparation: Preparation | None = None
 ) -> list[tuple[str, Sample]]:
-    """Return pairs of where the arrays come from and the arrays."""
+    """Return the arrays, each group with its source for messages."""
     if isinstance(source, str | Path):
         return _files(Path(source), shapes, preparation)
     if preparation is not None:
@@ -152,20 +152,24 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
     if set(arrays) != set(shapes):
         found, wanted = ", ".join(sorted(arrays)), ", ".join(sorted(shapes))
         raise ModelError(f"{place} names {found or 'nothing'}; the model's inputs are {wanted}")
-    counts = set()
-    for name, array in arrays.items():
-        shape = tuple(shapes[name])
-        if array.ndim != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] % shape[0]:
-            raise ModelError(f"{place}: {name!r} has shape {array.shape}, the model takes {shape}")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ModelError(f"{place}: {name!r} holds values that are not finite")
-        counts.add(array.shape[0] // shape[0])
+    counts = {_count(place, name, array, shapes[name]) for name, array in arrays.items()}
     if len(counts) != 1:
         raise ModelError(f"{place}: the inputs hold different numbers of samples: {counts}")
+    (count,) = counts
+    stacks = {name: array.reshape(count, *shapes[name]) for name, array in arrays.items()}
     return [
-        {
-            name: np.ascontiguousarray(array[i * shapes[name][0] : (i + 1) * shapes[name][0]])
-            for name, array in arrays.items()
-        }
-        for i in range(counts.pop())
+        {name: np.ascontiguousarray(stack[number]) for name, stack in stacks.items()}
+        for number in range(count)
     ]
+
+
+def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
+    """Return how many batches of a shape an array holds."""
+    fits = array.ndim == len(shape) and array.shape[1:] == tuple(shape[1:])
+    if not fits or len(array) % shape[0]:
+        raise ModelError(
+            f"{place}: {name!r} has shape {array.shape}, the model takes {tuple(shape)}"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ModelError(f"{place}: {name!r} holds values that are not finite")
+    return len(array) // shape[0]

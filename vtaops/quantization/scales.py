@@ -8,22 +8,27 @@ a Relu or Clip is saturated on the grid of what leaves it.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import Connections, float_tensors, initializers, require
+from vtaops.quantization.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    float_tensors,
+    initializers,
+    require,
+)
 from vtaops.quantization.probe import Probe, runtime_errors
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
-    from vtaops.quantization.samples import Sample
+from vtaops.quantization.samples import Sample
 
 MOVES = (
     "MaxPool",
@@ -49,7 +54,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Grid:
-    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if it is symmetric)."""
+    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if symmetric)."""
 
     scale: float
     zero_point: int = 0
@@ -91,7 +96,7 @@ def calibrated_ranges(
                 augmented_model_path=str(Path(folder) / "augmented.onnx"),
                 calibrate_method=methods[method],
             )
-            calibrator.collect_data(_reader(calibrate, samples))
+            calibrator.collect_data(SimpleNamespace(get_next=partial(next, iter(samples), None)))
             data = calibrator.compute_data()
         del calibrator
     ranges = {}
@@ -103,23 +108,10 @@ def calibrated_ranges(
     return ranges
 
 
-def _reader(calibrate: Any, samples: Sequence[Sample]) -> Any:
-    class Reader(calibrate.CalibrationDataReader):  # type: ignore[misc]
-        """The samples, as ONNX Runtime asks for them."""
-
-        def __init__(self) -> None:
-            self._samples: Iterator[Sample] = iter(samples)
-
-        def get_next(self) -> Sample | None:
-            return next(self._samples, None)
-
-    return Reader()
-
-
 def shared_ranges(
     model: ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
-    """Give tensors of one grid one range.
+    """Give tensors that share a grid the same range.
 
     Returns
     -------
@@ -192,20 +184,25 @@ def power_of_two_grids(
     """
     candidates = {
         group: _powers(ranges[group], zero_points=zero_points)
-        for group in {groups[name] for name in ranges}
+        for group in set(map(groups.__getitem__, ranges))
     }
-    errors = {group: np.zeros(len(grids)) for group, grids in candidates.items()}
+    errors: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
     shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
     probe = Probe(model, shown, exact=False)
     for sample in samples:
-        for name, value in {**sample, **probe.run(sample)}.items():
+        values = {**sample, **probe.run(sample)}
+        for name in values:
             if name in ranges:
-                flat = value.reshape(-1)[:: max(1, value.size // MEASURED)].astype(np.float64)
-                errors[groups[name]] += [
-                    np.square(flat - grid.rounded(flat)).sum() for grid in candidates[groups[name]]
-                ]
-    return {name: candidates[groups[name]][int(np.argmin(errors[groups[name]]))] for name in ranges}
+                errors[groups[name]] += _errors(values[name], candidates[groups[name]], MEASURED)
+    best = {group: grids[int(np.argmin(errors[group]))] for group, grids in candidates.items()}
+    return {name: best[groups[name]] for name in ranges}
+
+
+def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
+    """Return the squared error of each grid, on about as many of the values as `measured`."""
+    flat = values.reshape(-1)[:: max(1, values.size // measured)].astype(np.float64)
+    return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
 
 
 def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dict[str, float]:
@@ -255,9 +252,7 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """
     greatest = float(np.abs(weight).max())
     grids = _powers((-greatest, greatest), zero_points=False)
-    flat = weight.reshape(-1)[:: max(1, weight.size // (16 * MEASURED))].astype(np.float64)
-    errors = [np.square(flat - grid.rounded(flat)).sum() for grid in grids]
-    scale = grids[int(np.argmin(errors))].scale
+    scale = grids[int(np.argmin(_errors(weight, grids, 16 * MEASURED)))].scale
     while scale < least:
         scale *= 2
     return scale
@@ -286,7 +281,7 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
 
 
 def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
-    """Return the float constants, biases apart, that quantised operators read, and a reader."""
+    """Return the float constants (no biases) of quantised operators, each with a reader."""
     constants = initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}

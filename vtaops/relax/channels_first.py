@@ -24,7 +24,7 @@ ELEMENTWISE = frozenset(
         *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.silu"),
     )
 )
-"""Operators that do not care which axis the channels are."""
+"""Operators that are independent of the layout."""
 
 Grid = tuple[Any, Any, str]
 """Scale and zero point, as constants of Relax, and the type of the integers."""
@@ -54,7 +54,7 @@ def channels_first(mod: Any) -> Any:
 
 
 class _Rewriter:
-    """The forms of all tensors, by the variables of the module that is read."""
+    """The forms of all tensors, by the variables of the source module."""
 
     def __init__(self, builder: Any, bindings: Iterable[Any]) -> None:
         self.emit = builder.emit
@@ -63,7 +63,7 @@ class _Rewriter:
         self.grids = _grids(bindings)
 
     def bind(self, var: Any, value: Any) -> None:
-        """Write a binding anew."""
+        """Emit a binding for images."""
         name = getattr(getattr(value, "op", None), "name", "")
         if name == "relax.astype" and var in self.grids:  # integers of one grid, with more bits
             self._alias(var, value.args[0])
@@ -132,10 +132,9 @@ class _Rewriter:
         if name not in ELEMENTWISE and name not in FOLLOWING:
             return False
         first = value.args[0]
-        fields = list(first.fields) if isinstance(first, relax.Tuple) else list(value.args)
+        fields = first.fields if isinstance(first, relax.Tuple) else value.args
         tensors = [field for field in fields if isinstance(field, relax.Var)]
-        ranks = {_rank(tensor) for tensor in tensors}
-        if not any(tensor in self.images for tensor in tensors) or ranks & {2, 3}:
+        if self.images.keys().isdisjoint(tensors) or {2, 3} & {*map(_rank, tensors)}:
             return False
         return name in ELEMENTWISE or FOLLOWING[name](value)
 
@@ -155,7 +154,7 @@ class _Rewriter:
 
 
 def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
-    """Return the grids of the tensors of integers, which what moves or clips them hands on."""
+    """Return the grids of integer tensors; operators that move or clip them keep the grid."""
     found: dict[Any, Grid] = {}
     for binding in bindings:
         value = binding.value
@@ -189,45 +188,33 @@ def _numbers(values: Iterable[Any]) -> list[int]:
     return [int(value) for value in values]
 
 
+def _attributes(value: Any, *names: str) -> dict[str, Any]:
+    """Return attributes of an operator as Python's numbers, lists and strings."""
+    found = {name: getattr(value.attrs, name) for name in names}
+    return {name: v if isinstance(v, int | str) else _numbers(v) for name, v in found.items()}
+
+
 def _convolution(value: Any, get: Get, rewriter: _Rewriter) -> Any:
-    attrs, weight = value.attrs, rewriter.as_written(value.args[1])
-    axes = {"HWIO": (3, 2, 0, 1), "HWOI": (2, 3, 0, 1)}[str(attrs.kernel_layout)]
+    weight = rewriter.as_written(value.args[1])
+    axes = {"HWIO": (3, 2, 0, 1), "HWOI": (2, 3, 0, 1)}[str(value.attrs.kernel_layout)]
     return relax.op.nn.conv2d(
         get(value.args[0]),
         rewriter.emit(relax.op.permute_dims(weight, axes)),
-        strides=_numbers(attrs.strides),
-        padding=_numbers(attrs.padding),
-        dilation=_numbers(attrs.dilation),
-        groups=int(attrs.groups),
+        **_attributes(value, "strides", "padding", "dilation", "groups"),
     )
 
 
 def _pool(value: Any, get: Get, _: _Rewriter) -> Any:
-    attrs = value.attrs
-    make = {"relax.nn.max_pool2d": relax.op.nn.max_pool2d}.get(
-        value.op.name, relax.op.nn.avg_pool2d
-    )
-    return make(
-        get(value.args[0]),
-        pool_size=_numbers(attrs.pool_size),
-        strides=_numbers(attrs.strides),
-        padding=_numbers(attrs.padding),
-        dilation=_numbers(attrs.dilation),
-        ceil_mode=bool(attrs.ceil_mode),
-        count_include_pad=bool(attrs.count_include_pad),
-    )
+    make = getattr(relax.op.nn, value.op.name.removeprefix("relax.nn."))
+    window = _attributes(value, "pool_size", "strides", "padding", "dilation")
+    counted = _attributes(value, "ceil_mode", "count_include_pad")
+    return make(get(value.args[0]), **window, **counted)
 
 
 def _resize(value: Any, get: Get, _: _Rewriter) -> Any:
-    attrs = value.attrs
-    return relax.op.image.resize2d(
-        get(value.args[0]),
-        value.args[1],
-        layout="NCHW",
-        method=str(attrs.method),
-        coordinate_transformation_mode=str(attrs.coordinate_transformation_mode),
-        rounding_method=str(attrs.rounding_method),
-    )
+    names = "method", "coordinate_transformation_mode", "rounding_method"
+    attrs = _attributes(value, *names)
+    return relax.op.image.resize2d(get(value.args[0]), value.args[1], layout="NCHW", **attrs)
 
 
 def _mean(value: Any, get: Get, _: _Rewriter) -> Any:
@@ -254,11 +241,11 @@ OPERATORS: dict[str, Callable[[Any, Get, _Rewriter], Any]] = {
 """How operators that name axes are computed on images."""
 
 IMAGES = frozenset(list(OPERATORS)[:4])
-"""Those that always are."""
+"""Operators that are always computed on images."""
 
 FOLLOWING: dict[str, Callable[[Any], bool]] = {
     "relax.mean": lambda value: _numbers(value.attrs.axis) == [1, 2],
     "relax.concat": lambda value: int(value.attrs.axis) in (3, -1),
     "relax.reshape": lambda value: _numbers(value.args[0].ty.shape)[1:3] == [1, 1],
 }
-"""Those that are where what they read is an image, and when."""
+"""Operators that are computed on images if their operand is one, and under which condition."""

@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate
 from vtaops.quantization import onnx_files
+from vtaops.quantization.onnx_files import ModelProto, NodeProto
 from vtaops.quantization.probe import Probe
 from vtaops.relax.importing import import_model
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
 
 MULTIPLIER_ERROR = 2.0**-16
 """Greatest relative error of a multiplier of 16 bits (docs/quantization.md)."""
@@ -134,7 +131,7 @@ class _Layer:
     def ending_in(
         rounding: NodeProto, model: ModelProto, constants: Mapping[str, Array]
     ) -> _Layer | None:
-        """Return the layer that a rounding ends, or None if it begins in floating point."""
+        """Return the layer that ends in a rounding; None if it begins in floating point."""
         writers = onnx_files.producers(model)
         found: dict[str, NodeProto] = {}
         inputs: dict[str, None] = {}
@@ -159,7 +156,7 @@ class _Layer:
     def compare(
         self, model: ModelProto, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> LayerDifference | None:
-        """Return what differs; None if the layer has operators that stay in floating point."""
+        """Return the differences; None if the layer has operators that stay in floating point."""
         graph = import_model(self._alone(model, values))
         operators = [node.op for node in graph.nodes]
         if any(isinstance(op, Host) and "astype" not in op.operators for op in operators):
@@ -181,12 +178,12 @@ class _Layer:
         multipliers = differs & ~ties & (distance <= 0.5 + near) & (not shifts_only(graph))
         factors = differs & ~ties & ~multipliers & (distance <= 0.5 + far)
         rest = differs & ~ties & ~multipliers & ~factors
-        counts = (int(each.sum()) for each in (ties, multipliers, factors, rest))
+        counts = map(int, map(np.count_nonzero, (ties, multipliers, factors, rest)))
         kinds = tuple(dict.fromkeys(op.kind for op in operators))
         return LayerDifference(self.result, kinds, mine.size, *counts)
 
     def _has_integer_biases(self, constants: Mapping[str, Array]) -> bool:
-        """Whether all that is added to sums is on their grid already."""
+        """Whether everything added to sums lies on the grid of the sums."""
         integers = {
             node.output[0]
             for node in self.nodes
@@ -195,13 +192,7 @@ class _Layer:
             and constants[node.input[0]].dtype == np.int32
         }
         fixed = {*constants, *(n.output[0] for n in self.nodes if n.input[0] in constants)}
-        for node in self.nodes:
-            if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-                if len(node.input) == 3 and node.input[2] not in integers:
-                    return False
-            elif node.op_type in ("Add", "Sub") and fixed.intersection(node.input):
-                return False
-        return True
+        return all(_adds_integers(node, integers, fixed) for node in self.nodes)
 
     def _reader(self, name: str) -> NodeProto:
         """Return the node that dequantises an input."""
@@ -210,7 +201,7 @@ class _Layer:
     def _real(
         self, name: str, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> Array:
-        """Return an input as real values, which round to its integers again."""
+        """Return an input as real values that are rounded to the same integers again."""
         scale, zero = (constants[each] for each in self._reader(name).input[1:])
         real: Array = (values[name].astype(np.float32) - zero.astype(np.float32)) * scale
         return real
@@ -219,9 +210,10 @@ class _Layer:
         """Return the layer as a model whose inputs are rounded to the grids they lie on."""
         onnx = onnx_files.require("onnx")
         read = {name for node in self.nodes for name in node.input}
-        make = onnx.helper.make_node
         roundings = [
-            make("QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name])
+            onnx_files.make_node(
+                "QuantizeLinear", [_real_name(name), *self._reader(name).input[1:]], [name]
+            )
             for name in self.inputs
         ]
 
@@ -242,6 +234,13 @@ class _Layer:
         )
 
 
+def _adds_integers(node: NodeProto, integers: set[str], fixed: set[str]) -> bool:
+    """Whether a node adds no constant that is real, and none of `integers`."""
+    if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+        return len(node.input) < 3 or node.input[2] in integers
+    return node.op_type not in ("Add", "Sub") or fixed.isdisjoint(node.input)
+
+
 def shifts_only(graph: Graph) -> bool:
     """Whether all operators of a graph round by shifts: then they are exact but for halves."""
     scalings = [getattr(node.op, "requantization", None) for node in graph.nodes]
@@ -249,7 +248,7 @@ def shifts_only(graph: Graph) -> bool:
 
 
 def _factor_error(node: Node, scale: Array, exact: Array) -> Array | float:
-    """Return by how many steps of the result its integer factors may put an operator off."""
+    """Return the error that integer factors of an operator cause, in steps of its result."""
     op = node.op
     if isinstance(op, AveragePool):
         return np.abs(exact) * FACTOR_ERROR

@@ -12,44 +12,29 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.relax.values import Value, real
+from vtaops.relax.values import ARITHMETIC, Value, real
 
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
+def _sigmoid(x: Array) -> Any:
+    return 1 / (1 + np.exp(-x))
 
 
-def _gelu(x: Array) -> Array:
-    return np.asarray(x * (1 + _erf(x / np.float32(math.sqrt(2)))) / 2)
-
-
-def _clip(value: Value, x: Array) -> Array:
-    low, high = (np.float32(bound) for bound in value.extra)
-    return np.asarray(np.clip(x, low, high))
-
-
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
+ELEMENTWISE: dict[str, Callable[..., Any]] = ARITHMETIC | {
     "sigmoid": lambda _, x: _sigmoid(x),
     "tanh": lambda _, x: np.tanh(x),
     "exp": lambda _, x: np.exp(x),
     "log": lambda _, x: np.log(x),
-    "sqrt": lambda _, x: np.sqrt(x),
-    "rsqrt": lambda _, x: 1 / np.sqrt(x),
     "erf": lambda _, x: _erf(x),
     "abs": lambda _, x: np.abs(x),
     "negative": lambda _, x: -x,
     "floor": lambda _, x: np.floor(x),
     "nn.relu": lambda _, x: np.maximum(x, 0),
     "nn.leakyrelu": lambda v, x: np.where(x >= 0, x, x * np.float32(v.attrs.alpha)),
-    "nn.gelu": lambda _, x: _gelu(x),
+    "nn.gelu": lambda _, x: x * (1 + _erf(x / np.float32(math.sqrt(2)))) / 2,
     "nn.silu": lambda _, x: x * _sigmoid(x),
-    "clip": _clip,
-    "add": lambda _, x, y: x + y,
-    "subtract": lambda _, x, y: x - y,
-    "multiply": lambda _, x, y: x * y,
-    "divide": lambda _, x, y: x / y,
+    "clip": lambda v, x: np.clip(x, *(np.float32(bound) for bound in v.extra)),
     "power": lambda _, x, y: np.power(x, y),
     "minimum": lambda _, x, y: np.minimum(x, y),
     "maximum": lambda _, x, y: np.maximum(x, y),

@@ -8,14 +8,13 @@ of one phase, which is the number of times that data came back from the accelera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.quantization.scales import Grid
 from vtaops.relax.host import RelaxFunction, host_module
-from vtaops.relax.names import NO_NAMES, TensorNames
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
@@ -26,7 +25,9 @@ NO_OPERATOR = "VTA has no operator "
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
-def to_graph(mod: Any, name: str = "network", names: TensorNames = NO_NAMES) -> Graph:
+def to_graph(
+    mod: Any, name: str = "network", names: Callable[[Body], dict[Value, str]] | None = None
+) -> Graph:
     """Translate a Relax module in normal form (see `vtaops.relax.to_relax`) to an integer graph.
 
     Parameters
@@ -36,7 +37,7 @@ def to_graph(mod: Any, name: str = "network", names: TensorNames = NO_NAMES) -> 
     name
         Of the graph.
     names
-        Of its tensors, as far as a file knows them.
+        Gives those of its values, as far as a file knows them.
 
     Returns
     -------
@@ -51,11 +52,11 @@ def to_graph(mod: Any, name: str = "network", names: TensorNames = NO_NAMES) -> 
         If the module holds more than one function, or types that no device has.
     """
     body = read(mod)
-    return _Emitter(mod, body, ValuePlan(body), name, names.of(body)).graph
+    return _Emitter(mod, body, ValuePlan(body), name, names(body) if names else {}).graph
 
 
 class ValuePlan:
-    """What becomes of each value.
+    """Where each value is computed.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class ValuePlan:
         self._visit(body.outputs)
 
     def phase(self, value: Value) -> int:
-        """Return how often data came back from the accelerator before a value is known."""
+        """Return how many times data returns from the accelerator before a value is available."""
         return self._phases.get(value, 0)
 
     def _visit(self, outputs: Iterable[Value]) -> None:
@@ -139,7 +140,7 @@ class ValuePlan:
 
 
 def _joined(reasons: Iterable[str]) -> str:
-    """Return reasons as one text; operators with the same obstacle together."""
+    """Return reasons as one text; operators with the same reason together."""
     shared: dict[str, list[str]] = {BETWEEN_FLOATS: [], NO_OPERATOR: []}
     others = []
     for reason in dict.fromkeys(reasons):

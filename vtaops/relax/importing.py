@@ -6,9 +6,10 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -16,15 +17,13 @@ from tvm import relax
 from vtaops.base.errors import ModelError, UnsupportedError, VTAError
 from vtaops.graph import Graph
 from vtaops.quantization import onnx_files
+from vtaops.quantization.onnx_files import ModelProto
 from vtaops.relax.channels_first import channels_first
 from vtaops.relax.graphs import to_graph
 from vtaops.relax.messages import last_line
 from vtaops.relax.names import tensor_names
 from vtaops.relax.qoperators import to_pairs
 from vtaops.relax.tflite_files import from_tflite_file
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -57,7 +56,7 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     if _is_onnx(source):
         pairs = to_pairs(onnx_files.load(source, shapes))
-        return to_graph(normalize(_from_onnx(pairs)), name, tensor_names(pairs))
+        return to_graph(normalize(_from_onnx(pairs)), name, partial(tensor_names, pairs))
     return to_graph(to_relax(source, shapes=shapes), name)
 
 

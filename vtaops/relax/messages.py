@@ -1,4 +1,4 @@
-"""What TVM's errors, which share no base class but Exception, say in one line."""
+"""TVM's errors, which share no base class but Exception, in one line."""
 
 from __future__ import annotations
 

@@ -7,46 +7,24 @@ has a name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from vtaops.quantization.onnx_files import initializers
+from vtaops.quantization.onnx_files import ModelProto, initializers
 from vtaops.relax.values import Body, Value
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
+def tensor_names(model: ModelProto, body: Body) -> dict[Value, str]:
+    """Return the names of values of the function that was made of an ONNX model.
 
-@dataclass(frozen=True)
-class TensorNames:
-    """Names of a file: of the tensors that it quantises, in its order, and of its outputs."""
-
-    quantized: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-
-    def of(self, body: Body) -> dict[Value, str]:
-        """Return the names of the values of a function that was made of the file."""
-        found: dict[Value, str] = {}
-        values = [value for value in body.bindings if value.op == "quantize" and not value.fixed]
-        for names, named in ((self.quantized, values), (self.outputs, body.outputs)):
-            found.update(_pairs(named, names))
-        return found
-
-
-def _pairs(values: Sequence[Value], names: Sequence[str]) -> dict[Value, str]:
-    return dict(zip(values, names, strict=True)) if len(values) == len(names) else {}
-
-
-NO_NAMES = TensorNames()
-
-
-def tensor_names(model: ModelProto) -> TensorNames:
-    """Return the names of an ONNX model whose quantised tensors lie between pairs."""
+    The model's quantised tensors lie between pairs; its outputs have names too.
+    """
     constants = initializers(model)
-    quantized = (
+    quantized = [
         node.input[0]
         for node in model.graph.node
         if node.op_type == "QuantizeLinear" and node.input[0] not in constants
-    )
-    return TensorNames(tuple(quantized), tuple(value.name for value in model.graph.output))
+    ]
+    values = [value for value in body.bindings if value.op == "quantize" and not value.fixed]
+    found = dict(zip(values, quantized, strict=True)) if len(values) == len(quantized) else {}
+    outputs = [value.name for value in model.graph.output]
+    if len(outputs) == len(body.outputs):
+        found.update(zip(body.outputs, outputs, strict=True))
+    return found

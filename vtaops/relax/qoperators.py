@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.quantization.onnx_files import (
+    ModelProto,
+    NodeProto,
+    additions,
     attributes,
     checked,
     initializers,
+    make_node,
     replace_initializer,
     require,
 )
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 MICROSOFT = "com.microsoft"
 
@@ -85,9 +86,8 @@ class _Writer:
         )
 
     def add(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> str:
-        make = require("onnx").helper.make_node
         name = f"{kind}_{outputs[0]}"
-        self.nodes.append(make(kind, list(inputs), list(outputs), name=name, **attrs))
+        self.nodes.append(make_node(kind, inputs, outputs, name=name, **attrs))
         return outputs[0]
 
     def compose(self, node: NodeProto, parts: Composition) -> None:
@@ -95,12 +95,10 @@ class _Writer:
         given = attributes(node)
         if given.get("channels_last", 0):
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
-        operands = []
-        for number, first in enumerate(parts.operands or range(2, len(node.input), 3)):
-            axis = parts.weight_axis(given) if number == 1 else 1
-            inputs, output = node.input[first : first + 3], f"{node.output[0]}_operand{first}"
-            operands.append(self.add("DequantizeLinear", inputs, [output], axis=axis))
-        if parts.bias and len(node.input) > parts.bias and node.input[parts.bias]:
+        first, *others = parts.operands or range(2, len(node.input), 3)
+        operands = [self._operand(node, first, 1)]
+        operands += [self._operand(node, other, parts.weight_axis(given)) for other in others]
+        if parts.bias and any(node.input[parts.bias : parts.bias + 1]):
             operands.append(self._bias(node, parts.bias, given.get("alpha", 1.0)))
         grid = node.input[parts.result : parts.result + 2]
         kept = {name: value for name, value in given.items() if name not in _NOT_KEPT}
@@ -109,6 +107,11 @@ class _Writer:
             return
         result = self.add(parts.kind, operands, [f"{node.output[0]}_float"], **kept)
         self.add("QuantizeLinear", [result, *grid], node.output)
+
+    def _operand(self, node: NodeProto, first: int, axis: int) -> str:
+        """Dequantise the operand whose value, scale and zero point start at input `first`."""
+        output = f"{node.output[0]}_operand{first}"
+        return self.add("DequantizeLinear", node.input[first : first + 3], [output], axis=axis)
 
     def _bias(self, node: NodeProto, index: int, factor: float) -> str:
         """Dequantise an int32 bias, whose scale is the product of those of data and weights."""
@@ -196,14 +199,7 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
 
 def _sum(writer: _Writer, node: NodeProto) -> None:
     """Write a sum of several as additions: TVM's front end would stack its tensors."""
-    left, rest = node.input[0], list(node.input[1:])
-    if not rest:
-        writer.nodes.append(node)
-    for number, term in enumerate(rest):
-        last = number == len(rest) - 1
-        result = node.output[0] if last else f"{node.output[0]}_part{number}"
-        writer.add("Add", [left, term], [result])
-        left = result
+    writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
 
 
 _COMPOSITIONS = {

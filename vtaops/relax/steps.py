@@ -28,7 +28,7 @@ class ResultRange:
     high: int = 127
 
     def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
-        """Return the target with further bounds, given as real values.
+        """Return the range with further bounds, given as real values.
 
         Rounding is monotone, so that clipping before it and clipping the integers to the rounded
         bounds are the same.
@@ -39,7 +39,7 @@ class ResultRange:
         return replace(self, low=min(lower, upper), high=upper)
 
     def requantization(self, ratio: object) -> Requantization:
-        """Return the requantisation by a ratio of scales into this target."""
+        """Return the requantisation by a ratio of scales to this range."""
         try:
             return Requantization.from_ratio(
                 ratio,  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ class Leaf:
 
     @property
     def tensor(self) -> Tensor:
-        """What operators see of it."""
+        """The tensor that operators read."""
         shape, grid = self.value.shape, self.grid
         return Tensor(self.value.name, shape, "int8", grid.scale, grid.zero_point)
 
@@ -91,7 +91,7 @@ Source = Step | Leaf
 
 
 def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
-    """Return an applied operator.
+    """Return an operator applied to its inputs.
 
     Raises
     ------

@@ -58,34 +58,27 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
 
 
 def _contradiction(model: Any) -> str:
-    """Return where the parts of a model do not fit each other, or an empty text."""
+    """Return how the parts of a model contradict each other; empty if they do not."""
     if not model.SubgraphsLength():
         return "it has no subgraph"
     graph = model.Subgraphs(0)
     count = graph.TensorsLength()
-    constants = set()
     for number in range(count):
-        tensor = graph.Tensors(number)
-        buffer = tensor.Buffer()
-        if not tensor.Name() or buffer >= model.BuffersLength():
-            return f"its tensor {number} has no name, or the buffer {buffer} which is not there"
-        data = model.Buffers(buffer)
-        if data.DataLength():
-            constants.add(number)
-        if wrong := _wrong_tensor(tensor, data.DataLength()):
+        if wrong := _wrong_tensor(graph.Tensors(number), model):
             return f"its tensor {number} {wrong}"
+    constants = {n for n in range(count) if model.Buffers(graph.Tensors(n).Buffer()).DataLength()}
     known = constants | set(_numbers(graph.InputsAsNumpy()))
     for number in range(graph.OperatorsLength()):
         operator = graph.Operators(number)
         if wrong := _wrong_operator(operator, model.OperatorCodesLength(), count, known):
             return f"its operator {number} {wrong}"
         known |= set(_numbers(operator.OutputsAsNumpy()))
-    outside = [n for n in _numbers(graph.OutputsAsNumpy()) if n not in known]
-    return f"nothing makes its output, the tensor {outside[0]}" if outside else ""
+    outside = set(_numbers(graph.OutputsAsNumpy())) - known
+    return f"nothing makes its output, the tensor {min(outside)}" if outside else ""
 
 
 def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
-    """Return what is wrong about an operator of a graph in which some tensors are `known`."""
+    """Return what is wrong with an operator that may read the tensors `known`."""
     code = operator.OpcodeIndex()
     if code >= codes:
         return f"has the code {code} of {codes}"
@@ -97,14 +90,27 @@ def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) ->
     return f"reads the tensor {min(unknown)} before it is made" if unknown else ""
 
 
-def _wrong_tensor(tensor: Any, size: int) -> str:
-    """Return what is wrong about a tensor whose buffer has `size` bytes."""
+def _wrong_tensor(tensor: Any, model: Any) -> str:
+    """Return what is wrong with a tensor; empty if nothing is."""
+    buffer = tensor.Buffer()
+    if not tensor.Name() or buffer >= model.BuffersLength():
+        return f"has no name, or the buffer {buffer} which is not there"
+    return _wrong_shape(tensor, model.Buffers(buffer).DataLength()) or _wrong_grid(tensor)
+
+
+def _wrong_shape(tensor: Any, size: int) -> str:
+    """Return what is wrong with the shape of a tensor whose buffer has `size` bytes."""
     shape = _numbers(tensor.ShapeAsNumpy())
     if min(shape, default=1) < -1:
         return f"has the shape {shape}"
     each = ITEM_BYTES.get(tensor.Type())
     if size and each and tensor.Sparsity() is None and size != each * math.prod(shape):
         return f"has {size} bytes; its shape {shape} needs {each * math.prod(shape)}"
+    return ""
+
+
+def _wrong_grid(tensor: Any) -> str:
+    """Return what is wrong with the scales and zero points of a tensor."""
     grid = tensor.Quantization()
     scales = [] if grid is None else [grid.Scale(index) for index in range(grid.ScaleLength())]
     if not all(0 < scale < math.inf for scale in scales):

@@ -62,7 +62,7 @@ def translate_root(value: Value, target: ResultRange) -> Source:
 
 
 def natural_grid(value: Value) -> Grid | None:
-    """Return the grid on which a value lies already, if it is a quantised one moved about.
+    """Return the grid of a value that is a quantised one, or is made of those by moving alone.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultR
 
 
 def _broadcast(value: Value) -> tuple[Value, Value, bool]:
-    """Return the operands, the one of the result's shape first, and whether they changed places."""
+    """Return the operands, the one of the result's shape first, and whether they are swapped."""
     first, second = value.args
     if first.shape == value.shape:
         return first, second, False

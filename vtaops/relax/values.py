@@ -267,19 +267,17 @@ def sides(padding: Any) -> tuple[int, int, int, int]:
 
 
 def real(value: Value) -> Array | None:
-    """Return the real content of a value that depends on constants only, else None."""
+    """Return the content of a value that depends on constants only, else None."""
     if not value.fixed:
         return None
     if value.array is not None:
         return value.array.astype(np.float64) if value.array.dtype.kind == "f" else value.array
     if value.op == "dequantize":
         found = integers(value)
-        return None if found is None else found[0] * found[1]
+        return found and found[0] * found[1]
     function = _FOLDED.get(value.op)
-    if function is None or not value.args:
-        return None
     arguments = [real(argument) for argument in value.args]
-    if any(argument is None for argument in arguments):
+    if function is None or any(argument is None for argument in arguments):
         return None
     with np.errstate(all="ignore"):  # who reads a scale or a table sees that it is not finite
         return np.asarray(function(value, *arguments))
@@ -290,28 +288,20 @@ def integers(value: Value) -> tuple[Array, Array] | None:
 
     Scales have the shape of the integers, or broadcast to it. None if it is no such constant.
     """
-    if not value.fixed:
-        return None
-    if value.op in ("reshape", "permute_dims", "expand_dims", "squeeze"):
+    if value.fixed and value.op in ("reshape", "permute_dims", "expand_dims", "squeeze"):
         found = integers(value.args[0])
         if found is None:
             return None
-        parts = (np.broadcast_to(part, found[0].shape) for part in found)
-        first, second = (_FOLDED[value.op](value, part) for part in parts)
-        return first, second
-    if value.op != "dequantize":
+        first, second = np.broadcast_arrays(*found)
+        return _FOLDED[value.op](value, first), _FOLDED[value.op](value, second)
+    if not value.fixed or value.op != "dequantize":
         return None
     data, scale, zero = map(real, value.args)
     if data is None or scale is None or zero is None or data.dtype.kind not in "iu":
         return None
-    axis = int(value.attrs.axis)
-    return data.astype(np.int64) - _along(axis, data, zero.astype(np.int64)), _along(
-        axis, data, scale
-    )
-
-
-def _along(axis: int, data: Array, parameters: Array) -> Array:
-    return along(axis, data.ndim, parameters.reshape(()) if parameters.size == 1 else parameters)
+    axis, rank = int(value.attrs.axis), data.ndim
+    zero = along(axis, rank, zero.astype(np.int64).squeeze())
+    return data.astype(np.int64) - zero, along(axis, rank, scale.squeeze())
 
 
 def _reshaped(value: Value, x: Array) -> Array:
@@ -323,19 +313,23 @@ def _transposed(value: Value, x: Array) -> Array:
     return np.transpose(x, None if axes is None else [int(axis) for axis in axes])
 
 
-_FOLDED: dict[str, Callable[..., Array]] = {
-    "reshape": _reshaped,
-    "expand_dims": _reshaped,
-    "squeeze": _reshaped,
-    "permute_dims": _transposed,
-    "isnan": lambda _, x: np.isnan(x),
-    "where": lambda _, c, x, y: np.asarray(np.where(c, x, y)),
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lambda _, x, y: x + y,
     "subtract": lambda _, x, y: x - y,
     "multiply": lambda _, x, y: x * y,
     "divide": lambda _, x, y: x / y,
     "sqrt": lambda _, x: np.sqrt(x),
     "rsqrt": lambda _, x: 1 / np.sqrt(x),
+}
+"""Operators of Relax in NumPy; they get their value and the arguments."""
+
+_FOLDED: dict[str, Callable[..., Any]] = ARITHMETIC | {
+    "reshape": _reshaped,
+    "expand_dims": _reshaped,
+    "squeeze": _reshaped,
+    "permute_dims": _transposed,
+    "isnan": lambda _, x: np.isnan(x),
+    "where": lambda _, c, x, y: np.where(c, x, y),
     "astype": lambda value, x: x.astype(value.dtype),
 }
 """Operators on constants that front ends leave in a graph."""

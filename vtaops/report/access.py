@@ -1,4 +1,4 @@
-"""The access diagram: which addresses are touched when, in DRAM and in the scratchpads.
+"""The access diagram: DRAM and scratchpad addresses over time.
 
 One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What
 moves data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction
@@ -7,6 +7,7 @@ is one dot in each scratchpad that it addresses.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from vtaops.program import MICRO_OPS, NO_BUFFER
 from vtaops.program.timing import Event, Timeline
 from vtaops.program.traffic import Ints, Transfer, elements, transfers, walk
 from vtaops.report.files import new_figure
-from vtaops.report.style import KIND_COLORS
+from vtaops.report.style import KIND_COLORS, add_legend, checked_window, show_cycles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_SCRATCHPADS = {
-    "inp": ("input scratchpad", "elements"),
-    "wgt": ("weight scratchpad", "elements"),
-    "acc": ("accumulators", "elements"),
-}
+_SCRATCHPADS = {"inp": "input scratchpad", "wgt": "weight scratchpad", "acc": "accumulators"}
 
 
 @dataclass
@@ -42,8 +39,9 @@ class _Panel:
 
     title: str
     unit: str
-    lines: dict[str, list[Floats]] = field(default_factory=dict)  # (n, 2, 2): (cycle, address)
-    dots: dict[str, list[Floats]] = field(default_factory=dict)  # (n, 2)
+    # Arrays of points (cycle, address): (n, 2, 2) and (n, 2).
+    lines: dict[str, list[Floats]] = field(default_factory=lambda: defaultdict(list))
+    dots: dict[str, list[Floats]] = field(default_factory=lambda: defaultdict(list))
 
 
 def access(timeline: Timeline, window: tuple[int, int] | None = None, title: str = "") -> Figure:
@@ -65,21 +63,17 @@ def access(timeline: Timeline, window: tuple[int, int] | None = None, title: str
     UnsupportedError
         If matplotlib is not installed.
     """
-    first, last = window or (0, timeline.cycles)
-    if not 0 <= first < last:
-        raise ShapeError(f"the window is {first}..{last}; give two cycles, the first one smaller")
-    panels = [p for p in _panels(timeline, (first, last)).values() if p.lines or p.dots]
+    window = checked_window(window, timeline.cycles)
+    panels = [p for p in _panels(timeline, window).values() if p.lines or p.dots]
     if not panels:
-        raise ShapeError(f"the program accesses nothing in the cycles {first}..{last}")
+        raise ShapeError(f"the program accesses nothing in the cycles {window[0]}..{window[1]}")
     figure = new_figure(14, 0.9 + 1.7 * len(panels))
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     kinds: set[str] = set()
     for axes, panel in zip(grid, panels, strict=True):
         _draw(axes, panel)
         kinds |= set(panel.lines) | set(panel.dots)
-    grid[0].set_xlim(first, last)
-    grid[-1].set_xlabel("cycles")
-    grid[-1].xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    show_cycles(grid[-1], window)
     if title:
         figure.suptitle(title, fontsize=12, x=0.01, ha="left")
     _legend(figure, kinds)
@@ -92,28 +86,28 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
     for index, buffer in enumerate(program.buffers):
         panels[index] = _Panel(f"DRAM: {buffer.name} ({buffer.role.value})", "bytes")
     panels[NO_BUFFER] = _Panel("DRAM: absolute", "bytes")
-    for name, (title, unit) in _SCRATCHPADS.items():
-        panels[name] = _Panel(title, unit)
+    for name, title in _SCRATCHPADS.items():
+        panels[name] = _Panel(title, "elements")
 
     for transfer in transfers(program):
         event = timeline.events[transfer.index]
         if transfer.buffer == MICRO_OPS or not _overlaps(event, window):
             continue
         span = (event.start, event.end)
-        panels[transfer.buffer].lines.setdefault(event.kind, []).append(_rows(transfer, span))
-        low, high = transfer.sram_base, transfer.sram_base + transfer.sram_size
-        line = np.array([[[span[0], low], [span[1], high]]], float)
-        panels[_scratchpad(transfer)].lines.setdefault(event.kind, []).append(line)
+        panels[transfer.buffer].lines[event.kind].append(_rows(transfer, span))
+        i = transfer.instruction
+        line = np.array([[[span[0], i.sram_base], [span[1], i.sram_base + i.sram_size]]], float)
+        scratchpad = {Memory.INP: "inp", Memory.WGT: "wgt"}.get(Memory(i.memory), "acc")
+        panels[scratchpad].lines[event.kind].append(line)
     for kind, cycles, addresses in _micro_op_accesses(timeline, window):
         for name, values in addresses.items():
             for column in values.reshape(len(cycles), -1).astype(float).T:
-                dots = np.stack([cycles, column], axis=1)
-                panels[name].dots.setdefault(kind, []).append(dots)
+                panels[name].dots[kind].append(np.stack([cycles, column], axis=1))
     return panels
 
 
 def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
-    """Return a line for each row: it starts when the row before has been moved."""
+    """Return a line for each row; it starts when the previous row has been moved."""
     count = len(transfer.row_start)
     times = np.linspace(span[0], span[1], count + 1)
     low = transfer.row_start
@@ -121,10 +115,6 @@ def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
     lines[:, 0, 0], lines[:, 0, 1] = times[:-1], low
     lines[:, 1, 0], lines[:, 1, 1] = times[1:], low + transfer.row_nbytes
     return lines
-
-
-def _scratchpad(transfer: Transfer) -> str:
-    return {Memory.INP: "inp", Memory.WGT: "wgt"}.get(transfer.memory, "acc")
 
 
 def _micro_op_accesses(
@@ -140,12 +130,9 @@ def _micro_op_accesses(
             continue
         cycles = np.linspace(event.start, event.end, instruction.iterations, endpoint=False)
         inside = (cycles >= window[0]) & (cycles < window[1])
-        addresses = _addresses(instruction, micro_ops)
-        yield (
-            event.kind,
-            cycles[inside],
-            {name: values[inside] for name, values in addresses.items()},
-        )
+        if inside.any():
+            found = _addresses(instruction, micro_ops).items()
+            yield event.kind, cycles[inside], {name: values[inside] for name, values in found}
 
 
 def _addresses(instruction: LoopInstruction, micro_ops: Ints) -> dict[str, Ints]:
@@ -169,17 +156,15 @@ def _overlaps(event: Event, window: tuple[int, int]) -> bool:
 def _draw(axes: Axes, panel: _Panel) -> None:
     from matplotlib.collections import LineCollection
 
-    lowest, highest = float("inf"), 0.0
+    addresses = []
     for kind, parts in panel.dots.items():
         dots = np.concatenate(parts)
-        if not len(dots):
-            continue
+        addresses.append(dots[:, 1])
         size = 4.0 if len(dots) < 3000 else 0.6
         axes.scatter(
             dots[:, 0], dots[:, 1], s=size, color=KIND_COLORS[kind], linewidths=0,
             rasterized=True, alpha=0.8,
         )  # fmt: skip
-        lowest, highest = min(lowest, dots[:, 1].min()), max(highest, dots[:, 1].max())
     for kind, lines in panel.lines.items():
         segments = np.concatenate(lines)
         axes.add_collection(
@@ -191,15 +176,15 @@ def _draw(axes: Axes, panel: _Panel) -> None:
                 capstyle="projecting",
             )
         )
-        lowest = min(lowest, segments[..., 1].min())
-        highest = max(highest, segments[..., 1].max())
+        addresses.append(segments[..., 1].ravel())
+    every = np.concatenate(addresses)
+    lowest, highest = every.min(), every.max()
     margin = max(1.0, 0.04 * (highest - lowest))
     axes.set_ylim(lowest - margin, highest + margin)
     axes.set_title(f"{panel.title}, {panel.unit}", loc="left", fontsize=9)
-    axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.tick_params(labelsize=8)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _legend(figure: Figure, kinds: set[str]) -> None:
@@ -210,6 +195,4 @@ def _legend(figure: Figure, kinds: set[str]) -> None:
         for kind, color in KIND_COLORS.items()
         if kind in kinds
     ]
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False
-    )
+    add_legend(figure, handles, len(handles))

@@ -5,14 +5,16 @@ One cycle is shown as one microsecond; tokens are flow arrows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from vtaops.machine.isa import tokens_text
-from vtaops.program.disassembly import instruction_text
+from vtaops.program.disassembly import instruction_rows
 from vtaops.program.timing import IDLE, WAITS, Timeline
-from vtaops.report.style import LANES
+from vtaops.report.style import LANES, PORT_LANES
 
-_THREADS = (*LANES, "port read", "port write")
+_THREADS = (*LANES, *PORT_LANES)
+
+Record = dict[str, Any]
 
 
 def chrome_trace(timeline: Timeline, name: str = "vtaops") -> dict[str, Any]:
@@ -25,47 +27,49 @@ def chrome_trace(timeline: Timeline, name: str = "vtaops") -> dict[str, Any]:
     name : str
         Name of the process in the viewer.
     """
-    program = timeline.program
-    texts = [
-        f"{instruction_text(program, i, int(r))} {tokens_text(i)}".strip()
-        for i, r in zip(program, program.relocations, strict=True)
-    ]
-    records: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
-    ]
-    for tid, thread in enumerate(_THREADS, 1):
-        meta = {"ph": "M", "pid": 1, "tid": tid}
-        records.append({**meta, "name": "thread_name", "args": {"name": thread}})
-        records.append({**meta, "name": "thread_sort_index", "args": {"sort_index": tid}})
-
-    segments = [(LANES.index(s.unit) + 1, s) for unit in LANES for s in timeline.segments[unit]]
-    grants = [(_THREADS.index(f"port {g.kind}") + 1, g) for g in timeline.grants]
-    for tid, s in (*segments, *grants):
-        if s.kind == IDLE or s.end == s.start:
-            continue
-        waits = s.kind in WAITS
-        records.append(
-            {
-                "ph": "X",
-                "pid": 1,
-                "tid": tid,
-                "ts": s.start,
-                "dur": s.end - s.start,
-                "name": f"waits: {s.kind}" if waits else f"{s.unit}" if tid > 4 else s.kind,
-                "cat": "wait" if waits else "port" if tid > 4 else "work",
-                "args": {"instruction": s.instruction, "text": texts[s.instruction]},
-            }
-        )
-    for number, token in enumerate(timeline.tokens):
-        sender, receiver = (LANES.index(unit) + 1 for unit in token.queue.split(">"))
-        shared = {"pid": 1, "cat": "token", "name": token.queue, "id": number}
-        # A flow is bound to the slices around its ends: those of the two instructions.
-        sent = timeline.events[token.sender].end - 1
-        taken = timeline.events[token.receiver].start
-        records.append({**shared, "ph": "s", "tid": sender, "ts": sent})
-        records.append({**shared, "ph": "f", "bp": "e", "tid": receiver, "ts": taken})
     return {
-        "traceEvents": records,
+        "traceEvents": [*_names(name), *_slices(timeline), *_flows(timeline)],
         "displayTimeUnit": "ms",
         "otherData": {"unit": "1 us is 1 cycle", "cycles": timeline.cycles},
     }
+
+
+def _names(name: str) -> Iterator[Record]:
+    yield {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
+    for tid, thread in enumerate(_THREADS, 1):
+        meta = {"ph": "M", "pid": 1, "tid": tid}
+        yield {**meta, "name": "thread_name", "args": {"name": thread}}
+        yield {**meta, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _slices(timeline: Timeline) -> Iterator[Record]:
+    """Yield what units do, and who uses the port."""
+    rows = list(instruction_rows(timeline.program))
+    work = [(s.unit, s.kind, s) for unit in LANES for s in timeline.segments[unit]]
+    port = [(f"port {s.kind}", s.unit, s) for s in timeline.grants]
+    for thread, name, s in (*work, *port):
+        if s.kind == IDLE or s.end == s.start:
+            continue
+        waits = s.kind in WAITS
+        _, text, tokens = rows[s.instruction]
+        yield {
+            "ph": "X",
+            "pid": 1,
+            "tid": _THREADS.index(thread) + 1,
+            "ts": s.start,
+            "dur": s.end - s.start,
+            "name": f"waits: {name}" if waits else name,
+            "cat": "wait" if waits else "port" if thread in PORT_LANES else "work",
+            "args": {"instruction": s.instruction, "text": f"{text} {tokens}".strip()},
+        }
+
+
+def _flows(timeline: Timeline) -> Iterator[Record]:
+    """Yield tokens; a flow is bound to the slices around its ends: those of two instructions."""
+    for number, token in enumerate(timeline.tokens):
+        sender, receiver = (LANES.index(unit) + 1 for unit in token.queue.split(">"))
+        shared = {"pid": 1, "cat": "token", "name": token.queue, "id": number}
+        sent = timeline.events[token.sender].end - 1
+        taken = timeline.events[token.receiver].start
+        yield {**shared, "ph": "s", "tid": sender, "ts": sent}
+        yield {**shared, "ph": "f", "bp": "e", "tid": receiver, "ts": taken}

@@ -7,18 +7,16 @@ beats the point); knows nothing of how they were found. The drawing of the page 
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from string import Template
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
 
 from vtaops.base.errors import ShapeError
-from vtaops.report.files import new_figure
+from vtaops.report.files import new_figure, page
+from vtaops.report.style import PALETTE, rule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +26,7 @@ Row = dict[str, Any]
 
 _LOGARITHMIC = 12  # ratio of the largest to the smallest value from which an axis is logarithmic
 _LABEL_PIXELS = 40  # points of a diagram that are nearer have one label
-_PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
+_NUMBERED = 24  # points of the front that are explained beside the diagram
 LIMIT_COLORS = {"compute": "#2e9e5b", "port": "#4c9be8", "latency": "#d9534f", "": "#5f6b7a"}
 """What limits a point, and its colour."""
 
@@ -53,7 +51,7 @@ COLUMNS = {
 
 
 def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
-    """Return the points as a table, fastest first; those that nothing beats carry a star.
+    """Return the points as a table, fastest first; a star marks the front.
 
     Columns: the design (block sizes, logarithms of the scratchpads' bytes for micro-ops, inputs,
     weights and accumulators, the port, its latency, the clock, extensions), cycles, milliseconds,
@@ -94,7 +92,7 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
 
 
 def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycles") -> Figure:
-    """Draw one objective against another, a colour for what limits each point.
+    """Plot one objective against another, coloured by what limits each point.
 
     Filled points are those that nothing beats; their numbers are explained beside the diagram.
 
@@ -115,13 +113,39 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
         If matplotlib is not installed.
     """
     across, up = COLUMNS[x], COLUMNS[y]
-    complete = [row for row in _ordered(rows) if row["complete"] and across in row and up in row]
-    if not complete:
-        raise ShapeError("no design runs all layers; there is nothing to draw")
+    shown = [row for row in _complete(_ordered(rows)) if across in row and up in row]
+    if not shown:
+        raise ShapeError("no design has both objectives; there is nothing to draw")
     figure = new_figure(11, 6)
     axes = figure.add_subplot()
+    _scatter(axes, shown, across, up)
+    best = sorted((row for row in shown if row["front"]), key=lambda row: (row[across], row[up]))
+    edge = [row for i, row in enumerate(best) if all(row[up] < r[up] for r in best[:i])]
+    axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
+    _scale(axes, "x", shown, across)
+    _scale(axes, "y", shown, up)
+    axes.margins(x=0.12, y=0.1)
+    axes.set_title(title, loc="left")
+    rule(axes)
+    axes.legend(frameon=False, fontsize=9)
+    _number(axes, [(row[across], row[up]) for row in best[:_NUMBERED]])
+    lines = [f"{number:>3}  {_name(row)}" for number, row in enumerate(best[:_NUMBERED], 1)]
+    figure.text(0.69, 0.94, "\n".join(lines), ha="left", va="top", fontsize=7, family="monospace")
+    figure.get_layout_engine().set(rect=(0, 0, 0.68, 1))  # type: ignore[call-arg, union-attr]
+    return figure
+
+
+def _complete(rows: Sequence[Row]) -> list[Row]:
+    found = [row for row in rows if row["complete"]]
+    if not found:
+        raise ShapeError("no design runs all layers; there is nothing to draw")
+    return found
+
+
+def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
+    """Draw the points and label their colours."""
     for limit, color in LIMIT_COLORS.items():
-        mine = [row for row in complete if row.get("limit", "") == limit]
+        mine = [row for row in rows if row.get("limit", "") == limit]
         if not mine:
             continue
         label = f"limited by {limit}" if limit else "estimated"
@@ -132,35 +156,27 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
                 [row[across] for row in some], [row[up] for row in some], s=42 if best else 26,
                 facecolor=face, edgecolor=color, linewidth=0.9, zorder=3 if best else 2,
             )  # fmt: skip
-    if any(not row["front"] for row in complete):
+    if not all(row["front"] for row in rows):
         beaten = "another is at least as good in every objective"
         axes.scatter([], [], s=26, facecolor="none", edgecolor=LIMIT_COLORS[""], label=beaten)
-    unbeaten = sorted((row for row in complete if row["front"]), key=lambda r: (r[across], r[up]))
-    edge = [row for i, row in enumerate(unbeaten) if all(row[up] < r[up] for r in unbeaten[:i])]
-    axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
-    axes.set(xlabel=LABELS[across], ylabel=LABELS[up])
-    for axis, scale, column in ((axes.xaxis, "xscale", across), (axes.yaxis, "yscale", up)):
-        values = [row[column] for row in complete]
-        if max(values) > _LOGARITHMIC * min(values) > 0:
-            axes.set(**{scale: "log"})
-            axis.set_label_text(f"{LABELS[column]} (logarithmic)")
-        axis.set_major_formatter(_short)
-        axis.set_minor_formatter(lambda v, _: _short(v, _) if f"{v:.0e}"[0] in "25" else "")
-        axis.set_tick_params(which="both", labelsize=9)
-    axes.margins(x=0.12, y=0.1)
-    axes.set_title(title, loc="left")
-    axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=9)
-    _number(axes, [(row[across], row[up]) for row in unbeaten[:24]])
-    lines = [f"{number:>3}  {_name(row)}" for number, row in enumerate(unbeaten[:24], 1)]
-    figure.text(0.69, 0.94, "\n".join(lines), ha="left", va="top", fontsize=7, family="monospace")
-    figure.get_layout_engine().set(rect=(0, 0, 0.68, 1))  # type: ignore[call-arg, union-attr]
-    return figure
+
+
+def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
+    """Label an axis; make it logarithmic if its values differ much."""
+    axis = getattr(axes, f"{name}axis")
+    values = [row[column] for row in rows]
+    label = LABELS[column]
+    if max(values) > _LOGARITHMIC * min(values) > 0:
+        axes.set(**{f"{name}scale": "log"})
+        label += " (logarithmic)"
+    axis.set_label_text(label)
+    axis.set_major_formatter(_short)
+    axis.set_minor_formatter(lambda v, _: _short(v, _) if f"{v:.0e}"[0] in "25" else "")
+    axis.set_tick_params(which="both", labelsize=9)
 
 
 def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Write the number of each point beside it; points so near that labels would meet share one."""
+    """Write each point's number beside it; points that are close together share a label."""
     axes.autoscale_view()
     groups: list[tuple[Any, list[int]]] = []
     for number, point in enumerate(points, 1):
@@ -178,7 +194,7 @@ def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
-    """Draw every point as a line over all axes that vary, and over the objectives.
+    """Draw parallel coordinates: every point as a line over the varying axes and objectives.
 
     Coloured lines are those that nothing beats, by their cycles; each axis goes from its least to
     its largest value.
@@ -190,25 +206,18 @@ def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
     UnsupportedError
         If matplotlib is not installed.
     """
-    complete = [row for row in rows if row["complete"]]
-    if not complete:
-        raise ShapeError("no design runs all layers; there is nothing to draw")
+    complete = _complete(rows)
     names = varying(complete)
     figure = new_figure(max(8, 1.25 * len(names)), 5)
     axes = figure.add_subplot()
-    places = {name: _places([row[name] for row in complete]) for name in names}
+    lines = list(zip(*(_places([row[name] for row in complete]) for name in names), strict=True))
     order = sorted(range(len(complete)), key=lambda i: complete[i]["cycles"])
-    best = [i for i in order if complete[i]["front"]]
     for index, row in enumerate(complete):
         if not row["front"]:
-            axes.plot(
-                [places[name][index] for name in names], color="#cfd6da", linewidth=0.6, zorder=1
-            )
-    for rank, index in enumerate(best):
-        axes.plot(
-            [places[name][index] for name in names], linewidth=1.5, zorder=2,
-            color=_PALETTE[rank % len(_PALETTE)],
-        )  # fmt: skip
+            axes.plot(lines[index], color="#cfd6da", linewidth=0.6, zorder=1)
+    best = (index for index in order if complete[index]["front"])
+    for index, color in zip(best, cycle(PALETTE), strict=False):
+        axes.plot(lines[index], linewidth=1.5, zorder=2, color=color)
     for position, name in enumerate(names):
         axes.axvline(position, color="#5f6b7a", linewidth=0.8)
         values = sorted({row[name] for row in complete}, key=_sortable)
@@ -216,8 +225,7 @@ def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
             axes.text(position, height, _value(value), ha="center", fontsize=8)
     axes.set_xticks(range(len(names)), [_axis(name) for name in names], rotation=25, ha="right")
     axes.set(ylim=(-0.1, 1.1), xlim=(-0.4, len(names) - 0.6), yticks=[])
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.set_title(title, loc="left")
     return figure
 
@@ -241,27 +249,25 @@ def exploration_page(
     """
     kept = [index for index, row in enumerate(rows) if row["complete"]]
     shown = [rows[index] for index in kept]
+    first = shown[0] if shown else {}
     data = {
         "title": title,
         "rows": shown,
         "names": [_name(row) for row in shown],
         "layers": [layers[index] for index in kept] if layers else [],
-        "objectives": [name for name in LABELS if shown and name in shown[0]],
+        "objectives": [name for name in LABELS if name in first],
         "labels": LABELS,
-        "axes": varying(shown) if shown else [],
+        "axes": varying(shown),
         "colors": LIMIT_COLORS,
     }
-    template = Template((Path(__file__).parent / "exploration.html").read_text())
-    text = json.dumps(data).replace("</", "<\\/")
-    return template.substitute(title=html.escape(title), data=text)
+    return page("exploration.html", title, data)
 
 
 def varying(rows: Sequence[Row]) -> list[str]:
     """Return the axes of the space that vary, then the objectives that do."""
-    first = [name for name in rows[0] if name.isupper()]
-    axes = [name for name in first if len({row[name] for row in rows}) > 1]
-    wanted = [name for name in LABELS if all(name in row for row in rows)]
-    return axes + [name for name in wanted if len({row[name] for row in rows}) > 1]
+    axes = [name for row in rows[:1] for name in row if name.isupper()]
+    objectives = [name for name in LABELS if all(name in row for row in rows)]
+    return [name for name in axes + objectives if len({row[name] for row in rows}) > 1]
 
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
@@ -279,7 +285,7 @@ def _name(row: Row) -> str:
 
 
 def _places(values: Sequence[Any]) -> list[float]:
-    """Return where values lie between the least and the largest; texts by their order."""
+    """Scale values to 0..1; texts by their order."""
     if any(isinstance(value, str) for value in values):
         order = sorted(set(values))
         return [order.index(value) / max(1, len(order) - 1) for value in values]

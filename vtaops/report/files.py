@@ -1,14 +1,18 @@
-"""Writing reports: atomically, and with matplotlib only where it is installed."""
+"""Writes reports atomically; imports matplotlib only where it is needed."""
 
 from __future__ import annotations
 
 import base64
+import html
 import io
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import Template
+from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.base.files import write_file
+from vtaops.base.optional import optional
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +22,7 @@ FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file so that it is complete or not there at all.
+    """Write a file atomically.
 
     Raises
     ------
@@ -44,14 +48,9 @@ def new_figure(width: float, height: float) -> Figure:
     UnsupportedError
         If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError(
-            "diagrams need matplotlib, which is not installed: pip install 'vtaops[report]'"
-        ) from error
+    matplotlib = optional("matplotlib.figure", "matplotlib", "diagrams need", "'vtaops[report]'")
 
-    class Diagram(Figure):
+    class Diagram(matplotlib.Figure):  # type: ignore[misc, name-defined]
         """A figure that a notebook shows without pyplot."""
 
         def _repr_html_(self) -> str:
@@ -74,6 +73,13 @@ def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "vtaops", "svg.fonttype": "none"}):
         figure.savefig(image, format=suffix[1:], dpi=dpi, metadata=metadata)
     return image.getvalue()
+
+
+def page(template: str, title: str, data: dict[str, Any]) -> str:
+    """Return a page that needs nothing else: a template of this folder with its data."""
+    text = (Path(__file__).parent / template).read_text(encoding="utf-8")
+    shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    return Template(text).substitute(title=html.escape(title), data=shown)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

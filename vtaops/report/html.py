@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
 
-from vtaops.machine.isa import tokens_text
 from vtaops.program import Program, Statistics
-from vtaops.program.disassembly import instruction_text
+from vtaops.program.disassembly import instruction_rows
 from vtaops.program.timing import Timeline
 from vtaops.report.interactive import interactive
 from vtaops.report.statistics import MEANING
@@ -29,16 +28,13 @@ def program_html(program: Program) -> str:
         (b.name, b.role.value, "x".join(map(str, b.shape)), b.dtype, b.layout.text, f"{b.nbytes:,}")
         for b in program.buffers
     )
-    listing = (
-        (str(n), i.unit.name.lower(), instruction_text(program, i, int(r)), tokens_text(i))
-        for n, (i, r) in enumerate(zip(program, program.relocations, strict=True))
-    )
+    listing = ((str(n), *row) for n, row in enumerate(islice(instruction_rows(program), _SHOWN)))
     rest = len(program) - _SHOWN
     return (
         f"<p>{head}</p>"
         + html_table(("buffer", "role", "shape", "dtype", "layout", "bytes"), buffers)
         + "<details><summary>instructions</summary>"
-        + html_table(("", "unit", "instruction", "tokens"), islice(listing, _SHOWN), monospace=True)
+        + html_table(("", "unit", "instruction", "tokens"), listing, monospace=True)
         + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
         + "</details>"
     )

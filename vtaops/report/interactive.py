@@ -5,21 +5,23 @@ Owns the data of the page; its drawing is ``spacetime.html`` beside this file.
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from string import Template
+from itertools import accumulate
 from typing import Any
 
-from vtaops.machine.isa import tokens_text
 from vtaops.model.report import layer_cycles
 from vtaops.program import Program
-from vtaops.program.disassembly import instruction_text
+from vtaops.program.disassembly import instruction_rows
 from vtaops.program.timing import IDLE, WAITS, Timeline
-from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
-
-_PORT_LANES = ("port read", "port write")
+from vtaops.report.files import page
+from vtaops.report.style import (
+    KIND_COLORS,
+    LANES,
+    PORT_LANES,
+    TOKEN_COLORS,
+    WAIT_COLORS,
+    headline,
+)
 
 
 def interactive(
@@ -42,7 +44,7 @@ def interactive(
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
     data = {
         "title": title,
-        "lanes": [*LANES, *_PORT_LANES],
+        "lanes": [*LANES, *PORT_LANES],
         "kinds": KIND_COLORS,
         "waits": WAIT_COLORS,
         "meaning": WAITS,
@@ -53,18 +55,15 @@ def interactive(
             for number, timeline in enumerate(shown)
         ],
     }
-    template = Template((Path(__file__).parent / "spacetime.html").read_text(encoding="utf-8"))
-    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
-    return template.substitute(title=html.escape(title), data=text)
+    return page("spacetime.html", title, data)
 
 
 def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
     program, port = timeline.program, timeline.port
     cycles = max(1, timeline.cycles)
     works = [timeline.units[unit].work for unit in LANES] + [port.read_beats, port.write_beats]
-    head = f"{timeline.cycles:,} cycles, GEMM array {100 * timeline.gemm_utilization:.0f} % used"
     return {
-        "title": f"{title}: {head}" if title else head,
+        "title": headline(timeline, title),
         "cycles": timeline.cycles,
         "busy": [round(100 * work / cycles) for work in works],
         "segments": [
@@ -76,21 +75,23 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
         "text": [
-            " ".join(f"{name}{instruction_text(program, i, int(r))}  {tokens_text(i)}".split())
-            for i, r, name in zip(program, program.relocations, _owners(program), strict=True)
+            " ".join(f"{name}{text}  {tokens}".split())
+            for (_, text, tokens), name in zip(
+                instruction_rows(program), _owners(program), strict=True
+            )
         ],
     }  # fmt: skip
 
 
 def _layers(timeline: Timeline) -> list[list[Any]]:
-    """Return the layers of a network: from the end of all before to its own end; and its name."""
-    layers: list[list[Any]] = []
-    if len(timeline.program.operators) > 1:
-        start = 0
-        for record, cycles in layer_cycles(timeline):
-            layers.append([start, start + cycles, record.name])
-            start += cycles
-    return layers
+    """Return start, end and name of each layer; it starts when the previous ones have ended."""
+    if len(timeline.program.operators) < 2:
+        return []
+    layers = layer_cycles(timeline)
+    ends = accumulate(cycles for _, cycles in layers)
+    return [
+        [end - cycles, end, record.name] for (record, cycles), end in zip(layers, ends, strict=True)
+    ]
 
 
 def _owners(program: Program) -> list[str]:
@@ -104,7 +105,7 @@ def _owners(program: Program) -> list[str]:
 
 
 def _port_lane(timeline: Timeline, direction: str) -> list[list[Any]]:
-    """Return the use of the port in the colours of what is moved; neighbours joined."""
+    """Return the use of the port by kind of work; adjacent intervals are joined."""
     lane: list[list[Any]] = []
     grants = (g for g in timeline.grants if g.kind == direction and g.end > g.start)
     for grant in sorted(grants, key=lambda g: g.start):

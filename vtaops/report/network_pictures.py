@@ -1,14 +1,19 @@
-"""Pictures of whole networks: the timeline of all launches, the roofline of all layers, the memory.
+"""Pictures of whole networks: timelines of launches, roofline of layers, memory map.
 
 matplotlib is imported where a picture is drawn.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import cycle
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vtaops.model.report import layer_cycles, part
-from vtaops.program import Role
+from vtaops.program import Buffer, Program
 from vtaops.program.timing import TimingParameters
 from vtaops.report.files import new_figure
 from vtaops.report.interactive import interactive
@@ -74,29 +79,20 @@ def memory_map(model: Model) -> Figure:
     program = max(model.programs, key=lambda p: p.arena_nbytes)
     figure = new_figure(11, 6)
     axes = figure.add_subplot()
-    starts = [record.spans[0][0] if record.spans else 0 for record in program.operators]
-    used: dict[int, list[int]] = {}
-    for step, record in enumerate(program.operators):
-        for first, end in record.spans:
-            for buffer in set(program.relocations[first:end].tolist()):
-                used.setdefault(buffer, []).append(step)
-    colors = ("#4c9be8", "#2e9e5b", "#f39c34", "#7b61c9", "#17a2b8", "#d9534f")
-    shown = 0
-    for index, buffer in enumerate(program.buffers):
-        if buffer.role is not Role.SCRATCH or buffer.offset is None or index not in used:
-            continue
-        first, last = min(used[index]), max(used[index])
+    colors = cycle(("#4c9be8", "#2e9e5b", "#f39c34", "#7b61c9", "#17a2b8", "#d9534f"))
+    for buffer, first, last in _used(program):
+        assert buffer.offset is not None
         axes.barh(
             buffer.offset / 1e3,
             last - first + 1,
             height=buffer.nbytes / 1e3,
             left=first,
             align="edge",
-            color=colors[shown % len(colors)],
+            color=next(colors),
             alpha=0.75,
             edgecolor="white",
         )
-        across = _POINTS[0] * (last - first + 1) / len(starts)
+        across = _POINTS[0] * (last - first + 1) / len(program.operators)
         upwards = _POINTS[1] * buffer.nbytes / program.arena_nbytes
         if 4.2 * len(buffer.name) < max(across, upwards) and min(across, upwards) > 9:
             middle = (buffer.offset + buffer.nbytes / 2) / 1e3
@@ -104,8 +100,7 @@ def memory_map(model: Model) -> Figure:
                 (first + last + 1) / 2, middle, buffer.name, ha="center", va="center", fontsize=7,
                 rotation=0 if 4.2 * len(buffer.name) < across else 90,
             )  # fmt: skip
-        shown += 1
-    axes.set_xlim(0, len(starts))
+    axes.set_xlim(0, len(program.operators))
     axes.set_ylim(0, max(1, program.arena_nbytes) / 1e3)
     axes.set_xlabel("operators of VTA, in the order of execution")
     axes.set_ylabel("arena, kB")
@@ -115,3 +110,15 @@ def memory_map(model: Model) -> Figure:
         fontsize=11,
     )
     return figure
+
+
+def _used(program: Program) -> Iterator[tuple[Buffer, int, int]]:
+    """Yield the buffers of the arena, each with its first and last operator."""
+    steps: dict[int, list[int]] = defaultdict(list)
+    for step, record in enumerate(program.operators):
+        for first, end in record.spans:
+            for buffer in np.unique(program.relocations[first:end]).tolist():
+                steps[buffer].append(step)
+    for index, buffer in enumerate(program.buffers):
+        if buffer.offset is not None and index in steps:
+            yield buffer, min(steps[index]), max(steps[index])

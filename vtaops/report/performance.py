@@ -1,13 +1,14 @@
-"""The cycles report: what each unit of the RTL did in the cycles of a run."""
+"""The cycles report: how each unit of the RTL spent the cycles of a run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import itemgetter
 
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.performance import TsimPerformance
+from vtaops.report.style import new_table
 
 _ROWS = (
     ("load", "busy", "load_busy", "writes a scratchpad"),
@@ -42,20 +43,12 @@ def performance_table(performance: TsimPerformance, title: str) -> Table:
         Title of the table.
     """
     values = performance.as_dict()
-    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
-    for column in ("unit", "state"):
-        table.add_column(column)
-    table.add_column("cycles", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("what", style="dim")
-    previous = ""
-    for unit, state, counter, meaning in _ROWS:
-        if unit != previous and previous:
-            table.add_section()
-        share = values[counter] / max(1, performance.cycles)
-        name = unit if unit != previous else ""
-        table.add_row(name, state, f"{values[counter]:,}", f"{share:.1%}", meaning)
-        previous = unit
-    table.add_section()
+    table = new_table(title, ["unit", "state"], ["cycles", "share"], ["what"])
+    for unit, rows in groupby(_ROWS, itemgetter(0)):
+        for number, (_, state, counter, meaning) in enumerate(rows):
+            share = values[counter] / max(1, performance.cycles)
+            name = "" if number else unit
+            table.add_row(name, state, f"{values[counter]:,}", f"{share:.1%}", meaning)
+        table.add_section()
     table.add_row("all", "", f"{performance.cycles:,}", "", "cycles from launch to FINISH")
     return table

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from vtaops.base.errors import ShapeError
 from vtaops.program.timing import Timeline
 from vtaops.report.files import new_figure
+from vtaops.report.style import rule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,12 +50,12 @@ class RooflinePoint:
 
     @property
     def intensity(self) -> float:
-        """Multiply-accumulates for each byte."""
+        """Multiply-accumulates per byte."""
         return self.macs / max(1, self.nbytes)
 
     @property
     def macs_per_cycle(self) -> float:
-        """What it reaches."""
+        """Multiply-accumulates per cycle."""
         return self.macs / max(1, self.cycles)
 
     @property
@@ -79,13 +80,9 @@ class RooflinePoint:
     @staticmethod
     def total(name: str, points: Sequence[tuple[RooflinePoint, int]]) -> RooflinePoint:
         """Return the point of a network: (operator, how often it occurs)."""
-        return RooflinePoint(
-            name,
-            sum(point.macs * times for point, times in points),
-            sum(point.nbytes * times for point, times in points),
-            sum(point.compute_cycles * times for point, times in points),
-            sum(point.cycles * times for point, times in points),
-        )
+        figures = ("macs", "nbytes", "compute_cycles", "cycles")
+        sums = (sum(getattr(point, figure) * n for point, n in points) for figure in figures)
+        return RooflinePoint(name, *sums)
 
 
 def roofline(
@@ -151,10 +148,9 @@ def roofline(
     axes.set_xlabel("multiply-accumulates for each byte over the port (logarithmic)")
     axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
     axes.set_title(title, loc="left", fontsize=11)
-    axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
-    axes.set_axisbelow(True)
+    rule(axes)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda v, _: f"{v:g}")
+        axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "25" else "")
     return figure
 
@@ -168,7 +164,7 @@ CROWDED = 12
 
 
 def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
-    """Write a name beside each point, where nothing else is."""
+    """Label each point where there is space."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
 
     def place(point: RooflinePoint) -> tuple[float, float]:
@@ -195,8 +191,5 @@ def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
         )  # fmt: skip
 
 
-Box = tuple[float, float, float, float]
-
-
-def _overlap(a: Box, b: Box) -> bool:
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

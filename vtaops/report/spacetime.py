@@ -6,13 +6,14 @@ of what is waited for; arrows are tokens, from the instruction that sends to the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from vtaops.base.errors import ShapeError
 from vtaops.program.timing import IDLE, WAITS, Timeline
+from vtaops.report import style
 from vtaops.report.files import new_figure
-from vtaops.report.style import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,38 +51,28 @@ def spacetime(
         If matplotlib is not installed.
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
-    first, last = window or (0, max(timeline.cycles for timeline in shown))
-    if not 0 <= first < last:
-        raise ShapeError(f"the window is {first}..{last}; give two cycles, the first one smaller")
+    window = style.checked_window(window, max(timeline.cycles for timeline in shown))
     figure = new_figure(14, 0.9 + 2.7 * len(shown))
-    grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)
+    grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     kinds: set[str] = set()
-    for number, (axes, timeline) in enumerate(zip(grid[:, 0], shown, strict=True)):
-        title = titles[number] if number < len(titles) else ""
-        kinds |= _draw(axes, timeline, (first, last), tokens)
-        axes.set_title(_headline(title, timeline), loc="left", fontsize=11)
-    grid[-1, 0].set_xlabel("cycles")
-    grid[-1, 0].set_xlim(first, last)
-    grid[-1, 0].xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    for axes, timeline, title in zip(grid, shown, chain(titles, repeat("")), strict=False):
+        kinds |= _draw(axes, timeline, window, tokens)
+        axes.set_title(style.headline(timeline, title), loc="left", fontsize=11)
+    style.show_cycles(grid[-1], window)
     _legend(figure, kinds)
     return figure
-
-
-def _headline(title: str, timeline: Timeline) -> str:
-    text = f"{timeline.cycles:,} cycles, GEMM array {100 * timeline.gemm_utilization:.0f} % used"
-    return f"{title}: {text}" if title else text
 
 
 def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None) -> set[str]:
     """Draw one timeline; return the kinds of work and of waiting that appear."""
     first, last = window
     kinds: set[str] = set()
-    for lane, unit in enumerate(LANES):
+    for lane, unit in enumerate(style.LANES):
         height = _HEIGHT[unit]
-        bars: dict[str, list[tuple[int, int]]] = {}
+        bars: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for segment in timeline.segments[unit]:
             if segment.end > first and segment.start < last and segment.kind != IDLE:
-                bars.setdefault(segment.kind, []).append((segment.start, segment.cycles))
+                bars[segment.kind].append((segment.start, segment.cycles))
         for kind, spans in bars.items():
             _bars(axes, kind, spans, (lane - height / 2, height), last - first)
         kinds |= set(bars)
@@ -92,11 +83,10 @@ def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool 
     if tokens or (tokens is None and len(visible) <= _MOST_TOKENS):
         _arrows(axes, visible)
     _labels(axes, timeline, window)
-    axes.set_ylim(len(LANES) - 0.45, -0.45)
-    axes.set_yticks(range(len(LANES)), LANES)
+    axes.set_ylim(len(style.LANES) - 0.45, -0.45)
+    axes.set_yticks(range(len(style.LANES)), style.LANES)
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     return kinds
 
 
@@ -108,30 +98,26 @@ def _bars(
     width: int,
 ) -> None:
     if kind in WAITS:
-        color = WAIT_COLORS[kind]
-        axes.broken_barh(
-            spans, place, facecolor=(*_rgb(color), 0.12), edgecolor=(*_rgb(color), 0.65),
-            hatch="////", linewidth=0,
-        )  # fmt: skip
+        axes.broken_barh(spans, place, linewidth=0, **_hatched(kind))
         return
     outlined = [span for span in spans if span[1] > _NARROW * width]
     narrow = [span for span in spans if span[1] <= _NARROW * width]
-    color = KIND_COLORS[kind]
+    color = style.KIND_COLORS[kind]
     axes.broken_barh(narrow, place, facecolor=color, linewidth=0)
     axes.broken_barh(outlined, place, facecolor=color, edgecolor="white", linewidth=0.6)
 
 
 def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
     for token in tokens:
-        sender, receiver = (LANES.index(unit) for unit in token.queue.split(">"))
+        sender, receiver = (style.LANES.index(unit) for unit in token.queue.split(">"))
         down = 1 if receiver > sender else -1
         axes.annotate(
             "",
-            xy=(token.taken, receiver - down * _HEIGHT[LANES[receiver]] / 2),
-            xytext=(token.sent, sender + down * _HEIGHT[LANES[sender]] / 2),
+            xy=(token.taken, receiver - down * _HEIGHT[style.LANES[receiver]] / 2),
+            xytext=(token.sent, sender + down * _HEIGHT[style.LANES[sender]] / 2),
             arrowprops={
                 "arrowstyle": "-|>,head_length=0.35,head_width=0.16",
-                "color": TOKEN_COLORS[token.queue],
+                "color": style.TOKEN_COLORS[token.queue],
                 "linewidth": 0.9,
                 "shrinkA": 0,
                 "shrinkB": 0,
@@ -143,7 +129,7 @@ def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
 def _labels(axes: Axes, timeline: Timeline, window: tuple[int, int]) -> None:
     """Write the kind on every bar that is wide enough."""
     first, last = window
-    for lane, unit in enumerate(LANES):
+    for lane, unit in enumerate(style.LANES):
         for segment in timeline.segments[unit]:
             start, end = max(segment.start, first), min(segment.end, last)
             if segment.busy and end - start > (0.009 * len(segment.kind) + 0.004) * (last - first):
@@ -158,26 +144,23 @@ def _legend(figure: Figure, kinds: set[str]) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [
-        Patch(facecolor=color, label=kind) for kind, color in KIND_COLORS.items() if kind in kinds
+        Patch(facecolor=color, label=kind)
+        for kind, color in style.KIND_COLORS.items()
+        if kind in kinds
     ]
     handles += [
-        Patch(
-            facecolor=(*_rgb(color), 0.12), edgecolor=(*_rgb(color), 0.65), hatch="////",
-            label=f"waits: {cause}",
-        )
-        for cause, color in WAIT_COLORS.items()
+        Patch(label=f"waits: {cause}", **_hatched(cause))
+        for cause in style.WAIT_COLORS
         if cause in kinds
-    ]  # fmt: skip
+    ]
     handles += [
         Line2D([], [], color=color, label=queue.replace(">", " → "))
-        for queue, color in TOKEN_COLORS.items()
+        for queue, color in style.TOKEN_COLORS.items()
     ]
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(len(handles), 9), fontsize=8,
-        frameon=False,
-    )  # fmt: skip
+    style.add_legend(figure, handles, 9)
 
 
-def _rgb(color: str) -> tuple[float, float, float]:
-    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return red, green, blue
+def _hatched(cause: str) -> dict[str, Any]:
+    """Return how waiting for a cause is painted."""
+    color = style.WAIT_COLORS[cause]
+    return {"facecolor": (color, 0.12), "edgecolor": (color, 0.65), "hatch": "////"}

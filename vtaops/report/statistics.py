@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from rich.table import Table
 
@@ -16,6 +16,7 @@ from vtaops.machine.isa import Unit
 from vtaops.program import Program, Statistics
 from vtaops.program.timing import WAITS, Timeline
 from vtaops.program.traffic import compulsory_nbytes
+from vtaops.report.style import new_table
 
 MEANING = {
     "inp_load_nbytes": "input tiles read from DRAM",
@@ -71,7 +72,7 @@ def statistics_table(
 ) -> Table:
     """Return the report as a table for the terminal; parameters as `statistics_data`."""
     data = statistics_data(program, statistics, timeline)
-    table = _table(title, "statistic", "value", "meaning")
+    table = new_table(title, ["statistic"], ["value"], ["meaning"])
     for name, value in data["counters"].items():
         table.add_row(name, f"{value:,}", MEANING[name])
     table.add_section()
@@ -135,7 +136,7 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     title : str
         Heading of the table.
     """
-    table = _table(title, "statistic", *reports, right=len(reports))
+    table = new_table(title, ["statistic"], [*reports], [])
     columns = [numbers(data) for data in reports.values()]
     section = ""
     for key in dict.fromkeys(key for column in columns for key in column):
@@ -190,16 +191,6 @@ def as_csv(reports: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 # -------------------------------------------------------------------------------- details
-
-
-def _table(title: str, *columns: str, right: int = 1) -> Table:
-    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
-    for position, column in enumerate(columns):
-        number = 0 < position <= right
-        dim = "dim" if position > right else None
-        justify: Literal["left", "right"] = "right" if number else "left"
-        table.add_column(column, justify=justify, style=dim, overflow="fold")
-    return table
 
 
 def _percent(part: float, whole: float) -> str:

@@ -1,9 +1,24 @@
-"""Colours and order of everything that the diagrams show; one place for all of them."""
+"""Colours, order and form that all reports share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from vtaops.base.errors import ShapeError
+from vtaops.program.timing import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 LANES = ("fetch", "load", "compute", "store")
 """Units, from top to bottom."""
+
+PORT_LANES = ("port read", "port write")
+"""The use of the port, below the units."""
 
 KIND_COLORS = {
     "fetch": "#7f7f7f",
@@ -37,3 +52,62 @@ TOKEN_COLORS = {
     "store>compute": "#b02a2a",
 }
 """Colour of the tokens of each queue."""
+
+PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
+"""Colours without a meaning of their own."""
+
+
+def headline(timeline: Timeline, title: str = "") -> str:
+    """Return the line above a timeline: its title, its cycles, the use of the GEMM array."""
+    text = f"{timeline.cycles:,} cycles, GEMM array {100 * timeline.gemm_utilization:.0f} % used"
+    return f"{title}: {text}" if title else text
+
+
+def new_table(title: str, left: Sequence[str], right: Sequence[str], dim: Sequence[str]) -> Table:
+    """Return an empty table for the terminal: columns of names, of numbers, and of remarks."""
+    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
+    for column in left:
+        table.add_column(column, overflow="fold")
+    for column in right:
+        table.add_column(column, justify="right", overflow="fold")
+    for column in dim:
+        table.add_column(column, style="dim", overflow="fold")
+    return table
+
+
+def checked_window(window: tuple[int, int] | None, cycles: int) -> tuple[int, int]:
+    """Return the first and the last cycle that a diagram shows; by default everything.
+
+    Raises
+    ------
+    ShapeError
+        If the window is empty.
+    """
+    first, last = window or (0, cycles)
+    if not 0 <= first < last:
+        raise ShapeError(f"the window is {first}..{last}; give two cycles, the first one smaller")
+    return first, last
+
+
+def show_cycles(axes: Axes, window: tuple[int, int]) -> None:
+    """Label the horizontal axis with the cycles of a window."""
+    axes.set_xlim(*window)
+    axes.set_xlabel("cycles")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def rule(axes: Axes) -> None:
+    """Draw a grid behind the data, with minor lines for logarithmic axes."""
+    axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def add_legend(figure: Figure, handles: Sequence[Any], most: int) -> None:
+    """Add a legend below all diagrams of a figure, with at most `most` columns."""
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(len(handles), most),
+        fontsize=8,
+        frameon=False,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,54 +53,44 @@ def open_device(
     UnsupportedError
         If the device cannot check for overflow.
     """
+    hardware = HardwareConfig.of(config)
     if name == "fsim":
         from vtaops.runtime.fsim import Fsim
 
-        return Fsim(config, check_overflow=check_overflow)
+        return Fsim(hardware, check_overflow=check_overflow)
+    if check_overflow:
+        raise UnsupportedError(f"{name} has no overflow check; check_overflow needs fsim")
     if name.startswith("pynq://"):
-        if check_overflow:
-            raise UnsupportedError("boards wrap like hardware; check_overflow needs fsim")
         from vtaops.runtime.remote import RemoteDevice
 
-        return RemoteDevice(name, config)
+        return RemoteDevice(name, hardware)
     if name in TSIM_INTERFACES:
         from vtaops.runtime.tsim import Tsim
 
-        if check_overflow:
-            raise UnsupportedError("tsim wraps like hardware; check_overflow needs fsim")
-        return Tsim(config, interface=TSIM_INTERFACES[name])
+        return Tsim(hardware, interface=TSIM_INTERFACES[name])
     kind, _, address = name.partition("://")
     found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if kind not in found:
         known = ", ".join((*DEVICES, *sorted(found)))
         raise DeviceError(f"no device {name!r}; known devices: {known}")
-    if check_overflow:
-        raise UnsupportedError(f"{kind} has no overflow check that is known; it needs fsim")
-    return _foreign(found[kind], address, config)
+    return _foreign(found[kind], address, hardware)
 
 
-def _foreign(point: EntryPoint, address: str, config: HardwareConfig | str | Path) -> Device:
+def _foreign(point: EntryPoint, address: str, config: HardwareConfig) -> Device:
     """Open a device of another package."""
-    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
     try:
         make = point.load()
     except (ImportError, AttributeError) as error:
         raise DeviceError(f"device {point.name!r} ({point.value}) is broken: {error}") from error
-    device: Device = make(hardware, address) if address else make(hardware)
+    device: Device = make(config, address) if address else make(config)
     check_device(device)
     return device
 
 
 def __getattr__(name: str) -> Any:
     """Import simulators on first use: a board installs neither."""
-    if name == "Fsim":
-        from vtaops.runtime.fsim import Fsim
-
-        return Fsim
-    if name == "Tsim":
-        from vtaops.runtime.tsim import Tsim
-
-        return Tsim
+    if name in ("Fsim", "Tsim"):
+        return getattr(import_module(f"vtaops.runtime.{name.lower()}"), name)
     raise AttributeError(f"module 'vtaops.runtime' has no attribute {name!r}")
 
 

@@ -1,26 +1,33 @@
-"""Arguments of devices: what they may be, the same for all of them."""
+"""Checks of the arguments of devices, the same for all of them."""
 
 from __future__ import annotations
 
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, VTAError
+from vtaops.machine.config import INSTRUCTION_BYTES
+from vtaops.runtime.device import DeviceBuffer
+
+ADDRESS_LIMIT = 1 << 32
+"""Programs and registers hold 32-bit addresses."""
 
 
-def as_integer(what: str, value: object, low: int, high: int) -> int:
+def as_integer(
+    what: str, value: object, low: int, high: int, error: type[VTAError] = DeviceError
+) -> int:
     """Return `value` as an int of low..high.
 
     Raises
     ------
-    DeviceError
-        Saying what it is, and its range.
+    VTAError
+        Of type `error`, saying what it is, and its range.
     """
     number = value.__index__() if hasattr(value, "__index__") else None
     if number is None or isinstance(value, bool) or not low <= number <= high:
-        raise DeviceError(f"{what} is {value!r}; it must be an integer in {low}..{high}")
+        raise error(f"{what} is {value!r}; it must be an integer in {low}..{high}")
     return int(number)
 
 
@@ -42,6 +49,54 @@ def as_seconds(value: object) -> float:
     return seconds
 
 
+def as_nbytes(value: object) -> int:
+    """Return the size of a buffer to allocate, in bytes.
+
+    Raises
+    ------
+    DeviceError
+        If it is not positive, or exceeds the address space.
+    """
+    return as_integer("the size of a buffer in bytes", value, 1, ADDRESS_LIMIT)
+
+
+def as_launch(address: object, count: object, timeout: object) -> tuple[int, int, float]:
+    """Return the arguments of `vtaops.runtime.Device.launch`: address, instructions, seconds.
+
+    Raises
+    ------
+    DeviceError
+        Naming the one that is not possible.
+    """
+    return (
+        as_integer("the instruction address", address, 0, ADDRESS_LIMIT - 1),
+        as_integer("the number of instructions", count, 0, ADDRESS_LIMIT // INSTRUCTION_BYTES),
+        as_seconds(timeout),
+    )
+
+
+def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple[int, int]:
+    """Return size and offset of an access to a buffer, in bytes.
+
+    Raises
+    ------
+    DeviceError
+        If it exceeds the buffer.
+    """
+    size = as_integer("the number of bytes to read or write", nbytes, 0, ADDRESS_LIMIT)
+    start = as_integer("the offset in bytes", offset, 0, ADDRESS_LIMIT)
+    if start + size > buffer.nbytes:
+        raise DeviceError(
+            f"{size} bytes at offset {start} exceed a buffer of {buffer.nbytes} bytes"
+        )
+    return size, start
+
+
+def foreign_buffer(buffer: object) -> DeviceError:
+    """Return the error about a buffer that a device has not allocated, or has freed."""
+    return DeviceError(f"{buffer!r} is not allocated on this device; use one that alloc returned")
+
+
 def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """Return the bytes of an array, in C order.
 
@@ -54,3 +109,8 @@ def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     if array.dtype.hasobject:
         raise DeviceError(f"cannot write an array of {array.dtype}; give one of numbers")
     return array.reshape(-1).view(np.uint8)
+
+
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
+    """Return the outputs of a run as a tuple, also if there is only one."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -12,18 +12,17 @@ it (a board that was restarted) raises `BufferLost`, and the program is loaded a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
-
-if TYPE_CHECKING:
-    from vtaops.hardware.performance import TsimPerformance
 
 Self = TypeVar("Self", bound="Closing")
 
@@ -113,6 +112,23 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release the device; further calls are errors."""
+
+
+class ConfiguredDevice(Closing):
+    """Base class of the devices of vtaops: it holds their configuration.
+
+    Parameters
+    ----------
+    config : HardwareConfig, str or Path
+        The configuration, its name, or the path of its JSON file.
+    """
+
+    def __init__(self, config: HardwareConfig | str | Path) -> None:
+        self._config = HardwareConfig.of(config)
+
+    @property
+    def config(self) -> HardwareConfig:
+        return self._config
 
 
 def capabilities_of(device: Device) -> Capabilities:

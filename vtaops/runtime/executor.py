@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError, UnsupportedError
+from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError
+from vtaops.base.shapes import Array
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.program.features import first_unsupported
 from vtaops.program.program import NO_BUFFER, Program, Role
 from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, capabilities_of
+from vtaops.runtime.instruction_check import check_instructions
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a launch may take."""
-
-
-Image = npt.NDArray[np.generic]
 
 
 def relocate(
@@ -102,7 +100,7 @@ class LoadedProgram(Closing):
     """
 
     def __init__(
-        self, program: Program, device: Device, images: Mapping[str, Image] | None = None
+        self, program: Program, device: Device, images: Mapping[str, Array] | None = None
     ) -> None:
         if device.config.fingerprint != program.config.fingerprint:
             raise ConfigError(
@@ -111,9 +109,7 @@ class LoadedProgram(Closing):
                 f"({device.config.fingerprint}); compile it for the device's configuration"
             )
         program.check_words()
-        found = first_unsupported(program.config, program.instructions, capabilities_of(device))
-        if found:
-            raise UnsupportedError(f"instruction {found[0]} of the program {found[1]}")
+        check_instructions(program.config, program.instructions, capabilities_of(device))
         self.program = program
         self.device = device
         self._images = dict(images or {})
@@ -216,7 +212,7 @@ class LoadedProgram(Closing):
         return results[0] if len(results) == 1 else results
 
     def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Run again on what the memory of the device holds since the last `run`.
+        """Run again on the inputs of the last `run`, which are still in the memory of the device.
 
         Raises
         ------
@@ -228,28 +224,19 @@ class LoadedProgram(Closing):
                 raise DeviceError("the program is not in the memory of the device; call run first")
             self.device.launch(self._instructions.address, len(self.program), timeout)
 
-    def _run(
-        self, images: list[npt.NDArray[np.generic]], timeout: float
-    ) -> list[npt.NDArray[np.uint8]]:
+    def _run(self, images: list[Array], timeout: float) -> list[npt.NDArray[np.uint8]]:
         if not self._allocated:
             self._place()
         try:
-            return self._run_placed(images, timeout)
+            for buffer, image in zip(self._inputs, images, strict=True):
+                constant = buffer.role is Role.PARAMETER
+                write = self._write_constant if constant else self.device.write
+                write(self._buffers[buffer.name], image)
+            self.device.launch(self._instructions.address, len(self.program), timeout)
+            return [self.device.read(self._buffers[b.name], b.nbytes) for b in self.program.outputs]
         except DeviceError:
             self._free()
             raise
-
-    def _run_placed(
-        self, images: list[npt.NDArray[np.generic]], timeout: float
-    ) -> list[npt.NDArray[np.uint8]]:
-        for buffer, image in zip(self._inputs, images, strict=True):
-            place = self._buffers[buffer.name]
-            if buffer.role is Role.PARAMETER:
-                self._write_constant(place, image)
-            else:
-                self.device.write(place, image)
-        self.device.launch(self._instructions.address, len(self.program), timeout)
-        return [self.device.read(self._buffers[b.name], b.nbytes) for b in self.program.outputs]
 
     def close(self) -> None:
         """Free the device memory; calling it again does nothing."""
@@ -264,7 +251,7 @@ class LoadedProgram(Closing):
         self._allocated.clear()
 
 
-def _check_images(program: Program, images: Mapping[str, Image]) -> None:
+def _check_images(program: Program, images: Mapping[str, Array]) -> None:
     inputs = {buffer.name: buffer for buffer in program.inputs}
     for name, image in images.items():
         if name not in inputs:

@@ -6,7 +6,7 @@ and the bit positions of a configuration, and words its errors; it computes noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,8 +21,8 @@ from vtaops.machine.capabilities import FSIM, Capabilities, find
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
-from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
 _LONGEST_TIMEOUT = 1e9  # seconds; keeps infinity out of clock arithmetic
@@ -33,7 +33,7 @@ def available_kernels() -> list[str]:
     return list(_fsim.available_kernels())
 
 
-class Fsim(Closing):
+class Fsim(ConfiguredDevice):
     """A simulated VTA: bit-exact, checks every access, reports deadlocks at once.
 
     Shifts take the full 32-bit operand: right by 31 or more gives the sign, a negative amount
@@ -81,8 +81,7 @@ class Fsim(Closing):
         kernel: str = "auto",
         capabilities: Capabilities | str = FSIM,
     ) -> None:
-        if not isinstance(config, HardwareConfig):
-            config = HardwareConfig.load(config)
+        super().__init__(config)
         if seed is not None:
             seed = as_integer("seed", seed, 0, (1 << 64) - 1)
         if check_overflow and kernel != "auto":
@@ -90,23 +89,18 @@ class Fsim(Closing):
                 f"kernels {kernel!r} cannot detect overflow; leave kernel='auto' with "
                 f"check_overflow=True"
             )
-        self._config = config
         self._seed = seed
         self.capabilities = find(capabilities)
-        self._encoding = Encoding.of(config)
+        self._encoding = Encoding.of(self._config)
         with _worded(self._encoding):
             self._native = _fsim.Device(
-                sizes=_sizes(config),
+                sizes=_sizes(self._config),
                 slots=_slots(self._encoding),
                 seed=seed,
                 check_overflow=check_overflow,
                 kernel=kernel,
                 limits=_limits(self.capabilities),
             )
-
-    @property
-    def config(self) -> HardwareConfig:
-        return self._config
 
     @property
     def kernel(self) -> str:
@@ -127,10 +121,9 @@ class Fsim(Closing):
         DeviceError
             If the size is not positive.
         """
-        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, 1 << 32)
+        nbytes = as_nbytes(nbytes)
         try:
-            with _worded(self._encoding):
-                buffer: DeviceBuffer = self._native.alloc(nbytes)
+            buffer: DeviceBuffer = self._call(self._native.alloc, nbytes)
         except DeviceError as error:
             raise (NoRoom(str(error)) if "no room" in str(error) else error) from None
         return buffer
@@ -143,8 +136,7 @@ class Fsim(Closing):
         DeviceError
             If it is not allocated on this device.
         """
-        with _worded(self._encoding):
-            self._native.free(_own(buffer))
+        self._call(self._native.free, _own(buffer))
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         """Copy the bytes of an array, in C order, to the start of a buffer.
@@ -154,9 +146,7 @@ class Fsim(Closing):
         DeviceError
             If they exceed the buffer, or it is not allocated on this device.
         """
-        image = as_bytes(data)
-        with _worded(self._encoding):
-            self._native.write(_own(buffer), image)
+        self._call(self._native.write, _own(buffer), as_bytes(data))
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the first `nbytes` of a buffer.
@@ -168,8 +158,7 @@ class Fsim(Closing):
         """
         own = _own(buffer)
         nbytes = as_integer("the number of bytes to read", nbytes, 0, own.nbytes)
-        with _worded(self._encoding):
-            image: npt.NDArray[np.uint8] = self._native.read(own, nbytes)
+        image: npt.NDArray[np.uint8] = self._call(self._native.read, own, nbytes)
         return image
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
@@ -185,11 +174,8 @@ class Fsim(Closing):
             If an instruction is invalid or accesses memory out of bounds (naming it), if FINISH is
             missing or not the last to complete, or if tokens remain at the end.
         """
-        seconds = min(as_seconds(timeout), _LONGEST_TIMEOUT)
-        address = as_integer("the instruction address", insn_address, 0, (1 << 32) - 1)
-        count = as_integer("the number of instructions", count, 0, (1 << 32) - 1)
-        with _worded(self._encoding):
-            self._native.launch(address, count, seconds)
+        address, count, seconds = as_launch(insn_address, count, timeout)
+        self._call(self._native.launch, address, count, min(seconds, _LONGEST_TIMEOUT))
 
     def interrupt(self) -> None:
         """End the launch that is under way in another thread, which raises a `DeviceError`."""
@@ -197,16 +183,18 @@ class Fsim(Closing):
 
     def stats(self) -> Statistics:
         """Return the counters of all instructions executed since the last `reset_stats`."""
-        with _worded(self._encoding):
-            return Statistics(**self._native.stats())
+        return Statistics(**self._call(self._native.stats))
 
     def reset_stats(self) -> None:
-        with _worded(self._encoding):
-            self._native.reset_stats()
+        self._call(self._native.reset_stats)
 
     def close(self) -> None:
         """Free the DRAM, after the launch in progress; further calls but `close` are errors."""
         self._native.close()
+
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        with _worded(self._encoding):
+            return method(*arguments)
 
     def __repr__(self) -> str:
         return f"Fsim({self._config.name!r}, seed={self._seed}, kernel={self.kernel!r})"

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,20 +30,23 @@ from vtaops.base.errors import (
     UnsupportedError,
     VTAError,
 )
+from vtaops.base.shapes import ceil_div
+from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics, count_instructions
-from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
-from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.arguments import (
+    ADDRESS_LIMIT,
+    as_bytes,
+    as_extent,
+    as_launch,
+    as_nbytes,
+    foreign_buffer,
+)
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.instruction_check import check_instructions
-
-if TYPE_CHECKING:
-    from vtaops.hardware.performance import TsimPerformance
-
-ADDRESS_LIMIT = 1 << 32
-"""Registers hold 32-bit addresses."""
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
@@ -354,7 +357,7 @@ class PynqBuffer:
         self._array = None
 
 
-class PynqDevice(Closing):
+class PynqDevice(ConfiguredDevice):
     """A VTA on this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
@@ -376,28 +379,24 @@ class PynqDevice(Closing):
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
+        super().__init__(accelerator.config)
         self._accelerator = accelerator
-        self._config = accelerator.config
         self.capabilities = accelerator.capabilities
         self._buffers: dict[int, PynqBuffer] = {}  # by address
         self._statistics = Statistics()
-        self._performance: TsimPerformance | None = None
+        self._performance = TsimPerformance()
         self._known: dict[bytes, Statistics] = {}  # checked instruction streams
         self._lock = threading.RLock()
         self._closed = False
 
-    @property
-    def config(self) -> HardwareConfig:
-        return self._config
-
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, ADDRESS_LIMIT)
+        nbytes = as_nbytes(nbytes)
         with self._lock:
             self._check_open()
             self._accelerator.recover()
-            array = self._accelerator.allocate(-(-nbytes // PAGE_BYTES) * PAGE_BYTES)
+            array = self._accelerator.allocate(ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES)
             array[:] = 0
             generation = self._accelerator.generation
             buffer = PynqBuffer(int(array.physical_address), nbytes, array, generation)
@@ -424,7 +423,7 @@ class PynqDevice(Closing):
         image = as_bytes(data)
         with self._lock:
             own = self._own(buffer)
-            _check_range(own, offset, image.size)
+            _, offset = as_extent(own, image.size, offset)
             if image.size < own.nbytes:
                 self._refresh(own)
             own._array[offset : offset + image.size] = image
@@ -441,11 +440,9 @@ class PynqDevice(Closing):
         DeviceError
             If they exceed the buffer, or it is not of this device.
         """
-        offset = as_integer("the offset in bytes", offset, 0, ADDRESS_LIMIT)
-        nbytes = as_integer("the number of bytes to read", nbytes, 0, ADDRESS_LIMIT)
         with self._lock:
             own = self._own(buffer)
-            _check_range(own, offset, nbytes)
+            nbytes, offset = as_extent(own, nbytes, offset)
             self._refresh(own)
             return np.array(own._array[offset : offset + nbytes], dtype=np.uint8)
 
@@ -464,9 +461,7 @@ class PynqDevice(Closing):
         DeviceTimeout
             If FINISH was not reached in time.
         """
-        timeout = as_seconds(timeout)
-        insn_address = as_integer("the instruction address", insn_address, 0, ADDRESS_LIMIT - 1)
-        count = as_integer("the number of instructions", count, 0, ADDRESS_LIMIT - 1)
+        insn_address, count, timeout = as_launch(insn_address, count, timeout)
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
@@ -481,8 +476,7 @@ class PynqDevice(Closing):
             performance = self._accelerator.launch(insn_address, count, timeout)
             self._statistics += statistics
             if performance is not None:
-                past = self._performance
-                self._performance = past + performance if past else performance
+                self._performance += performance
 
     def stats(self) -> Statistics:
         return self._statistics
@@ -497,12 +491,10 @@ class PynqDevice(Closing):
         """
         if self._accelerator.register_map is RegisterMap.HLS:
             raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
-        from vtaops.hardware.performance import TsimPerformance
-
-        return self._performance or TsimPerformance()
+        return self._performance
 
     def reset_stats(self) -> None:
-        self._statistics, self._performance = Statistics(), None
+        self._statistics, self._performance = Statistics(), TsimPerformance()
 
     def close(self) -> None:
         """Free all buffers; further calls but `close` are errors."""
@@ -522,7 +514,7 @@ class PynqDevice(Closing):
         self._check_open()
         own = self._buffers.get(buffer.address)
         if own is None or own is not buffer:
-            raise DeviceError(f"{buffer!r} is not allocated on this device")
+            raise foreign_buffer(buffer)
         return own
 
     def _refresh(self, buffer: PynqBuffer) -> None:
@@ -557,13 +549,6 @@ class PynqDevice(Closing):
             check_instructions(self._config, words, self.capabilities)
             self._known[digest] = count_instructions(self._config, words)
         return self._known[digest]
-
-
-def _check_range(buffer: PynqBuffer, offset: int, nbytes: int) -> None:
-    if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-        raise DeviceError(
-            f"{nbytes} bytes at offset {offset} exceed a buffer of {buffer.nbytes} bytes"
-        )
 
 
 @contextmanager

@@ -12,34 +12,35 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import (
-    BufferLost,
-    ConfigError,
-    DeadlockError,
-    DeviceError,
-    DeviceTimeout,
-    NoRoom,
-    UnsupportedError,
-    VTAError,
-)
+from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
-from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.arguments import (
+    ADDRESS_LIMIT,
+    as_bytes,
+    as_extent,
+    as_launch,
+    as_nbytes,
+    as_seconds,
+    foreign_buffer,
+)
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     NONCE_BYTES,
     PROTOCOL_VERSION,
     Connection,
     ConnectionLost,
+    error_of,
     package_version,
     parse_address,
     proof,
@@ -47,30 +48,14 @@ from vtaops.runtime.wire import (
     read_secret,
 )
 
-if TYPE_CHECKING:
-    from vtaops.hardware.performance import TsimPerformance
-
-ADDRESS_LIMIT = 1 << 32
-"""Programs hold 32-bit addresses."""
-
 DEFAULT_TIMEOUT = 10.0
 """Seconds that the board may take for one message; a launch may take its own timeout longer."""
+
+_Counters = TypeVar("_Counters", Statistics, TsimPerformance)
 
 Progress = Callable[[str, int, int], None]
 """Called during transfers: (what, bytes done, bytes in all)."""
 
-_ERRORS = {
-    cls.__name__: cls
-    for cls in (
-        BufferLost,
-        ConfigError,
-        DeadlockError,
-        DeviceError,
-        DeviceTimeout,
-        NoRoom,
-        UnsupportedError,
-    )
-}
 _MIN_CACHED_BYTES = 4096  # less is sent at once: asking would take as long
 
 
@@ -94,7 +79,7 @@ class RemoteBuffer:
     connection: int
 
 
-class RemoteDevice(Closing):
+class RemoteDevice(ConfiguredDevice):
     """A board that serves at an address.
 
     After a failure of the connection the call raises, and the next one connects again; buffers of
@@ -132,11 +117,9 @@ class RemoteDevice(Closing):
         timeout: float = DEFAULT_TIMEOUT,
         progress: Progress | None = None,
     ) -> None:
-        if config is not None and not isinstance(config, HardwareConfig):
-            config = HardwareConfig.load(config)
         timeout = as_seconds(timeout)
         self._host, self._port = parse_address(address)
-        self._wanted = config
+        self._wanted = None if config is None else HardwareConfig.of(config)
         self._secret = read_secret() if secret is None else secret
         self._timeout = timeout
         self._progress = progress
@@ -149,11 +132,7 @@ class RemoteDevice(Closing):
         """Bytes of data (not of messages) that went to the board."""
         self.received_bytes = 0
         """Bytes of data that came from the board."""
-        self._config = self._connect()
-
-    @property
-    def config(self) -> HardwareConfig:
-        return self._config
+        super().__init__(self._connect())
 
     @property
     def address(self) -> str:
@@ -163,7 +142,7 @@ class RemoteDevice(Closing):
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, ADDRESS_LIMIT)
+        nbytes = as_nbytes(nbytes)
         answer, _ = self._request("alloc", nbytes=nbytes)
         address, handle = _integers(answer, "address", "buffer")
         if not 0 <= address <= ADDRESS_LIMIT - nbytes:
@@ -173,18 +152,14 @@ class RemoteDevice(Closing):
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             if not isinstance(buffer, RemoteBuffer):
-                raise DeviceError(f"{buffer!r} is not allocated on this device")
+                raise foreign_buffer(buffer)
             if buffer.connection == self._connections and self._connection is not None:
                 self._request("free", buffer=buffer.handle)
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         image = _image(data)
         with self._lock:
-            handle = self._handle(buffer, len(image))
-            for start in range(0, len(image), CHUNK_BYTES):
-                chunk = image[start : start + CHUNK_BYTES]
-                self._request("write", chunk, buffer=handle, offset=start)
-                self._report("write", start + len(chunk), len(image))
+            self._send("write", image, buffer=self._handle(buffer, len(image)))
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         """Do the same as `write`; data that the board still has do not travel.
@@ -207,7 +182,6 @@ class RemoteDevice(Closing):
                 self._request("keep", sha256=digest, **named)
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
-        nbytes = as_integer("the number of bytes to read", nbytes, 0, ADDRESS_LIMIT)
         with self._lock:
             handle = self._handle(buffer, nbytes)
             image = np.empty(nbytes, np.uint8)
@@ -224,19 +198,17 @@ class RemoteDevice(Closing):
     # -------------------------------------------------------------------------- runs
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        timeout = as_seconds(timeout)
+        insn_address, count, timeout = as_launch(insn_address, count, timeout)
         self._request(
             "launch",
             seconds=timeout + self._timeout,
-            address=as_integer("the instruction address", insn_address, 0, ADDRESS_LIMIT - 1),
-            count=as_integer("the number of instructions", count, 0, ADDRESS_LIMIT - 1),
+            address=insn_address,
+            count=count,
             timeout=timeout,
         )
 
     def stats(self) -> Statistics:
-        answer, _ = self._request("stats")
-        names = list(Statistics.__dataclass_fields__)
-        return Statistics(**dict(zip(names, _integers(answer, *names), strict=True)))
+        return self._counted(Statistics, "stats")
 
     def performance(self) -> TsimPerformance:
         """Return cycles and where they went, counted by the logic since `reset_stats`.
@@ -246,11 +218,12 @@ class RemoteDevice(Closing):
         UnsupportedError
             If the logic is upstream's HLS design.
         """
-        from vtaops.hardware.performance import TsimPerformance
+        return self._counted(TsimPerformance, "performance")
 
-        answer, _ = self._request("performance")
-        names = list(TsimPerformance.__dataclass_fields__)
-        return TsimPerformance(**dict(zip(names, _integers(answer, *names), strict=True)))
+    def _counted(self, kind: type[_Counters], operation: str) -> _Counters:
+        answer, _ = self._request(operation)
+        names = [field.name for field in fields(kind)]
+        return kind(**dict(zip(names, _integers(answer, *names), strict=True)))
 
     def reset_stats(self) -> None:
         self._request("reset_stats")
@@ -282,12 +255,7 @@ class RemoteDevice(Closing):
             If the board serves another configuration or design.
         """
         with self._lock:
-            total = len(bitstream)
-            view = memoryview(bitstream)
-            for start in range(0, total, CHUNK_BYTES):
-                chunk = view[start : start + CHUNK_BYTES]
-                self._request("upload", chunk, offset=start, total=total)
-                self._report("upload", start + len(chunk), total)
+            self._send("upload", memoryview(bitstream), total=len(bitstream))
             self._request(
                 "program",
                 seconds=timeout,
@@ -415,6 +383,13 @@ class RemoteDevice(Closing):
             self.received_bytes += len(data)
             return answer, data
 
+    def _send(self, operation: str, image: memoryview, **fields: Any) -> None:
+        """Make the requests that carry an image in pieces."""
+        for start in range(0, len(image), CHUNK_BYTES):
+            chunk = image[start : start + CHUNK_BYTES]
+            self._request(operation, chunk, offset=start, **fields)
+            self._report(operation, start + len(chunk), len(image))
+
     def _last_words(self, connection: Connection, error: DeviceError) -> str:
         """Return what the board said before it closed the connection, if it said anything."""
         if isinstance(error, ConnectionLost):
@@ -432,11 +407,10 @@ class RemoteDevice(Closing):
 
     def _handle(self, buffer: DeviceBuffer, nbytes: int) -> int:
         if not isinstance(buffer, RemoteBuffer):
-            raise DeviceError(f"{buffer!r} is not allocated on this device")
+            raise foreign_buffer(buffer)
         if buffer.connection != self._connections or self._connection is None:
             raise BufferLost("the buffer was lost with its connection; load the program again")
-        if not 0 <= nbytes <= buffer.nbytes:
-            raise DeviceError(f"{nbytes} bytes exceed a buffer of {buffer.nbytes} bytes")
+        as_extent(buffer, nbytes)
         return buffer.handle
 
     def _report(self, what: str, done: int, total: int) -> None:
@@ -460,8 +434,5 @@ def _raise_error(answer: dict[str, Any], address: str) -> None:
     error = answer.get("error")
     if error is None:
         return
-    kind, message = (
-        (error.get("kind"), error.get("message")) if isinstance(error, dict) else ("", error)
-    )
-    cls: type[VTAError] = _ERRORS.get(str(kind), DeviceError)
-    raise cls(f"{address}: {message}")
+    told = error if isinstance(error, dict) else {"message": error}
+    raise error_of(told.get("kind"), f"{address}: {told.get('message')}")

@@ -10,17 +10,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.shapes import Array
 from vtaops.program import Program
+from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import Closing, Device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
 
 CAPACITY = 64
 """Programs that are kept; the least recently used one makes room."""
-
-Array = npt.NDArray[np.generic]
 
 
 class ResidentPrograms(Closing):
@@ -64,8 +63,7 @@ class ResidentPrograms(Closing):
         """
         with self._lock:
             loaded = self._load(program, parameters or {})
-            result = loaded.run(*arrays, timeout=self._timeout)
-        return result if isinstance(result, tuple) else (result,)
+            return as_tuple(loaded.run(*arrays, timeout=self._timeout))
 
     def _load(self, program: Program, parameters: Mapping[str, Array]) -> LoadedProgram:
         key = id(program)  # kept alive by the table itself

@@ -39,7 +39,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import DeviceError, DeviceTimeout
+from vtaops.base import errors
+from vtaops.base.errors import DeviceError, DeviceTimeout, VTAError
 from vtaops.base.files import read_file
 
 PROTOCOL_VERSION = 1
@@ -65,7 +66,7 @@ _SHORTEST_WAIT = 1e-3  # seconds; 0 would make a socket non-blocking
 
 
 def package_version() -> str:
-    """Return the version of vtaops, for people to compare."""
+    """Return the version of vtaops, for messages."""
     try:
         return importlib.metadata.version("vtaops")
     except importlib.metadata.PackageNotFoundError:
@@ -213,6 +214,14 @@ class Connection:
         self._stream.settimeout(max(left, _SHORTEST_WAIT))
 
 
+def error_of(kind: object, message: object) -> VTAError:
+    """Return the error that the other side told of; a `DeviceError` where its kind is unknown."""
+    found = getattr(errors, str(kind), None)
+    if isinstance(found, type) and issubclass(found, VTAError):
+        return found(str(message))
+    return DeviceError(str(message))
+
+
 def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> bytes:
     """Return the bytes of a message."""
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
@@ -277,7 +286,7 @@ def read_secret(path: str | Path | None = None) -> bytes:
 
 
 def proof(secret: bytes, side: str, server_nonce: str, client_nonce: str) -> str:
-    """Return what shows that `side` ("client" or "server") knows the secret."""
+    """Return the proof that `side` ("client" or "server") knows the secret."""
     message = f"vtaops board {side} {server_nonce} {client_nonce}".encode()
     return hmac.new(secret, message, hashlib.sha256).hexdigest()
 

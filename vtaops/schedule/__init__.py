@@ -14,7 +14,6 @@ docs/tutorials/own_operators.md::
 
 from vtaops.schedule.blocked import blocked_shape, check_tiling
 from vtaops.schedule.candidates import TIMED, default_tiling, worth_timing
-from vtaops.schedule.dispatch import schedule
 from vtaops.schedule.flatten import flatten
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
@@ -27,6 +26,7 @@ from vtaops.schedule.intrinsics import (
     gemm,
     reset,
 )
+from vtaops.schedule.operators import schedule
 from vtaops.schedule.steps import tensorize_block as tensorize
 from vtaops.schedule.tiling import Tiling
 

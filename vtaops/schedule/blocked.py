@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import WINDOW_TILES, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops import (
@@ -28,8 +29,8 @@ from vtaops.ops import (
 )
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
+from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.maxima import SeparateMaxima
-from vtaops.ops.postprocess import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.window import WindowOperator
 from vtaops.schedule.tiling import Taps, Tiling
 
@@ -327,8 +328,8 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     windows = op.windows(config)
     steps = kw if windows is None else (kw - WINDOW_TILES) // windows.step + 1
     return BlockedShape(
-        batch=_blocks(op.batch, config.batch),
-        oc=_blocks(op.out_channels, config.block_out),
+        batch=ceil_div(op.batch, config.batch),
+        oc=ceil_div(op.out_channels, config.block_out),
         ic=blocks.ic,
         rows=rows,
         columns=columns if windows else replace(columns, taps=tuple(range(0, kw * dw, dw))),
@@ -349,9 +350,9 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
 def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=1,
-        oc=_blocks(op.n, config.block_out),
-        ic=_blocks(op.k, config.block_in),
-        rows=_line(_blocks(op.m, config.batch)),
+        oc=ceil_div(op.n, config.block_out),
+        ic=ceil_div(op.k, config.block_in),
+        rows=_line(ceil_div(op.m, config.batch)),
         columns=_line(1),
         taps=1,
         alu_passes=_passes(op, config),
@@ -365,16 +366,16 @@ def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
 def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=op.batch,
-        oc=_blocks(op.n, config.block_out),
-        ic=_blocks(op.k, config.block_in),
-        rows=_line(_blocks(op.m, config.batch)),
+        oc=ceil_div(op.n, config.block_out),
+        ic=ceil_div(op.k, config.block_in),
+        rows=_line(ceil_div(op.m, config.batch)),
         columns=_line(1),
         taps=1,
         alu_passes=_passes(op, config),
         resets=_resets(config),
         bias=False,
         scaled=int(op.multiplier > 0),
-        coarse=_blocks(op.coarse, config.block_in),
+        coarse=ceil_div(op.coarse, config.block_in),
     )
 
 
@@ -382,9 +383,9 @@ def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
 def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
     whole = BlockedShape(
-        batch=_blocks(op.batch, config.batch),
-        oc=_blocks(op.out_channels, config.block_out),
-        ic=_blocks(op.in_channels, config.block_in),
+        batch=ceil_div(op.batch, config.batch),
+        oc=ceil_div(op.out_channels, config.block_out),
+        ic=ceil_div(op.in_channels, config.block_in),
         rows=_phases(rows),
         columns=_phases(columns),
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
@@ -411,10 +412,10 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
     rows, columns = (
         replace(axis, window=1, taps=tuple(range(axis.window)), cut=True) for axis in _sliding(op)
     )
-    blocks = _blocks(op.channels, config.block_out)
+    blocks = ceil_div(op.channels, config.block_out)
     taps = op.window.count
     return BlockedShape(
-        batch=_blocks(op.batch, config.batch),
+        batch=ceil_div(op.batch, config.batch),
         oc=blocks,
         ic=1,
         rows=rows,
@@ -456,7 +457,7 @@ def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
         return replace(_pooled(op, config, passes, staged=True), separate=separate)
     height, width = op.window.kernel
     shape = _pooled(op, config, alu_passes=0, staged=False)
-    steps = height * -(-width // WINDOW_TILES)
+    steps = height * ceil_div(width, WINDOW_TILES)
     return replace(shape, taps=0, maxima=steps, resets=0, shared_weights=0)
 
 
@@ -470,9 +471,9 @@ def _pooled(
 ) -> BlockedShape:
     """Return the blocked shape of a pool: every channel block reads itself."""
     rows, columns = _sliding(op)
-    blocks = _blocks(op.channels, config.block_out)
+    blocks = ceil_div(op.channels, config.block_out)
     return BlockedShape(
-        batch=_blocks(op.batch, config.batch),
+        batch=ceil_div(op.batch, config.batch),
         oc=blocks,
         ic=1,
         rows=rows,
@@ -575,8 +576,8 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
             f"{shape.group_oc * config.block_out} output channels, or hold whole groups"
         )
     for name, threads, tiles in (
-        ("oc_threads", tiling.oc_threads, _blocks(shape.oc * config.block_out, tiling.oc)),
-        ("h_threads", tiling.h_threads, _blocks(shape.rows.extent, tiling.h)),
+        ("oc_threads", tiling.oc_threads, ceil_div(shape.oc * config.block_out, tiling.oc)),
+        ("h_threads", tiling.h_threads, ceil_div(shape.rows.extent, tiling.h)),
     ):
         if threads > tiles:
             raise ScheduleError(
@@ -593,7 +594,3 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
                 f"{scratchpad.depth}: {used - scratchpad.depth} too many; "
                 f"{default_tiling(op, config)} fits"
             )
-
-
-def _blocks(extent: int, block: int) -> int:
-    return -(-extent // block)

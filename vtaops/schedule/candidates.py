@@ -6,7 +6,7 @@ waits or latencies; it takes milliseconds for a hundred thousand tilings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
@@ -94,26 +95,19 @@ def depths_of(config: HardwareConfig) -> dict[str, int]:
 
 
 def candidates(
-    shape: BlockedShape, config: HardwareConfig, *, uneven: bool = False, taps: Taps = "all"
-) -> Candidates:
-    """Return the tilings of an operator, in parts as `taps` says, that fit the scratchpads.
+    shape: BlockedShape, depths: Depths, *, uneven: bool = False, taps: Taps = "all"
+) -> tuple[Candidates, Used]:
+    """Return the tilings of an operator, in parts as `taps` says, that fit; and what they occupy.
 
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible; with `uneven`,
     tiles of output channels and rows have any size: a small last tile leaves a short last store.
     Of each operand a thread holds one tile, two or three that take turns, or as many as one output
     tile reads.
     """
-    return _candidates(shape, depths_of(config), uneven, taps)[0]
-
-
-def _candidates(
-    shape: BlockedShape, depths: Depths, uneven: bool, taps: Taps
-) -> tuple[Candidates, Used]:
-    """Return the tilings of `candidates`, and the elements that each occupies."""
-    found = sizes_that_fit(shape, depths, uneven=uneven)
-    places = np.meshgrid([1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1], indexing="ij")
-    inp_tiles, wgt_tiles, acc_tiles, keep_wgt = (np.tile(p.ravel(), len(found)) for p in places)
-    found = found.pick(np.repeat(np.arange(len(found)), places[0].size))
+    found, (inp_tiles, wgt_tiles, acc_tiles, keep_wgt) = each_with(
+        sizes_that_fit(shape, depths, uneven=uneven),
+        [1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1],
+    )  # fmt: skip
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
         found,
@@ -274,19 +268,6 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -
     return np.asarray(first + changes * np.maximum(0, steps * (both - step) - ahead * step))
 
 
-def least_cycles(
-    op: Operator, config: HardwareConfig, timing: TimingParameters | None = None
-) -> int:
-    """Return a number of cycles that no tiling goes below; see `TilingList.least_cycles`.
-
-    Raises
-    ------
-    ScheduleError
-        If no tile of the operator fits.
-    """
-    return TilingList(op, config).least_cycles(config, timing)
-
-
 def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
     """Return the cycles of products, resets and passes; products with padding are left out.
 
@@ -324,25 +305,8 @@ def ranked(
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    for tiling, _ in estimated(op, config, uneven=uneven, timing=timing):
+    for tiling, _ in TilingList(op, config).estimated(config, timing, uneven=uneven):
         yield tiling
-
-
-def estimated(
-    op: Operator,
-    config: HardwareConfig,
-    *,
-    uneven: bool = False,
-    timing: TimingParameters | None = None,
-) -> Iterator[tuple[Tiling, int]]:
-    """Yield the tilings of `ranked`, each with its estimated cycles.
-
-    Raises
-    ------
-    ScheduleError
-        If even the smallest tile (one block, one pixel) does not fit.
-    """
-    yield from TilingList(op, config).estimated(config, timing, uneven=uneven)
 
 
 def worth_timing(
@@ -381,7 +345,7 @@ class TilingList:
         whole = blocked_shape(op, config)
         cuts: tuple[Taps, ...] = ("all", *whole.cuts)
         self._shapes = {taps: whole.in_parts(taps) for taps in cuts}
-        self._listed: dict[tuple[object, ...], _Listed] = {}
+        self._listed: dict[object, _Listed] = {}
 
     def estimated(
         self,
@@ -478,33 +442,48 @@ class TilingList:
 
     def _tilings(self, taps: Taps, uneven: bool) -> _Listed:
         """Return the tilings of `candidates`."""
-        if (taps, uneven) not in self._listed:
-            shape = self._shapes[taps]
-            found, used = _candidates(shape, self._depths, uneven, taps)
-            self._listed[taps, uneven] = _Listed.of(shape, self._config, found, used)
-        return self._listed[taps, uneven]
+        shape = self._shapes[taps]
+
+        def find() -> tuple[Candidates, Used]:
+            return candidates(shape, self._depths, uneven=uneven, taps=taps)
+
+        return self._once((taps, uneven), shape, find)
+
+    def _once(
+        self, key: object, shape: BlockedShape, find: Callable[[], tuple[Candidates, Used]]
+    ) -> _Listed:
+        if key not in self._listed:
+            found, used = find()
+            traffic = _traffic(shape, self._config, found)
+            self._listed[key] = _Listed(shape, found, used, *traffic)
+        return self._listed[key]
 
     def _loads(self, taps: Taps) -> _Listed:
         """Return tiles of any size, and as many of them held at once as leave out loads."""
-        if (taps,) not in self._listed:
-            shape = self._shapes[taps]
-            sizes = sizes_that_fit(shape, self._depths, uneven=True)
-            places = np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij")
-            inp_stays, wgt_stays, keep_wgt = (np.tile(p.ravel(), len(sizes)) for p in places)
-            found = sizes.pick(np.repeat(np.arange(len(sizes)), places[0].size))
-            steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
-            inp_sweep = np.where(keep_wgt, pixel_tiles, 1) * steps
-            wgt_sweep = np.where(keep_wgt, 1, oc_tiles) * steps
-            found = replace(
-                found,
-                inp_tiles=np.where(inp_stays, inp_sweep, 1),
-                wgt_tiles=np.where(wgt_stays, wgt_sweep, 1),
-                keep_wgt=keep_wgt,
-                taps=taps,
-            )
-            found, used = _those_that_fit(shape, self._depths, found, True)
-            self._listed[taps,] = _Listed.of(shape, self._config, found, used)
-        return self._listed[taps,]
+        shape = self._shapes[taps]
+        return self._once(taps, shape, lambda: _loads(shape, self._depths, taps))
+
+
+def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Used]:
+    found, (inp_stays, wgt_stays, keep_wgt) = each_with(
+        sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
+    )
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
+    found = replace(
+        found,
+        inp_tiles=np.where(inp_stays, np.where(keep_wgt, pixel_tiles, 1) * steps, 1),
+        wgt_tiles=np.where(wgt_stays, np.where(keep_wgt, 1, oc_tiles) * steps, 1),
+        keep_wgt=keep_wgt,
+        taps=taps,
+    )
+    return _those_that_fit(shape, depths, found, True)
+
+
+def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, list[Grid]]:
+    """Return each candidate with each combination of values, and the values as columns."""
+    grids = np.meshgrid(*values, indexing="ij")
+    columns = [np.tile(grid.ravel(), len(found)) for grid in grids]
+    return found.pick(np.repeat(np.arange(len(found)), grids[0].size)), columns
 
 
 @dataclass(frozen=True)
@@ -517,10 +496,6 @@ class _Listed:
     inp: Grid
     wgt: Grid
     out: int
-
-    @staticmethod
-    def of(shape: BlockedShape, config: HardwareConfig, found: Candidates, used: Used) -> _Listed:
-        return _Listed(shape, found, used, *_traffic(shape, config, found))
 
 
 @lru_cache(maxsize=1024)
@@ -585,7 +560,7 @@ def _coarse_divisions(extent: int) -> list[int]:
     pieces = {1, extent}
     for power in range(extent.bit_length()):
         pieces |= {1 << power, 3 << power}
-    return sorted({-(-extent // p) for p in pieces if p <= extent})
+    return sorted({ceil_div(extent, p) for p in pieces if p <= extent})
 
 
 def _divisions(extent: int) -> list[int]:
@@ -593,5 +568,5 @@ def _divisions(extent: int) -> list[int]:
     sizes = [extent]
     while sizes[-1] > 1:  # the fewest pieces that are smaller than the last ones
         pieces = (extent - 1) // (sizes[-1] - 1) + 1
-        sizes.append(-(-extent // pieces))
+        sizes.append(ceil_div(extent, pieces))
     return sizes[::-1]

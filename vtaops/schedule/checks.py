@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tvm import tirx
@@ -19,6 +20,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
+from vtaops.ops.epilogue import lane_meaning
 from vtaops.schedule.intrinsics import (
     ACC_SCOPE,
     ALU_CALL,
@@ -34,13 +36,6 @@ from vtaops.schedule.intrinsics import (
 _MEMORY = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc", "global": "DRAM", "": "DRAM"}
 _DTYPES = {"inp": ("int8",), "wgt": ("int8",), "acc": ("int32",)}
 _KINDS = {1: "parallel", 2: "vectorized"}
-_OPERATIONS = {
-    "Add": AluOp.ADD,
-    "Max": AluOp.MAX,
-    "Min": AluOp.MIN,
-    "Mul": AluOp.MUL,
-    "RShift": AluOp.SHR,
-}
 _FOR_MAXIMA = -128
 """Padding that changes no maximum of int8 values."""
 
@@ -321,6 +316,13 @@ def _is_product(site: _Site, config: HardwareConfig) -> bool:
     )
 
 
+@cache
+def _operations() -> dict[type, AluOp]:
+    """Return the ALU's operations by the class of their expressions."""
+    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    return {type(lane_meaning(op, x, y)): op for op in AluOp}
+
+
 def _advice(name: str, value: Any) -> str:
     """Say which intrinsic computes a value, or that there is none."""
 
@@ -332,7 +334,7 @@ def _advice(name: str, value: Any) -> str:
         return f"this is a reset: {write(f'vta.reset(config{at})')}"
     if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
         return write("vta.gemm(config)")
-    op, operand = _OPERATIONS.get(type(value).__name__), getattr(value, "b", None)
+    op, operand = _operations().get(type(value)), getattr(value, "b", None)
     if isinstance(value, tirx.LShift) and isinstance(operand, tirx.IntImm):
         return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
     if isinstance(value, tirx.Sub):
@@ -419,17 +421,27 @@ def _check_padding(sites: list[_Site]) -> None:
 
 def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     """Whether what is made of a buffer is read by maxima over tiles alone."""
-    direct = [site for site in sites if name in [buffer.name for buffer in _touched(site)[1:]]]
+    direct = [site for site in sites if name in _read(site)]
     if direct and all(_call_is(site, POOL_CALL) for site in direct):
         return True
     made = {_touched(site)[0].name for site in direct}
-    readers = [s for s in sites if made & {b.name for b in _touched(s)[1:]} - {name}]
-    readers = [s for s in readers if not (s.has_init or _call_is(s, GEMM_CALL))]
-    return bool(readers) and all(
-        _call_is(s, ALU_CALL) and int(s.call[1]) == AluOp.MAX and len(_pointers(s)) == 3
-        for s in readers
-        if made & {b.name for b in _touched(s)[2:]}
-    )
+    readers = [
+        site
+        for site in sites
+        if made & (_read(site) - {name}) and not (site.has_init or _call_is(site, GEMM_CALL))
+    ]
+    other_operands = [s for s in readers if made & {buffer.name for buffer in _touched(s)[2:]}]
+    return bool(readers) and all(map(_is_maximum, other_operands))
+
+
+def _read(site: _Site) -> set[str]:
+    return {buffer.name for buffer in _touched(site)[1:]}
+
+
+def _is_maximum(site: _Site) -> bool:
+    """Whether a block takes the maxima of two tiles."""
+    two = _call_is(site, ALU_CALL) and len(_pointers(site)) == 3
+    return two and int(site.call[1]) == AluOp.MAX
 
 
 def _call_is(site: _Site, name: str) -> bool:

@@ -16,7 +16,8 @@ The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -27,7 +28,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.ops.postprocess import lane_meaning, scale_meaning
+from vtaops.ops.epilogue import lane_meaning, scale_meaning
 
 INP_SCOPE = "local.inp_buffer"
 WGT_SCOPE = "local.wgt_buffer"
@@ -95,10 +96,7 @@ def reset(config: HardwareConfig, value: int = 0) -> str:
     _check_immediate(value)
 
     def meaning(acc: Any) -> None:
-        with T.grid(*_extents(acc)) as loops, T.sblock("reset"):
-            lane = [
-                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
-            ]
+        with _lanes(acc, "reset") as lane:
             T.buffer_store(acc, tirx.const(value, "int32"), lane)
 
     def call(acc: Any) -> None:
@@ -137,12 +135,9 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     operands = ["dst", "src"] + (["operand"] if imm is None else [])
 
     def meaning(dst: Any, src: Any, operand: Any = None) -> None:
-        with T.grid(*_extents(dst)) as loops, T.sblock("alu"):
-            lane = [
-                T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
-            ]
-            second = imm if operand is None else operand[tuple(lane)]
-            T.buffer_store(dst, lane_meaning(op, src[tuple(lane)], second), lane)
+        with _lanes(dst, "alu") as lane:
+            second = imm if operand is None else operand[lane]
+            T.buffer_store(dst, lane_meaning(op, src[lane], second), lane)
 
     def call(dst: Any, src: Any, operand: Any = None) -> None:
         second = imm if operand is None else operand.access_ptr("r")
@@ -160,7 +155,7 @@ def requantize(
 ) -> str:
     """Register the requantisation of a tile by a scale for each channel; return the name.
 
-    See `vtaops.ops.postprocess.ScaleStage`; needs the extension ``post``.
+    See `vtaops.ops.epilogue.ScaleStage`; needs the extension ``post``.
 
     Raises
     ------
@@ -175,12 +170,9 @@ def requantize(
     vectors = ["bias", "scales"] if bias else ["scales"]
 
     def meaning(dst: Any, src: Any, *parameters: Any) -> None:
-        with T.grid(*_extents(dst)) as loops, T.sblock("requantize"):
-            lane = [
-                T.axis.spatial(e, v) for e, v in zip(_extents(dst), _listed(loops), strict=True)
-            ]
+        with _lanes(dst, "requantize") as lane:
             values = [parameter[lane[-1]] for parameter in parameters]
-            T.buffer_store(dst, scale_meaning(src[tuple(lane)], values, zero_point, clip), lane)
+            T.buffer_store(dst, scale_meaning(src[lane], values, zero_point, clip), lane)
 
     def call(dst: Any, src: Any, *parameters: Any) -> None:
         pointers = [dst.access_ptr("w"), *(p.access_ptr("r") for p in (src, *parameters))]
@@ -218,12 +210,8 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
     op = _alu_op(op)
 
     def meaning(acc: Any, operand: Any) -> None:
-        with T.grid(*_extents(acc)) as loops, T.sblock("alu"):
-            lane = [
-                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
-            ]
-            place = tuple(lane)
-            T.buffer_store(acc, lane_meaning(op, acc[place], operand[place]), lane)
+        with _lanes(acc, "alu") as lane:
+            T.buffer_store(acc, lane_meaning(op, acc[lane], operand[lane]), lane)
 
     def call(acc: Any, operand: Any) -> None:
         pointers = acc.access_ptr("rw"), acc.access_ptr("r"), operand.access_ptr("r")
@@ -251,12 +239,8 @@ def pool(config: HardwareConfig) -> str:
         )
 
     def meaning(acc: Any, inp: Any) -> None:
-        with T.grid(*_extents(acc)) as loops, T.sblock("pool"):
-            lane = [
-                T.axis.spatial(e, v) for e, v in zip(_extents(acc), _listed(loops), strict=True)
-            ]
-            place = tuple(lane)
-            T.buffer_store(acc, tirx.max(acc[place], T.Cast("int32", inp[place])), lane)
+        with _lanes(acc, "pool") as lane:
+            T.buffer_store(acc, tirx.max(acc[lane], T.Cast("int32", inp[lane])), lane)
 
     def call(acc: Any, inp: Any) -> None:
         pointers = acc.access_ptr("rw"), inp.access_ptr("r")
@@ -267,13 +251,8 @@ def pool(config: HardwareConfig) -> str:
     return _register(name, [("acc", _acc_tile(config)), ("inp", inp)], ["acc"], meaning, call)
 
 
-def lane_loops(intrinsic: str) -> int:
-    """Return how many innermost loops an intrinsic replaces."""
-    return len(lanes(intrinsic))
-
-
 def lanes(intrinsic: str) -> list[int]:
-    """Return the extents of these loops."""
+    """Return the extents of the innermost loops that an intrinsic replaces."""
     body, extents = TensorIntrin.get(intrinsic).desc.body.block.body, []
     while isinstance(body, tirx.For):
         extents.append(int(body.extent))
@@ -323,9 +302,13 @@ def _extents(buffer: Any) -> list[int]:
     return [int(extent) for extent in buffer.shape]
 
 
-def _listed(loops: Any) -> list[Any]:
-    """T.grid of one loop yields the variable itself."""
-    return [loops] if isinstance(loops, tirx.Var) else list(loops)
+@contextmanager
+def _lanes(tile: Any, name: str) -> Iterator[tuple[Any, ...]]:
+    """Open a block over the lanes of a tile; yield the indices of one."""
+    extents = _extents(tile)
+    with T.grid(*extents) as loops, T.sblock(name):
+        each = [loops] if isinstance(loops, tirx.Var) else loops  # a single one is the variable
+        yield tuple(T.axis.spatial(e, v) for e, v in zip(extents, each, strict=True))
 
 
 def _register(

@@ -14,7 +14,7 @@ from tvm_ffi import structural_equal
 
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
 from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
@@ -24,7 +24,7 @@ FIRST = -2
 
 
 @dataclass(frozen=True)
-class ImageLoops:
+class TileLoops:
     """The loops around one output tile: over virtual threads, channel tiles, and the innermost."""
 
     thread: LoopRV
@@ -34,7 +34,7 @@ class ImageLoops:
 
 def block_image(
     s: Schedule, config: HardwareConfig, tiling: Tiling, phases: tuple[int, int] = (1, 1)
-) -> ImageLoops:
+) -> TileLoops:
     """Block the result ``res``, an image; virtual threads take neighbouring tiles.
 
     `phases` are the rows and columns of the result for each pixel that the tiling counts.
@@ -46,7 +46,17 @@ def block_image(
     pixels = [batch, y_o, x_o]
     sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
     s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
-    return ImageLoops(s.fuse(oc_t, y_t), oc_o, sweep[-1])
+    return TileLoops(s.fuse(oc_t, y_t), oc_o, sweep[-1])
+
+
+def block_matrix(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoops:
+    """Block the result ``res``, a matrix or a batch of them; threads take neighbouring tiles."""
+    *batch, m, n, mi, ni = s.get_loops(s.get_sblock("res"))
+    n_o, n_t, n_i = s.split(n, [None, tiling.oc_threads, tiling.oc // config.block_out])
+    m_o, m_t, m_i = s.split(m, [None, tiling.h_threads, tiling.h])
+    sweep = [n_o, m_o] if tiling.keep == "wgt" else [m_o, n_o]
+    s.reorder(n_t, m_t, *batch, *sweep, m_i, n_i, mi, ni)
+    return TileLoops(s.fuse(n_t, m_t), n_o, sweep[-1])
 
 
 def attach_output_stages(
@@ -114,12 +124,6 @@ def attach_factor(s: Schedule, name: str, loop: LoopRV) -> None:
     place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
-def attach_loads(s: Schedule, step: LoopRV) -> None:
-    """Load input and weights inside loop `step`, into their scratchpads."""
-    place(s, "data_buf", step, INP_SCOPE)
-    place(s, "kernel_buf", step, WGT_SCOPE)
-
-
 def bind_threads(s: Schedule, thread: LoopRV) -> None:
     """Make `thread` the axis of virtual threads; must precede `decompose_reduction`."""
     if int(s.get(thread).extent) > 1:
@@ -178,10 +182,10 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
     Does what ``s.tensorize`` does, and puts the predicate of a block aside, which TVM's matcher
     refuses: so tiles may overhang the operator.
     """
-    loops = intrinsics.lane_loops(intrinsic)
+    wanted = intrinsics.lanes(intrinsic)
+    loops = len(wanted)
     found = s.get_loops(s.get_sblock(block))
     extents = [int(s.get(loop).extent) for loop in found[-loops:]]
-    wanted = intrinsics.lanes(intrinsic)
     if extents != wanted:
         raise ScheduleError(
             f"the innermost loops of block {block!r} have extents {extents}; {intrinsic} replaces "

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
@@ -28,6 +29,7 @@ from vtaops.schedule.candidates import (
     cycle_bound,
     depths_of,
     dram_bytes,
+    each_with,
     sizes_that_fit,
     tile_counts,
 )
@@ -70,17 +72,16 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Ti
         The hardware.
     """
     depth = np.array([getattr(config, memory).depth for memory in _MEMORIES])
-    best: tuple[float, list[Tiling]] | None = None
     orders: tuple[Order, ...] = ("rows", "channels")
-    for order in orders:
-        for choices in product(*(_choices(op, config, order) for op in ops)):
-            cost = sum(choice.cost for choice in choices)
-            used = np.sum([choice.used for choice in choices], axis=0)
-            if (best is None or cost < best[0]) and (used <= depth).all():
-                best = cost, [choice.tiling for choice in choices]
-    if best is None or "forward" not in config.extensions:
-        return best and best[1]
-    return _with_results_that_stay(ops, config, best[1])
+    choices = [
+        each for order in orders for each in product(*(_choices(op, config, order) for op in ops))
+    ]
+    for found in sorted(choices, key=lambda each: sum(choice.cost for choice in each)):
+        if (np.sum([choice.used for choice in found], axis=0) <= depth).all():
+            tilings = [choice.tiling for choice in found]
+            late = "forward" in config.extensions
+            return _with_results_that_stay(ops, config, tilings) if late else tilings
+    return None
 
 
 def _with_results_that_stay(
@@ -112,9 +113,7 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     """Return the best tiling for each share of the scratchpads."""
     shape = blocked_shape(op, config)
     sizes = sizes_that_fit(shape, depths_of(config))
-    places = np.meshgrid([2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3], indexing="ij")
-    inp, wgt, acc = (np.tile(p.ravel(), len(sizes)) for p in places)
-    found = sizes.pick(np.repeat(np.arange(len(sizes)), places[0].size))
+    found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
         found,
@@ -169,7 +168,7 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
     first, _, product = shapes
     if first.groups > 1 or first.batch > 1 or product.rows.extent > 1:
         return None
-    sums = -(-product.oc // -(-product.oc // int(POST_ROWS * _ROWS)))
+    sums = ceil_div(product.oc, ceil_div(product.oc, int(POST_ROWS * _ROWS)))
     weights = first.ic * first.taps + first.addends + first.digits + first.constants + sums
     steps = int(config.wgt.depth * _WEIGHTS) // weights
     pixels = first.rows.extent * first.columns.extent
@@ -181,7 +180,7 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
     tilings = [
         replace(
             small,
-            ic=-(-first.ic // parts) * config.block_in,
+            ic=ceil_div(first.ic, parts) * config.block_in,
             h=first.rows.extent,
             w=first.columns.extent,
             inp_tiles=parts,
@@ -224,32 +223,76 @@ def tilings_hand_in_hand(
     """
     shapes = [blocked_shape(op, config) for op in ops]
     found = []
-    last = shapes[-1].rows.extent
-    sizes = product(range(1, min(last, _MOST_ROWS) + 1), range(1, _MOST_BLOCKS + 1))
-    ways = [(1, False), (1, True)] + [(2, False)] * (len(ops) == 2)  # of three all halves wait
-    for (rows, blocks), held, (halves, stays) in product(sizes, (1, 2), ways):
-        plan = _hand_in_hand(shapes, config, rows, blocks, held, stays, halves)
-        if plan is not None:
-            found.append(plan)
+    sizes = product(
+        range(1, min(shapes[-1].rows.extent, _MOST_ROWS) + 1), range(1, _MOST_BLOCKS + 1)
+    )
+    cuts = [(1, False), (1, True)] + [(2, False)] * (len(ops) == 2)  # of three all halves wait
+    for (rows, blocks), held, (halves, stays) in product(sizes, (1, 2), cuts):
+        way = _Way(rows, blocks, held, stays, halves)
+        parts = way.parts(shapes, config)
+        tilings = [part.tiling for part in parts]
+        if parts and _fit_together(shapes, config, tilings):
+            found.append((way.cycles(parts, config), tilings))
     found.sort(key=lambda plan: plan[0])
     return [
         _with_results_that_stay(ops, config, tilings) for cycles, tilings in found if cycles < limit
     ]
 
 
-def _hand_in_hand(
-    shapes: Sequence[BlockedShape],
-    config: HardwareConfig,
-    rows: int,
-    blocks: int,
-    held: int,
-    stays: bool,
-    halves: int,
-) -> tuple[float, list[Tiling]] | None:
-    """Return the cost and the tilings for bands of `rows` of the last operator; None: no room.
+@dataclass(frozen=True)
+class _Part:
+    """One of the operators that go hand in hand, and how it is cut.
 
-    Parameters
+    Attributes
     ----------
+    shape : BlockedShape
+        The operator.
+    tiling : Tiling
+        Its tiling.
+    first : bool
+        Whether it reads DRAM alone.
+    bands, tiles, steps : int
+        Bands of its image, tiles of its output channels, and of its input channels.
+    """
+
+    shape: BlockedShape
+    tiling: Tiling
+    first: bool
+    bands: int
+    tiles: int
+    steps: int
+
+    def computed(self, config: HardwareConfig) -> float:
+        """Return the cycles of the compute unit."""
+        return computed_cycles(self.shape, config) + _PER_TILE * self.bands * self.tiles
+
+    def loads(self, loaded: float, stays: bool) -> float:
+        """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one.
+
+        A band is loaded once, or for each of its output tiles where it does not stay.
+        """
+        shape, tiling = self.shape, self.tiling
+        sweeps = self.tiles if self.steps > tiling.inp_tiles else 1
+        span, columns = shape.rows.span(tiling.h), shape.columns.span(tiling.w)
+        new = min(span, tiling.h * shape.rows.step)
+        again = 1 if stays or self.bands == 1 else loaded
+        each = span * loaded if self.first else new + (span - new) * again
+        image = columns * each
+        if columns > 1 and tiling.w < shape.columns.extent and not self.first:
+            image += span * _PER_PIECE
+        weights = shape.weights * loaded * tiling.ic
+        addends = shape.addends * shape.outputs * loaded
+        return float(self.bands * sweeps * shape.ic * shape.groups * image + addends + weights)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How operators go hand in hand.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the last operator in a band.
     blocks : int
         Channel blocks of a tile.
     held : int
@@ -259,28 +302,45 @@ def _hand_in_hand(
     halves : int
         Into how many pieces rows are cut.
     """
-    heights, widths = [rows], [-(-shapes[-1].columns.extent // halves)]
-    for shape in shapes[:0:-1]:
-        heights.insert(0, heights[0] * shape.rows.step)
-        widths.insert(0, widths[0] * shape.columns.step)
-    tilings, used = [], np.zeros(len(_MEMORIES), np.int64)
-    loaded = float(config.inp.element_bytes / _MACHINE.port_width(config))
-    loads = computed = 0.0
-    most = 0
-    for number, shape in enumerate(shapes):
-        height = min(heights[number], shape.rows.extent)
-        width = min(widths[number], shape.columns.extent)
-        bands = -(-shape.rows.extent // height) * -(-shape.columns.extent // width)
-        follower = shapes[number + 1] if number + 1 < len(shapes) else None
-        oc = min(blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
-        ic = shape.ic if number == 0 else min(blocks, shape.ic)
-        tiles, steps = -(-shape.oc // oc), -(-shape.ic // ic)
-        if shape.oc % oc or not shape.admits(oc):
+
+    rows: int
+    blocks: int
+    held: int
+    stays: bool
+    halves: int
+
+    def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_Part]:
+        """Return how each operator is cut; nothing if one cannot be."""
+        height, width = self.rows, ceil_div(shapes[-1].columns.extent, self.halves)
+        found: list[_Part] = []
+        follower = None
+        for number, shape in reversed([*enumerate(shapes)]):
+            part = self._part(shape, follower, config, (height, width), number == 0)
+            if part is None:
+                return []
+            found.insert(0, part)
+            height, width = height * shape.rows.step, width * shape.columns.step
+            follower = shape
+        return found
+
+    def _part(
+        self,
+        shape: BlockedShape,
+        follower: BlockedShape | None,
+        config: HardwareConfig,
+        size: tuple[int, int],
+        first: bool,
+    ) -> _Part | None:
+        height, width = min(size[0], shape.rows.extent), min(size[1], shape.columns.extent)
+        bands = ceil_div(shape.rows.extent, height) * ceil_div(shape.columns.extent, width)
+        oc = min(self.blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
+        ic = shape.ic if first else min(self.blocks, shape.ic)
+        tiles, steps = ceil_div(shape.oc, oc), ceil_div(shape.ic, ic)
+        stays = self.stays and follower is not None and follower.groups > 1
+        if shape.oc % oc or not shape.admits(oc) or (stays and bands == 1):
             return None
         accumulators = 2
-        if stays and follower is not None and follower.groups > 1:
-            if bands == 1:
-                return None
+        if stays and follower is not None:
             behind = follower.rows.window > follower.rows.step + 1
             accumulators = tiles * (2 + behind) + 1
         tiling = Tiling(
@@ -288,46 +348,20 @@ def _hand_in_hand(
             ic=ic * config.block_in,
             h=height,
             w=width,
-            inp_tiles=2 if number else held,
+            inp_tiles=self.held if first else 2,
             wgt_tiles=tiles * steps if bands > 1 else min(2, tiles) * steps,
             acc_tiles=accumulators,
             keep="inp",
             padding="skip",
         )
-        tilings.append(tiling)
-        footprint = shape.footprint(tiling, config)
-        used += [footprint[memory] for memory in _MEMORIES]
-        sweeps = tiles if steps > tiling.inp_tiles else 1
-        loads += _loads(shape, tiling, bands, sweeps, loaded, first=number == 0, stays=stays)
-        computed += computed_cycles(shape, config) + _PER_TILE * bands * tiles
-        most = max(most, bands * tiles)
-    if (used > [getattr(config, memory).depth for memory in _MEMORIES]).any():
-        return None
-    # What one tile of input delays is seen at the beginning, and in every band with a single one.
-    alone = (loads + computed) / most + (0 if held > 1 else loads / len(shapes) / 6)
-    return (max(loads, computed) + alone) / (_HALVES if halves > 1 else 1), tilings
+        return _Part(shape, tiling, first, bands, tiles, steps)
 
-
-def _loads(
-    shape: BlockedShape,
-    tiling: Tiling,
-    bands: int,
-    sweeps: int,
-    loaded: float,
-    *,
-    first: bool,
-    stays: bool,
-) -> float:
-    """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one.
-
-    A band is loaded in `sweeps`, once for each of its output tiles where it does not stay.
-    """
-    span, columns = shape.rows.span(tiling.h), shape.columns.span(tiling.w)
-    new = min(span, tiling.h * shape.rows.step)
-    each = span * loaded if first else new + (span - new) * (1 if stays or bands == 1 else loaded)
-    image = columns * each
-    if columns > 1 and tiling.w < shape.columns.extent and not first:
-        image += span * _PER_PIECE
-    weights = shape.weights * loaded * tiling.ic
-    addends = shape.addends * shape.outputs * loaded
-    return float(bands * sweeps * shape.ic * shape.groups * image + addends + weights)
+    def cycles(self, parts: Sequence[_Part], config: HardwareConfig) -> float:
+        """Return what the operators take together, by estimate."""
+        loaded = float(config.inp.element_bytes / _MACHINE.port_width(config))
+        loads = sum(part.loads(loaded, self.stays) for part in parts)
+        computed = sum(part.computed(config) for part in parts)
+        most = max(part.bands * part.tiles for part in parts)
+        # What one tile of input delays is seen at the beginning, and in each band of a single one.
+        alone = (loads + computed) / most + (0 if self.held > 1 else loads / len(parts) / 6)
+        return (max(loads, computed) + alone) / (_HALVES if self.halves > 1 else 1)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from vtaops.base.shapes import Padding, Pair, Sides
 from vtaops.ops.arguments import Int8Array
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
 from vtaops.session.session import Session
 

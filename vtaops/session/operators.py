@@ -29,7 +29,7 @@ from vtaops.ops import (
 )
 from vtaops.ops.arguments import Int8Array, int8_array
 from vtaops.ops.base import plain
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
 from vtaops.session.signatures import Call, operator_method
 

@@ -9,7 +9,7 @@ from vtaops.base.shapes import Padding, Pair, Sides
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.arguments import Int8Array
-from vtaops.ops.postprocess import Rounding
+from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
 
 class OperatorMethods(ABC):

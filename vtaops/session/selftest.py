@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
 
 
 PlannedCheck = tuple[str, Callable[[], str]]
-"""What is checked, and how: the function returns what went wrong, or nothing."""
+"""Name and function of a check; the function returns what is wrong, or an empty string."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def planned_checks(
     seed: int = 0,
     layers: bool = True,
 ) -> list[PlannedCheck]:
-    """Return the checks of a device, to be made in order; see `make`.
+    """Return the checks of a device in the order in which `make` runs them.
 
     Parameters
     ----------
@@ -133,13 +134,7 @@ def planned_checks(
         for immediate in (True, False):
             name = f"ALU {op.name} with {'an immediate' if immediate else 'a tile'}"
             planned.append((name, partial(_alu, device, op, immediate, rng)))
-    plain = (Gemm(m=16, n=64, k=64, shift=4, clip=(0, 127)), Gemm(m=3, n=17, k=40, clip=(0, 127)))
-    named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
-    named += [(w.name, w.op) for w in WORKLOADS.values() if layers and _fits(w.name)]
-    drawn = _random_operators(np.random.default_rng(seed), operators)
-    named += [
-        (f"random operator {index}: {operator.summary}", operator) for index, operator in drawn
-    ]
+    named = _named_operators(operators, seed, layers)
     for name, operator in named:
         planned.append((name, partial(_operator, session, operator, rng)))
     capabilities = capabilities_of(device)
@@ -149,8 +144,17 @@ def planned_checks(
     return planned
 
 
+def _named_operators(count: int, seed: int, layers: bool) -> list[tuple[str, Operator]]:
+    """Return the operators of the checks: two products, layers, and some of random shape."""
+    plain = (Gemm(m=16, n=64, k=64, shift=4, clip=(0, 127)), Gemm(m=3, n=17, k=40, clip=(0, 127)))
+    named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
+    named += [(w.name, w.op) for w in WORKLOADS.values() if layers and _fits(w.name)]
+    drawn = enumerate(_random_operators(np.random.default_rng(seed), count))
+    return named + [(f"random operator {number}: {op.summary}", op) for number, op in drawn]
+
+
 def make(planned: PlannedCheck) -> Check:
-    """Make one check."""
+    """Run one check."""
     name, call = planned
     try:
         problem = call()
@@ -241,27 +245,23 @@ def _difference(found: npt.NDArray[np.generic], expected: npt.NDArray[np.generic
     return f"{wrong} of {expected.size} values differ from NumPy" if wrong else ""
 
 
-def _random_operators(rng: np.random.Generator, count: int) -> Iterator[tuple[int, Operator]]:
+def _random_operators(rng: np.random.Generator, count: int) -> Iterator[Operator]:
     for index in range(count):
-        small = [int(v) for v in rng.integers(1, 48, 3)]
-        shift = int(rng.integers(0, 12))
+        first, second, third = (int(v) for v in rng.integers(1, 48, 3))
+        ending: dict[str, Any] = {"shift": int(rng.integers(0, 12)), "clip": (0, 127)}
         if index % 2:
-            yield index, Gemm(m=small[0], n=small[1], k=small[2], shift=shift, clip=(0, 127))
+            yield Gemm(m=first, n=second, k=third, **ending)
             continue
         kernel = int(rng.integers(1, 4))
-        yield (
-            index,
-            Conv2d(
-                in_channels=small[0],
-                out_channels=small[1],
-                height=int(rng.integers(kernel, 20)),
-                width=int(rng.integers(kernel, 20)),
-                kernel=kernel,
-                strides=int(rng.integers(1, 3)),
-                padding=int(rng.integers(0, 2)),
-                shift=shift,
-                clip=(0, 127),
-            ),
+        yield Conv2d(
+            in_channels=first,
+            out_channels=second,
+            height=int(rng.integers(kernel, 20)),
+            width=int(rng.integers(kernel, 20)),
+            kernel=kernel,
+            strides=int(rng.integers(1, 3)),
+            padding=int(rng.integers(0, 2)),
+            **ending,
         )
 
 

@@ -1,4 +1,4 @@
-"""Session: operators on arrays, with everything in between done and remembered.
+"""Session: operators on arrays; compiles, packs and runs them, and keeps their programs.
 
 Compiles an operator once for each shape, keeps the program in the memory of the device, packs, runs
 and unpacks. The operators themselves are the methods of `vtaops.session.operators.OperatorMethods`.
@@ -131,7 +131,7 @@ class Session(OperatorMethods, Closing):
         self._search = search
         self._fallback = fallback
         self._placements: dict[Operator, Placement] = {}
-        self._obstacles: dict[Operator, str] = {}
+        self._reasons: dict[Operator, str] = {}
         self._timeout = timeout
         self._lock = threading.RLock()
         self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
@@ -157,29 +157,29 @@ class Session(OperatorMethods, Closing):
         check_arguments(op, tiling)
         with self._lock:
             self._require_open()
-            obstacle = self._obstacle(op, tiling)
-            if obstacle and self._fallback:
+            reason = self._reason(op, tiling)
+            if reason and self._fallback:
                 result = run_on_host(op, arrays, self._fallback)
-                self._placements[op] = self._place(op, self._fallback, obstacle)
+                self._placements[op] = self._place(op, self._fallback, reason)
                 return result
             values = self._load(op, tiling).run(*arrays, timeout=self._timeout)
             self._placements[op] = self._place(op, "vta", "")
         return values.astype(np.int8, copy=False)
 
-    def _obstacle(self, op: Operator, tiling: Tiling | None) -> str:
-        """Return why an operator must run on the fallback; empty if it need not."""
+    def _reason(self, op: Operator, tiling: Tiling | None) -> str:
+        """Return why an operator must run on the fallback; empty if it can run on VTA."""
         if self._fallback is None:
             return ""
-        if op not in self._obstacles:
+        if op not in self._reasons:
             try:
                 self._load(op, tiling)
             except UnsupportedError as error:
-                self._obstacles[op] = str(error)
+                self._reasons[op] = str(error)
             except ScheduleError as error:
                 if tiling is not None:  # a mistake of the caller
                     raise
-                self._obstacles[op] = str(error)
-        return self._obstacles.get(op, "")
+                self._reasons[op] = str(error)
+        return self._reasons.get(op, "")
 
     def _place(self, op: Operator, where: Place, reason: str) -> Placement:
         before = self._placements.get(op)
@@ -193,7 +193,7 @@ class Session(OperatorMethods, Closing):
             return self._load(op, tiling).program
 
     def obstacle_on_target(self, op: Operator, tiling: Tiling | None = None) -> str:
-        """Return why the board that a simulator stands for could not run an operator; or nothing.
+        """Return why the board that a simulator models cannot run an operator; empty if it can.
 
         A simulator executes the whole instruction set; a board with the same configuration may not
         (the published bitstreams of the Pynq lack MUL).
@@ -216,7 +216,7 @@ class Session(OperatorMethods, Closing):
         return self._loaded[key]
 
     def _tuned(self, op: Operator, effort: Effort) -> Tiling:
-        """Search the tiling of an operator; a thorough search shows a person how far it is."""
+        """Search the tiling of an operator; a thorough search shows its progress on a terminal."""
         from rich.console import Console  # only where a person may have to wait
         from rich.progress import Progress
 
@@ -234,7 +234,7 @@ class Session(OperatorMethods, Closing):
             ).tiling
 
     def _place_program(self, program: Program) -> LoadedProgram:
-        """Load a program; what was not used for longest leaves until there is room."""
+        """Load a program; evict the least recently used ones until there is room."""
         while True:
             try:
                 return LoadedProgram(program, self.device)

@@ -20,7 +20,7 @@ from trials.rtl_mutants import DRIVER, PACKAGE
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.base.errors import BufferLost
 from vtaops.board.virtual import VirtualBoard
-from vtaops.hardware import build
+from vtaops.hardware import build, rtl
 from vtaops.hardware.registers import RegisterMap, RtlRegisters
 from vtaops.hardware.rtl import FAULTS, axi_sources, sources
 from vtaops.machine.config import INSTRUCTION_BYTES, TARGETS, Memory
@@ -363,7 +363,7 @@ def wrong_shells(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for kind, first in (("sources", [folder / "mutants_pkg.sv"]), ("axi_sources", [])):
             paths = [*first]
-            for path in getattr(build, kind)():
+            for path in getattr(rtl, kind)():
                 text = path.read_text()
                 for number, (file, right, wrong, _) in enumerate(WRONG, 1):
                     if path.name == file:
@@ -372,7 +372,7 @@ def wrong_shells(tmp_path_factory):
                         text = text.replace(right, chosen)
                 paths.append(folder / path.name)
                 paths[-1].write_text(text)
-            patch.setattr(build, kind, lambda paths=paths: paths)
+            patch.setattr(rtl, kind, lambda paths=paths: paths)
         driver, *headers = build.harness(True)
         (folder / driver.name).write_text(driver.read_text() + DRIVER)
         patch.setattr(build, "harness", lambda _: [folder / driver.name, *headers])

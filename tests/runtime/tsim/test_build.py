@@ -189,7 +189,7 @@ def test_missing_headers_of_fst_are_named(monkeypatch, tmp_path):
     (tmp_path / "include").mkdir()
     for name in ("verilated", "verilated_threads", "verilated_fst_c", "verilated_vcd_c"):
         (tmp_path / "include" / f"{name}.cpp").touch()
-    monkeypatch.setattr(build, "_execute", fail)
+    monkeypatch.setattr(build, "execute_tool", fail)
     tools = build.Tools(tmp_path / "include" / "verilated.cpp", tmp_path, tmp_path)
     with pytest.raises(DeviceError, match=r"liblz4-dev and zlib1g-dev.*\.vcd"):
         build._runtime_objects(tools, "fst")

@@ -16,7 +16,7 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 from trials.rtl_trials import EXTENDED, PARAMETERS, PLAIN, LimitedTsim, drawn, seen
-from vtaops.hardware import build
+from vtaops.hardware import build, rtl
 from vtaops.runtime.tsim import device as device_module
 
 pytestmark = needs_tools
@@ -45,7 +45,7 @@ def random_library(config, axi, tmp_path):
     text = text.replace("VerilatedContext context;", "RandomContext context;")
     (tmp_path / driver.name).write_text(text.replace("\nnamespace {", RANDOM + "\nnamespace {", 1))
     paths = []
-    for path in build.sources():
+    for path in rtl.sources():
         text = path.read_text()
         if path.name == "banked_sram.sv":
             counting = (
@@ -59,7 +59,7 @@ def random_library(config, axi, tmp_path):
     assert options.count("unique") == 2
     with (
         mock.patch.object(build, "_VERILATOR_OPTIONS", options),
-        mock.patch.object(build, "sources", return_value=paths),
+        mock.patch.object(rtl, "sources", return_value=paths),
         mock.patch.object(build, "harness", return_value=[tmp_path / driver.name, *headers]),
     ):
         return build.build_model(config, PARAMETERS, axi=axi)

@@ -22,22 +22,7 @@ from vtaops.cpu.schedule import (
 from vtaops.cpu.schedule.stack import of_stack
 from vtaops.cpu.schedule.storage import of_stored
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    Conv1dOp,
-    Conv2dOp,
-    DepthwiseOp,
-    GlobalPoolOp,
-    MatmulOp,
-    NormalizeOp,
-    PackedConv2dOp,
-    PackedWindowOp,
-    PoolOp,
-    SoftmaxOp,
-    StackedMatmulOp,
-    TensorOp,
-    UnaryOp,
-)
+from vtaops.kernels import ops
 from vtaops.kernels.ops.storage import StoredOp
 
 Schedule = Callable[..., Any]
@@ -47,7 +32,24 @@ Tiles = Callable[[Any, CpuTarget], Iterable[Any]]
 """``tiles(op, target)`` yields the tiles that a schedule can take."""
 
 
-def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
+_FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
+    ops.MatmulOp: (matmul.schedule_matmul, matmul.tiles),
+    ops.Conv2dOp: (convolution.schedule_conv2d, convolution.tiles),
+    ops.PackedConv2dOp: (packed.schedule_packed_conv2d, packed.tiles),
+    ops.PackedWindowOp: (packed.schedule_packed_window, packed.widths),
+    ops.DepthwiseOp: (window.schedule_depthwise, window.tiles),
+    ops.PoolOp: (pooling.schedule_pool, pooling.tiles),
+    ops.GlobalPoolOp: (reduction.schedule_global_pool, None),
+    ops.SoftmaxOp: (reduction.schedule_softmax, None),
+    ops.Conv1dOp: (conv1d.schedule_conv1d, conv1d.tiles),
+    ops.BroadcastOp: (elementwise.schedule_elementwise, None),
+    ops.UnaryOp: (elementwise.schedule_elementwise, None),
+    ops.NormalizeOp: (elementwise.schedule_normalize, None),
+}
+"""The schedules by the kind of operator; `family` knows the special cases."""
+
+
+def family(op: ops.TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
     """Return how an operator is scheduled for a CPU, and the tiles to choose from, if there are.
 
     Raises
@@ -58,40 +60,20 @@ def family(op: TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
     match op:
         case StoredOp():
             return of_stored(family(op.op, target)[0]), None
-        case StackedMatmulOp():
+        case ops.StackedMatmulOp():
             return of_stack(family(op.op, target)[0]), None
-        case MatmulOp(dtype_a="float32"):
-            return matmul.schedule_matmul, matmul.tiles
-        case MatmulOp():
+        case ops.MatmulOp() if op.dtype_a != "float32":
             return quantized.schedule_matmul, None
-        case Conv2dOp(dtype="float32") if pointwise.suits(op, target):
+        case ops.Conv2dOp(dtype="float32") if pointwise.suits(op, target):
             return pointwise.schedule_pointwise, pointwise.tiles
-        case Conv2dOp():
-            return convolution.schedule_conv2d, convolution.tiles
-        case PackedConv2dOp() if op.gathered > 1:
+        case ops.PackedConv2dOp() if op.gathered > 1:
             return amx.schedule_packed_conv2d, None
-        case PackedConv2dOp():
-            return packed.schedule_packed_conv2d, packed.tiles
-        case PackedWindowOp():
-            return packed.schedule_packed_window, packed.widths
-        case DepthwiseOp():
-            return window.schedule_depthwise, window.tiles
-        case PoolOp():
-            return pooling.schedule_pool, pooling.tiles
-        case GlobalPoolOp():
-            return reduction.schedule_global_pool, None
-        case SoftmaxOp():
-            return reduction.schedule_softmax, None
-        case Conv1dOp():
-            return conv1d.schedule_conv1d, conv1d.tiles
-        case BroadcastOp() | UnaryOp():
-            return elementwise.schedule_elementwise, None
-        case NormalizeOp():
-            return elementwise.schedule_normalize, None
-    raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
+    if type(op) not in _FAMILIES:
+        raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
+    return _FAMILIES[type(op)]
 
 
-def schedule(op: TensorOp, target: CpuTarget) -> Any:
+def schedule(op: ops.TensorOp, target: CpuTarget) -> Any:
     """Return the scheduled kernel (``tvm.s_tir.Schedule``) of an operator for a CPU.
 
     Raises

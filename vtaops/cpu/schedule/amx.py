@@ -70,10 +70,10 @@ def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
         )
     tiles = _tiles(op)
     rows, columns = op.out_size
-    window, apart = without_gaps(op.window)
+    window, strides = without_gaps(op.window)
     padding = PaddedCopy(window, rows, tiles.columns(columns), by_phase=False)
     tensors = op.placeholders()
-    image = _gathered(op, tensors["data"], (padding.height, padding.width), apart)
+    image = _gathered(op, tensors["data"], (padding.height, padding.width), strides)
     names = [name for name in tensors if name != "data"]
 
     def body(ins: Any, outs: Any) -> Any:
@@ -91,10 +91,10 @@ def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
 
 
 def _gathered(
-    op: PackedConv2dOp, data: Tensor, size: tuple[int, int], apart: tuple[int, int]
+    op: PackedConv2dOp, data: Tensor, size: tuple[int, int], strides: tuple[int, int]
 ) -> Tensor:
     """Declare the padded image with some blocks of channels side by side."""
-    (down, across), (top, left, *_) = apart, op.window.padding
+    (down, across), (top, left, *_) = strides, op.window.padding
 
     def pixel(n: Expr, c: Expr, i: Expr, j: Expr, g: Expr, b: Expr) -> Expr:
         index = (n, c * op.gathered + g, i * down - top, j * across - left, b)
@@ -194,11 +194,11 @@ def _finish(
 ) -> Any:
     """Return the loops that write the results of one turn, those inside the image."""
     n, c, i, j = at
-    finish = op.epilogue.bind(tensors, "int32")
+    epilogue = op.epilogue.bind(tensors, "int32")
     loops = [tirx.Var(name, "int32") for name in ("down", "across", "block", "pixel", "lane")]
     down, across, block, pixel, lane = loops
     index = (n, c + block, i + down, j + across * tiles.pixels + pixel, lane)
-    value = finish(sums[tuple(loops)], index[1] * _LANES + lane, *index)
+    value = epilogue(sums[tuple(loops)], index[1] * _LANES + lane, *index)
     body = loop(lane, _LANES, tirx.BufferStore(result, value, list(index)), "VECTORIZED")
     if tiles.columns(op.out_size[1]) > op.out_size[1]:
         body = tirx.IfThenElse(index[3] < op.out_size[1], body, None)

@@ -9,8 +9,8 @@ from tvm import te
 from vtaops.cpu.schedule.tiles import PARALLEL_FLOPS, hold_in_registers, parallel_if
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops.common import Expr, ceil_div, zero
-from vtaops.kernels.ops.convolution import Conv1dOp, inside_or
+from vtaops.kernels.ops.common import ceil_div
+from vtaops.kernels.ops.convolution import Conv1dOp
 
 _BLOCK = 4096
 """Results of one block: its padded samples stay in the first-level cache."""
@@ -31,21 +31,9 @@ def schedule_conv1d(op: Conv1dOp, target: CpuTarget, vectors: int = 4) -> Any:
     per_block = ceil_div(tiles, blocks)
     length = blocks * per_block * tile
     tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
-    before = op.padding[0]
-    padded = te.compute(
-        (length + op.kernel - 1,),
-        lambda i: inside_or(data, (i - before,), (0,), zero("float32")),
-        name="padded",
-    )
-    k = te.reduce_axis((0, op.kernel), name="k")
-
-    def tap(i: Expr) -> Expr:
-        return te.sum(padded[i + k] * kernel[op.tap(k)], axis=k)
-
-    total = te.compute((length,), tap, name="total")
+    total = te.compute((length,), op.sums(tensors, length, copied=True), name="total")
     result = te.compute((op.out_length,), lambda i: total[i], name="result")
-    s = create_schedule([data, kernel, result])
+    s = create_schedule([*tensors.values(), result])
     worth = op.flops >= PARALLEL_FLOPS
     sums = s.get_sblock("total")
     i, k = s.get_loops(sums)

@@ -332,10 +332,10 @@ def _schedule_channel_lanes(
 
     shape = (op.batch, rows, padding.columns, op.groups * blocks * block)
     total = te.compute(shape, dot, name="total")
-    apart = op.groups > 1 and op.group_out % block != 0
+    ragged = op.groups > 1 and op.group_out % block != 0
 
     def sums(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        if apart:
+        if ragged:
             c = c // op.group_out * (blocks * block) + c % op.group_out
         return total[n, i, j, c]
 
@@ -356,7 +356,7 @@ def _schedule_channel_lanes(
     outer = s.fuse(*outside, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, products.lanes)
-    if not apart:  # else the padded channels of the groups are cut off in a pass of its own
+    if not ragged:  # else the padded channels of the groups are cut off in a pass of its own
         s.reverse_compute_at(result, j, preserve_unit_loops=True)
         if columns % tile.columns == 0 == op.group_out % block:
             column = s.get_loops(result)[-1]
@@ -500,9 +500,9 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int
         return v["kernel"][o, ic, top + kh, left + kw]
 
     over = (op.group_in, *op.window.kernel)
-    finish = ahead.epilogue(op.epilogue, op.accumulator)
-    finish = unshifted(finish, ahead, op.dtype, op.out_channels, weight, over, along=True)
-    return op.finished(total, finish)
+    epilogue = ahead.epilogue(op.epilogue, op.accumulator)
+    epilogue = unshifted(epilogue, ahead, op.dtype, op.out_channels, weight, over, along=True)
+    return op.result(total, epilogue)
 
 
 def schedule_copies(s: Any, worth: bool) -> None:

@@ -134,7 +134,7 @@ def unsigned(value: Expr, dtype: str) -> Expr:
 
 
 def unshifted(
-    finish: Callable[..., Expr],
+    epilogue: Callable[..., Expr],
     ahead: Prologue,
     dtype: str,
     channels: int,
@@ -142,16 +142,16 @@ def unshifted(
     over: tuple[int, ...],
     along: bool,
 ) -> Callable[..., Expr]:
-    """Return the epilogue `finish` for sums of data that `unsigned` has shifted, if it has.
+    """Return the epilogue `epilogue` for sums of data that `unsigned` has shifted, if it has.
 
     ``weight(vectors, channel, *steps)`` is a weight of a channel; see `Prologue.vector`.
     """
     if dtype != "int8":
-        return finish
+        return epilogue
     offset = tirx.const(_OFFSET, "int32")
 
     def added(*at: Any) -> Expr:
         return weight(*at).astype("int32") * offset
 
     sums = ahead.vector("correction", channels, "int32", added, over, along=along)
-    return lambda value, channel, *index: finish(value - sums[channel], channel, *index)
+    return lambda value, channel, *index: epilogue(value - sums[channel], channel, *index)

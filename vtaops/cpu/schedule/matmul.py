@@ -23,6 +23,7 @@ from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,
     STEPS,
+    add_to_stretch,
     hold_in_registers,
     parallel_if,
     store_vectors,
@@ -109,7 +110,7 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
 
 
 def declare_tiled(
-    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], finish: Any, lanes: int
+    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], epilogue: Any, lanes: int
 ) -> Tensor:
     """Declare the product with its packing stage, for whole tiles; see `_places`.
 
@@ -142,7 +143,7 @@ def declare_tiled(
         return te.sum(a[places(i, 0)[0], k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
-    return op.finished(total, finish, (rows, columns if _vectors_end(op, lanes) else op.n), places)
+    return op.result(total, epilogue, (rows, columns if _vectors_end(op, lanes) else op.n), places)
 
 
 def _vectors_end(op: MatmulOp, lanes: int) -> bool:
@@ -245,24 +246,15 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     if done < op.k:
         parts.append(te.compute((op.m, op.n), last_steps, name="tail"))
     ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue)
-    s = ahead.create_schedule(op.finished(lambda *at: sum(part(*at) for part in parts), finish))
+    epilogue = ahead.epilogue(op.epilogue)
+    s = ahead.create_schedule(op.result(lambda *at: sum(part(*at) for part in parts), epilogue))
     i, j = s.get_loops(s.get_sblock("C"))
     stretch, j = s.split(j, [None, stretch_of(op.n)])
     s.reorder(stretch, i, j)
     parallel_if(s, stretch, op.flops >= PARALLEL_FLOPS)
     if done < op.k:
-        block = s.get_sblock("tail")
-        s.compute_at(block, stretch, preserve_unit_loops=True)
-        i, j, k = s.get_loops(block)[-3:]
-        s.reorder(k, i, j)
-        s.decompose_reduction(block, k)
-    block = s.get_sblock("product")
-    s.compute_at(block, stretch, preserve_unit_loops=True)
-    i, j, k, step = s.get_loops(block)[-4:]
-    s.reorder(k, i, j, step)
-    s.unroll(step)
-    s.decompose_reduction(block, k)
+        add_to_stretch(s, s.get_sblock("tail"), stretch, dims=3)
+    add_to_stretch(s, s.get_sblock("product"), stretch, dims=4)
     return ahead.attach(s)
 
 
@@ -304,7 +296,7 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     )
     joined = te.compute(shape, lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined")
     ahead = Prologue(tensors)
-    s = ahead.create_schedule(op.finished(joined, ahead.epilogue(op.epilogue), shape, places))
+    s = ahead.create_schedule(op.result(joined, ahead.epilogue(op.epilogue), shape, places))
     i, j, _ = s.get_loops(s.get_sblock("joined"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])

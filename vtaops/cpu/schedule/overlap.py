@@ -1,7 +1,7 @@
-"""Last tiles that begin so early that they end with what they tile.
+"""Overlapping tiles: the last tile starts early enough to end with the result.
 
-Then all tiles are whole: no tail is padded, cut off, or computed by code of its own, and what two
-tiles share is computed twice, with the same result. te cannot declare a result that is written
+All tiles are then whole: no tail is padded, cut off, or computed by code of its own; what two tiles
+share is computed twice, with the same result. te cannot declare a result that is written
 twice: a kernel is scheduled for whole tiles, and afterwards its writes are moved.
 """
 

@@ -72,31 +72,19 @@ def schedule_packed_conv2d(
         products.sums // ceil_div(op.block, products.lanes),
         divide=True,
     )
-    window, apart = without_gaps(op.window)
+    window, strides = without_gaps(op.window)
     padding = PaddedCopy(window, rows, round_up(columns, width), by_phase=False)
     tensors = op.placeholders()
-    image, kernel = tensors["data"], tensors["kernel"]
-    copied = op.plain or max(apart) > 1 or padding.needed(op.height, op.width)
+    image = tensors["data"]
+    copied = op.plain or max(strides) > 1 or padding.needed(op.height, op.width)
     if copied:
-        image = pad_blocked(op, image, (padding.height, padding.width), apart)
-    outer_ic = te.reduce_axis((0, steps), name="ico")
-    inner_ic = te.reduce_axis((0, inner // group), name="ici")
-    byte = [te.reduce_axis((0, group), name="byte")] if group > 1 else []
-    kh, kw = window_axes(op.window)
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        source, first = outer_ic * inner // op.in_block, outer_ic * inner % op.in_block
-        within = first + (inner_ic * group + byte[0] if byte else inner_ic)
-        value = image(n, source, *window.pixel(i, j, kh, kw), within)
-        weight = kernel(c, source, kh, kw, first // group + inner_ic, b, *byte)
-        product = value.astype(op.accumulator) * weight.astype(op.accumulator)
-        return te.sum(product, axis=[outer_ic, kh, kw, inner_ic, *byte])
-
+        image = pad_blocked(op, image, (padding.height, padding.width), strides)
     shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
-    total = te.compute(shape, tap, name="total")
+    sums = op.sums(window, image, tensors["kernel"], group > 1)
+    total = te.compute(shape, sums, name="total")
     ahead = Prologue(tensors)
-    finish = ahead.epilogue(op.epilogue, op.accumulator)
-    s = ahead.create_schedule(op.finished(total, finish))
+    epilogue = ahead.epilogue(op.epilogue, op.accumulator)
+    s = ahead.create_schedule(op.result(total, epilogue))
     worth = op.flops >= PARALLEL_FLOPS
     product, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, ico, kh, kw, ici, *byte = s.get_loops(product)
@@ -148,8 +136,8 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     shape = (op.batch, op.blocks, rows, padding.columns, op.block)
     total = te.compute(shape, tap, name="total")
     ahead = Prologue(tensors)
-    finish = op.finish(ahead.factors(op.epilogue, op.accumulator))
-    result = op.finished(lambda *index: total(*index).astype(op.accumulator), finish)
+    epilogue = op.bound_epilogue(ahead.factors(op.epilogue, op.accumulator))
+    result = op.result(lambda *index: total(*index).astype(op.accumulator), epilogue)
     s = ahead.create_schedule(result)
     sums, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, kh, kw = s.get_loops(sums)
@@ -198,7 +186,7 @@ def _staged_rows(op: WindowedSum, padding: PaddedCopy, height: int) -> int:
     """Return the rows of the result, in parts of equal size, that need at most `height` rows."""
     fitting = (height - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
     fitting = min(max(fitting, 1), padding.rows)
-    return min(range(fitting, 0, -1), key=lambda r: -(-padding.rows // r))
+    return min(range(fitting, 0, -1), key=lambda r: ceil_div(padding.rows, r))
 
 
 def _copy_inside(s: Any, loop: Any) -> None:

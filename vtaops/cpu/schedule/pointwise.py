@@ -24,6 +24,7 @@ from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     STEPS,
     STRETCH,
+    add_to_stretch,
     hold_in_registers,
     parallel_if,
     rows_of_tile,
@@ -138,7 +139,7 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
         return total[n, q // width, o, q % width]
 
     tiled = (op.batch, channels, 1, count * width)
-    s = ahead.create_schedule(op.finished(sums, op.epilogue.bind(tensors), tiled, places))
+    s = ahead.create_schedule(op.result(sums, op.epilogue.bind(tensors), tiled, places))
     product_block, copy = s.get_sblock("total"), s.get_sblock("dense")
     n, t, o, p, c = s.get_loops(product_block)
     o, channel = s.split(o, [None, tile.channels])
@@ -178,9 +179,9 @@ def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
         return te.sum(data[n, c, 0, q] * kernel[o, c, 0, 0], axis=[outer, step])
 
     total = te.compute((op.batch, op.out_channels, pixels_of(op)), product, name="total")
-    finish = op.epilogue.bind(tensors)
+    epilogue = op.epilogue.bind(tensors)
     result = te.compute(
-        op.output.shape, lambda n, o, i, q: finish(total[n, o, q], o, n, o, i, q), name="result"
+        op.output.shape, lambda n, o, i, q: epilogue(total[n, o, q], o, n, o, i, q), name="result"
     )
     s = ahead.create_schedule(result)
     n, o, i, q = s.get_loops(s.get_sblock("result"))
@@ -188,10 +189,5 @@ def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
     s.reorder(n, i, q, o, column)
     place = s.fuse(n, i, q)
     parallel_if(s, place, op.flops >= PARALLEL_FLOPS)
-    block = s.get_sblock("total")
-    s.compute_at(block, place, preserve_unit_loops=True)
-    *_, o, q, outer, step = s.get_loops(block)
-    s.reorder(outer, o, q, step)
-    s.unroll(step)
-    s.decompose_reduction(block, outer)
+    add_to_stretch(s, s.get_sblock("total"), place, dims=4)
     return ahead.attach(s)

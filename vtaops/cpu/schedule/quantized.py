@@ -59,9 +59,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     def weight(v: Vectors, j: Expr, k: Expr) -> Expr:
         return v["B"][j, k] if op.transposed_b else v["B"][k, j]
 
-    finish = ahead.epilogue(op.epilogue, "int32")
-    finish = unshifted(finish, ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
-    s = ahead.create_schedule(op.finished(total, finish))
+    epilogue = ahead.epilogue(op.epilogue, "int32")
+    epilogue = unshifted(epilogue, ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
+    s = ahead.create_schedule(op.result(total, epilogue))
     schedule_tiles(s, op, tile, products)
     return ahead.attach(s)
 

@@ -1,4 +1,4 @@
-"""Stacks of matrices: the kernel of one product, in a loop over them."""
+"""Stacked matrix products: the kernel of one product in a loop over the stack."""
 
 from __future__ import annotations
 

@@ -1,44 +1,44 @@
-"""The optimisation steps of products and convolutions on the CPU, and of all operators by kind.
+"""The optimisation steps of the operators on the CPU, by kind.
 
 Each function returns a complete schedule of the plain declaration; the last stage of each operator
-is the schedule that `vtaops.cpu` runs.
+is the schedule that `vtaops.cpu` runs. The arithmetic of the first operators is much; memory bounds
+the others, for which it counts in which order memory is read, and how often.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from vtaops.cpu.schedule.conv1d import schedule_conv1d
 from vtaops.cpu.schedule.convolution import ConvTile, schedule_conv2d
+from vtaops.cpu.schedule.elementwise import schedule_elementwise, schedule_normalize
 from vtaops.cpu.schedule.matmul import MatmulTile, schedule_matmul
-from vtaops.cpu.schedule.stages_memory import BATCH_NORM, BROADCAST_ADD, POOL, VECTOR_ADD
+from vtaops.cpu.schedule.pooling import schedule_pool
 from vtaops.cpu.schedule.tiles import hold_in_registers, split_vector
 from vtaops.cpu.schedule.window import schedule_depthwise
 from vtaops.cpu.target import CpuTarget
+from vtaops.kernels import ops
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    Conv1dOp,
-    Conv2dOp,
-    DepthwiseOp,
-    MatmulOp,
-    NormalizeOp,
-    PoolOp,
-)
-from vtaops.kernels.ops.common import largest_divisor, pad_image, window_axes, zero
+from vtaops.kernels.ops.common import Expr, largest_divisor, pad_image, zero
 from vtaops.kernels.stages import Stage, schedule_default
 
 _BLOCK = 32
 
 
+def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
+    """Return the schedule of the plain declaration, a block of it by name, and its loops."""
+    s = create_schedule(op.declare())
+    block = s.get_sblock(name)
+    return s, block, list(s.get_loops(block))
+
+
 # --- matmul -----------------------------------------------------------------------------------
 
 
-def _matmul_reorder(op: MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
-    s = create_schedule(op.declare())
-    i, j, k = s.get_loops(s.get_sblock("C"))
+def _matmul_reorder(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
+    s, _, (i, j, k) = _declared(op, "C")
     s.reorder(i, k, j)
     split_vector(s, j, target.lanes)
     if threads:
@@ -46,11 +46,9 @@ def _matmul_reorder(op: MatmulOp, target: CpuTarget, threads: bool = False) -> A
     return s
 
 
-def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
-    s = create_schedule(op.declare())
-    block = s.get_sblock("C")
+def _matmul_blocked(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
+    s, block, (i, j, k) = _declared(op, "C")
     stored = s.cache_write(block, 0, "global") if cached else None
-    i, j, k = s.get_loops(block)
     i, row = s.split(i, [None, largest_divisor(op.m, _BLOCK)])
     j, column = s.split(j, [None, largest_divisor(op.n, _BLOCK)])
     k, step = s.split(k, [None, largest_divisor(op.k, 4)])
@@ -63,19 +61,19 @@ def _matmul_blocked(op: MatmulOp, target: CpuTarget, cached: bool = False) -> An
     return s
 
 
-def _matmul_registers(op: MatmulOp, target: CpuTarget) -> Any:
+def _matmul_registers(op: ops.MatmulOp, target: CpuTarget) -> Any:
     rows, columns = _register_rows(op, target), largest_divisor(op.n, 2 * target.lanes)
     if columns % target.lanes:
         return schedule_matmul(op, target)
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=False))
 
 
-def _register_rows(op: MatmulOp, target: CpuTarget) -> int:
+def _register_rows(op: ops.MatmulOp, target: CpuTarget) -> int:
     """Return the rows of two vectors that registers hold."""
     return largest_divisor(op.m, min(8, target.accumulators // 2))
 
 
-def _matmul_packed(op: MatmulOp, target: CpuTarget) -> Any:
+def _matmul_packed(op: ops.MatmulOp, target: CpuTarget) -> Any:
     rows, columns = _register_rows(op, target), 2 * target.lanes
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
@@ -120,20 +118,17 @@ MATMUL = (
 # --- conv2d -----------------------------------------------------------------------------------
 
 
-def _conv2d_parallel(op: Conv2dOp, target: CpuTarget) -> Any:
-    s = create_schedule(op.declare())
-    n, c, i, j, ic, kh, kw = s.get_loops(s.get_sblock("result"))
+def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    s, _, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     s.reorder(n, c, i, ic, kh, kw, j)
     s.parallel(s.fuse(n, c))
     split_vector(s, j, target.lanes)
     return s
 
 
-def _conv2d_blocked(op: Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
-    s = create_schedule(op.declare())
-    block = s.get_sblock("result")
+def _conv2d_blocked(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
+    s, block, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     stored = s.cache_write(block, 0, "global") if cached else None
-    n, c, i, j, ic, kh, kw = s.get_loops(block)
     rows, columns = op.out_size
     c, channel = s.split(c, [None, largest_divisor(op.out_channels, 8)])
     i, row = s.split(i, [None, largest_divisor(rows, 8)])
@@ -147,7 +142,7 @@ def _conv2d_blocked(op: Conv2dOp, target: CpuTarget, cached: bool = False) -> An
     return s
 
 
-def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
+def _conv2d_packed(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     if op.groups > 1 or not op.epilogue.empty:
         return schedule_conv2d(op, target)
     outer, inner = (largest_divisor(n, target.lanes) for n in (op.out_channels, op.in_channels))
@@ -163,18 +158,10 @@ def _conv2d_packed(op: Conv2dOp, target: CpuTarget) -> Any:
         lambda o, c, kh, kw, ci, co: tensors["kernel"][o * outer + co, c * inner + ci, kh, kw],
         name="pack_kernel",
     )
-    block = te.reduce_axis((0, op.in_channels // inner), name="ic_outer")
-    lane = te.reduce_axis((0, inner), name="ic_inner")
-    kh, kw = window_axes(op.window)
-    total = te.compute(
-        (op.batch, op.out_channels // outer, *op.out_size, outer),
-        lambda n, o, i, j, co: te.sum(
-            image(n, block, *op.window.pixel(i, j, kh, kw), lane)
-            * kernel[o, block, kh, kw, lane, co],
-            axis=[block, kh, kw, lane],
-        ),
-        name="total",
-    )
+    blocks = op.batch, op.in_channels // inner, op.height, op.width, op.out_channels // outer
+    packed = ops.PackedConv2dOp(*blocks, op.window, outer, in_block=inner)
+    sums = packed.sums(op.window, image, kernel, in_groups=False)
+    total = te.compute(packed.output.shape, sums, name="total")
     result = te.compute(
         op.output.shape, lambda n, o, i, j: total[n, o // outer, i, j, o % outer], name="result"
     )
@@ -198,7 +185,7 @@ def _schedule_packed(s: Any, columns: int) -> Any:
     return s
 
 
-def _conv2d_registers(op: Conv2dOp, target: CpuTarget) -> Any:
+def _conv2d_registers(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
 
 
@@ -241,17 +228,14 @@ CONV2D = (
 # --- depthwise convolution --------------------------------------------------------------------
 
 
-def _depthwise_parallel(op: DepthwiseOp, _: CpuTarget) -> Any:
-    s = create_schedule(op.declare())
-    n, c, *_rest = s.get_loops(s.get_sblock("result"))
+def _depthwise_parallel(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
+    s, _, (n, c, *_) = _declared(op, "result")
     s.parallel(s.fuse(n, c))
     return s
 
 
-def _depthwise_cached(op: DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
-    s = create_schedule(op.declare())
-    block = s.get_sblock("result")
-    n, c, i, j, kh, kw = s.get_loops(block)
+def _depthwise_cached(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
+    s, _, (n, c, i, j, kh, kw) = _declared(op, "result")
     channel = s.fuse(n, c)
     s.parallel(channel)
     if vectors:
@@ -285,11 +269,9 @@ DEPTHWISE = (
 # --- conv1d -----------------------------------------------------------------------------------
 
 
-def _conv1d_split(op: Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
+def _conv1d_split(op: ops.Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
     """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache."""
-    s = create_schedule(op.declare())
-    block = s.get_sblock("result")
-    i, k = s.get_loops(block)
+    s, block, (i, k) = _declared(op, "result")
     i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
     if steps >= 2:
         s.reorder(i, k, inner)
@@ -303,7 +285,7 @@ def _conv1d_split(op: Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
     return s
 
 
-def _conv1d_fused(op: Conv1dOp, target: CpuTarget) -> Any:
+def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
     s = _conv1d_split(op, target, 2)
     i, k, inner = s.get_loops(s.get_sblock("result"))
     s.fuse(i, k)
@@ -346,14 +328,150 @@ CONV1D = (
     ),
 )
 
+# --- addition ---------------------------------------------------------------------------------
+
+
+def _add_parallel(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
+    s, _, loops = _declared(op, "C")
+    if vectors:
+        loops[-1:] = split_vector(s, loops[-1], target.lanes)
+    s.parallel(loops[0])
+    return s
+
+
+def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    s, _, (row, column) = _declared(op, "C")
+    s.reorder(column, row)
+    split_vector(s, row, target.lanes)
+    s.parallel(column)
+    return s
+
+
+VECTOR_ADD = (
+    Stage("default", "One loop as declared; LLVM vectorises it by itself.", schedule_default),
+    Stage("parallel", "The elements are shared among the threads.", _add_parallel),
+    Stage(
+        "vectorized",
+        "In vectors; the threads share the vectors.",
+        lambda op, target: _add_parallel(op, target, vectors=True),
+    ),
+    Stage(
+        "tuned",
+        "A few long chunks per thread, and no threads at all for short vectors.",
+        schedule_elementwise,
+    ),
+)
+
+BROADCAST_ADD = (
+    Stage("default", "Two loops as declared, the rows outside.", schedule_default),
+    Stage(
+        "bad",
+        "Columns outside, so that A needs no broadcast in a vector; but B is read with a stride.",
+        _add_columns_outside,
+    ),
+    Stage(
+        "good",
+        "Rows outside, shared among the threads; columns in vectors.",
+        lambda op, target: _add_parallel(op, target, vectors=True),
+    ),
+    Stage("tuned", "The same, without threads where there is little to do.", schedule_elementwise),
+)
+
+# --- pooling ----------------------------------------------------------------------------------
+
+
+def _pool_rows(op: ops.PoolOp, target: CpuTarget) -> Any:
+    name = "result" if op.kind == "max" else "total"
+    s, _, (n, c, i, j, kh, kw) = _declared(op, name)
+    s.reorder(n, c, i, kh, kw, j)
+    split_vector(s, j, target.lanes)
+    row = s.fuse(n, c, i)
+    s.parallel(row)
+    if name == "total":
+        s.reverse_compute_at(s.get_sblock("result"), row)
+    return s
+
+
+def _pool_padded(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
+    s = _pool_rows(op, target)
+    if any(op.window.padding):
+        padded = s.get_sblock("padded")
+        if staged:
+            sums = s.get_sblock("result" if op.kind == "max" else "total")
+            s.compute_at(padded, s.get_loops(sums)[0])
+        else:
+            s.compute_inline(padded)
+    return s
+
+
+POOL = (
+    Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
+    Stage(
+        "inlined",
+        "Rows are shared among the threads, columns in vectors; padding has become a condition.",
+        _pool_padded,
+    ),
+    Stage(
+        "staged",
+        "The same, but the rows that a row of results needs are padded into a small copy.",
+        lambda op, target: _pool_padded(op, target, staged=True),
+    ),
+    Stage(
+        "tuned",
+        "Down the columns of a window first, then along; small images several at once.",
+        schedule_pool,
+    ),
+)
+
+# --- batch normalisation ----------------------------------------------------------------------
+
+
+def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) -> Any:
+    """Schedule the formula as it is written, one tensor per operation."""
+    tensors, shape = op.placeholders(), op.output.shape
+    data, gamma, beta, mean, variance = tensors.values()
+    small = tirx.const(op.epilogue.batch_norm or 0.0, "float32")
+
+    def divide(n: Expr, c: Expr, p: Expr) -> Expr:
+        return centred[n, c, p] / tirx.sqrt(variance[c] + small)
+
+    centred = te.compute(shape, lambda n, c, p: data[n, c, p] - mean[c], name="centred")
+    unit = te.compute(shape, divide, name="unit")
+    scaled = te.compute(shape, lambda n, c, p: unit[n, c, p] * gamma[c], name="scaled")
+    result = te.compute(shape, lambda n, c, p: scaled[n, c, p] + beta[c], name="result")
+    s = create_schedule([*tensors.values(), result])
+    if fused:
+        for name in ("centred", "unit", "scaled"):
+            s.compute_inline(s.get_sblock(name))
+        n, c, p = s.get_loops(s.get_sblock("result"))
+        split_vector(s, p, target.lanes)
+        s.parallel(s.fuse(n, c))
+    return s
+
+
+BATCH_NORM = (
+    Stage("default", "Four passes over the data, one per operation of the formula.", _norm_passes),
+    Stage(
+        "fused",
+        "One pass: all is computed per element. Channels are shared among the threads, pixels in "
+        "vectors.",
+        lambda op, target: _norm_passes(op, target, fused=True),
+    ),
+    Stage(
+        "tuned",
+        "Root and quotient once per channel, folded to scale and shift: a multiply-add remains.",
+        schedule_normalize,
+    ),
+)
+
 STAGES: dict[type | str, tuple[Stage, ...]] = {
-    MatmulOp: MATMUL,
-    Conv2dOp: CONV2D,
-    DepthwiseOp: DEPTHWISE,
-    Conv1dOp: CONV1D,
-    BroadcastOp: BROADCAST_ADD,
+    ops.MatmulOp: MATMUL,
+    ops.Conv2dOp: CONV2D,
+    ops.DepthwiseOp: DEPTHWISE,
+    ops.Conv1dOp: CONV1D,
+    ops.BroadcastOp: BROADCAST_ADD,
     "vector_add": VECTOR_ADD,
-    PoolOp: POOL,
-    NormalizeOp: BATCH_NORM,
+    ops.PoolOp: POOL,
+    ops.NormalizeOp: BATCH_NORM,
 }
 """The stages by operator; those of vectors, which do not broadcast, by the name of their lesson."""

@@ -1,7 +1,7 @@
-"""Arguments of 16 bits around a scheduled kernel of float32, whichever operator it is.
+"""16-bit arguments for any scheduled float32 kernel.
 
-A number is widened where it is read, or rounded where it is written. What is read often, or in a
-way that cannot be rewritten (an intrinsic's), is widened ahead into a buffer of float32 instead.
+A value is widened when it is read, or rounded when it is written. An argument that is read often,
+or by an intrinsic, is widened into a float32 buffer first.
 """
 
 from __future__ import annotations

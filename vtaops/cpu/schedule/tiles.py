@@ -1,4 +1,4 @@
-"""Choices that all CPU schedules share: tile sizes, and when threads pay.
+"""Shared by all CPU schedules: tile sizes, and when threads pay off.
 
 A tile of results is held in vector registers over the whole reduction; everything else follows
 from how many registers there are.
@@ -72,6 +72,19 @@ def stretch_of(columns: int) -> int:
     """
     found = largest_divisor(columns, STRETCH)
     return found if found >= STRETCH // 4 else columns
+
+
+def add_to_stretch(s: Any, block: Any, stretch: Any, dims: int) -> None:
+    """Add up sums for a stretch of columns at a time, pass after pass over the columns.
+
+    The `dims` innermost loops of the block are rows, columns, passes and perhaps their steps.
+    """
+    s.compute_at(block, stretch, preserve_unit_loops=True)
+    i, j, passes, *steps = s.get_loops(block)[-dims:]
+    s.reorder(passes, i, j, *steps)
+    for step in steps:
+        s.unroll(step)
+    s.decompose_reduction(block, passes)
 
 
 def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:

@@ -81,12 +81,12 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
 
     shape = (op.batch, op.channels, op.multiplier, padding.rows, padding.columns)
     total = te.compute(shape, tap, name="total")
-    finish = op.epilogue.bind(tensors, op.accumulator, scaled=scaled)
+    epilogue = op.epilogue.bind(tensors, op.accumulator, scaled=scaled)
 
     def sums(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
         return total[n, c // op.multiplier, c % op.multiplier, i, j]
 
-    s = ahead.create_schedule(op.finished(sums, finish))
+    s = ahead.create_schedule(op.result(sums, epilogue))
     _schedule_window(s, op, tile, target)
     return ahead.attach(s)
 

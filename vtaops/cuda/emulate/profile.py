@@ -19,7 +19,7 @@ from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.resources import Resources, find_nvcc, known_archs, occupancy, resources
 from vtaops.cuda.target import WARP
 from vtaops.kernels.access import ArrayAccess
-from vtaops.kernels.ops import TensorOp
+from vtaops.kernels.ops.common import TensorOp, ceil_div
 
 SECTOR, BANK_BYTES = 32, 128
 """Bytes that global memory moves at once, and those of shared memory's banks in a turn."""
@@ -73,14 +73,12 @@ class Profile:
     @property
     def sectors_per_request(self) -> float:
         """Sectors that a request of a warp to global memory takes; 4 bytes per thread take 4."""
-        requests = self.sum("requests", shared=False)
-        return self.sum("units", shared=False) / requests if requests else 0.0
+        return self._units_per("requests", shared=False, otherwise=0.0)
 
     @property
     def conflict(self) -> float:
         """Turns of the banks per turn that would be needed; 1 is without conflicts."""
-        fewest = self.sum("fewest", shared=True)
-        return self.sum("units", shared=True) / fewest if fewest else 1.0
+        return self._units_per("fewest", shared=True)
 
     @property
     def ways(self) -> int:
@@ -90,8 +88,12 @@ class Profile:
     @property
     def overfetch(self) -> float:
         """Sectors taken by those that the bytes of each request need at least; 1 is coalesced."""
-        fewest = self.sum("fewest", shared=False)
-        return self.sum("units", shared=False) / fewest if fewest else 1.0
+        return self._units_per("fewest", shared=False)
+
+    def _units_per(self, field: str, *, shared: bool, otherwise: float = 1.0) -> float:
+        """Return sectors, or turns of the banks, per unit of another field."""
+        per = self.sum(field, shared=shared)
+        return self.sum("units", shared=shared) / per if per else otherwise
 
     @property
     def global_bytes(self) -> float:
@@ -194,7 +196,7 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
         emulated(arrays, blocks=chosen, only=number)
         scale = grid / len(chosen)
         traffic += [replace(part, scale=scale) for part in emulated.traffic()]
-    warps = -(-first.threads // WARP) / first.threads
+    warps = ceil_div(first.threads, WARP) / first.threads
     counts = [emulated.counted(kind) * scale * warps for kind in range(len(_KINDS))]
     passed = sum(emulated.passed(barrier) for barrier in range(emulated.barriers))
     return Profile(

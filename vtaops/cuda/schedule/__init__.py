@@ -17,21 +17,7 @@ from vtaops.cuda.schedule import (
     window,
 )
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    Conv1dOp,
-    Conv2dOp,
-    DepthwiseOp,
-    GlobalPoolOp,
-    MatmulOp,
-    NormalizeOp,
-    PackedConv2dOp,
-    PoolOp,
-    SeparableOp,
-    SoftmaxOp,
-    TensorOp,
-    UnaryOp,
-)
+from vtaops.kernels import ops
 
 Schedule = Callable[..., Any]
 """``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
@@ -40,7 +26,24 @@ Tiles = Callable[[Any, CudaTarget], Iterable[Any]]
 """``tiles(op, target)`` yields the tiles that a schedule can take."""
 
 
-def family(op: TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
+_FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
+    ops.MatmulOp: (matmul.schedule_matmul, matmul.tiles),
+    ops.Conv2dOp: (matmul.schedule_matmul, matmul.tiles),
+    ops.PackedConv2dOp: (packed.schedule_packed, packed.tiles),
+    ops.DepthwiseOp: (window.schedule_window, window.tiles),
+    ops.PoolOp: (window.schedule_window, window.tiles),
+    ops.SeparableOp: (separable.schedule_separable, separable.tiles),
+    ops.Conv1dOp: (conv1d.schedule_conv1d, conv1d.tiles),
+    ops.GlobalPoolOp: (reduction.schedule_global_pool, None),
+    ops.SoftmaxOp: (reduction.schedule_softmax, None),
+    ops.BroadcastOp: (elementwise.schedule_elementwise, None),
+    ops.UnaryOp: (elementwise.schedule_elementwise, None),
+    ops.NormalizeOp: (elementwise.schedule_elementwise, None),
+}
+"""The schedules by the kind of operator, on GPUs without tensor cores for its dtype."""
+
+
+def family(op: ops.TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
     """Return how an operator is scheduled for a GPU, and the tiles to choose from, if there are.
 
     Raises
@@ -48,29 +51,14 @@ def family(op: TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
     UnsupportedError
         If there is no CUDA schedule for this kind of operator.
     """
-    match op:
-        case MatmulOp() | Conv2dOp() if matmul_tensor.suits(op, target):
-            return matmul_tensor.schedule_tensor, matmul_tensor.tiles
-        case MatmulOp() | Conv2dOp():
-            return matmul.schedule_matmul, matmul.tiles
-        case PackedConv2dOp():
-            return packed.schedule_packed, packed.tiles
-        case DepthwiseOp() | PoolOp():
-            return window.schedule_window, window.tiles
-        case SeparableOp():
-            return separable.schedule_separable, separable.tiles
-        case Conv1dOp():
-            return conv1d.schedule_conv1d, conv1d.tiles
-        case GlobalPoolOp():
-            return reduction.schedule_global_pool, None
-        case SoftmaxOp():
-            return reduction.schedule_softmax, None
-        case BroadcastOp() | UnaryOp() | NormalizeOp():
-            return elementwise.schedule_elementwise, None
-    raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")
+    if isinstance(op, ops.MatmulOp | ops.Conv2dOp) and matmul_tensor.suits(op, target):
+        return matmul_tensor.schedule_tensor, matmul_tensor.tiles
+    if type(op) not in _FAMILIES:
+        raise UnsupportedError(f"there is no CUDA schedule for {type(op).__name__}")
+    return _FAMILIES[type(op)]
 
 
-def schedule(op: TensorOp, target: CudaTarget) -> Any:
+def schedule(op: ops.TensorOp, target: CudaTarget) -> Any:
     """Return the scheduled kernel (``tvm.s_tir.Schedule``) of an operator for a GPU.
 
     Raises

@@ -1,9 +1,12 @@
-"""What all CUDA schedules share: binding loops to threads, cooperative fetching."""
+"""Shared by all CUDA schedules: binding loops to threads, cooperative fetching."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
 
 from vtaops.base.errors import ScheduleError
 from vtaops.cuda.target import CudaTarget
@@ -14,12 +17,14 @@ VECTOR = 4
 """float32 elements of the widest load or store (16 bytes)."""
 
 
-def create_schedule(tensors: list[Tensor]) -> Any:
-    """Return the schedule of one kernel with the arguments `tensors` (inputs, then output)."""
-    import tvm
-    from tvm.s_tir import Schedule
+def create_schedule(tensors: list[Tensor]) -> Schedule:
+    """Return the schedule of one kernel with the arguments `tensors` (inputs, then output).
 
-    return Schedule(tvm.IRModule({"main": create_function(tensors, aligned=True)}))
+    The factors of a batch normalisation are inlined: arithmetic is cheap here, memory is not.
+    """
+    s = Schedule(tvm.IRModule({"main": create_function(tensors, aligned=True)}))
+    inline(s, "bn_shift", "bn_scale")
+    return s
 
 
 def inline(s: Any, *names: str) -> None:

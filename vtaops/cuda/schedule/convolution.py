@@ -18,7 +18,7 @@ from tvm import te, tirx
 from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, inline
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops.common import Expr, Tensor, round_up, window_axes, zero
+from vtaops.kernels.ops.common import Expr, Tensor, round_up, zero
 from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 
 
@@ -34,8 +34,8 @@ class ConvTile:
         Threads and results per thread.
     columns : (int, int)
         Threads and results per thread.
-    apart : bool
-        The columns of a thread lie apart (virtual threads), so that neighbouring threads read
+    vthreads : bool
+        The columns of a thread are virtual threads, far apart, so that neighbouring threads read
         neighbouring columns.
     inputs : int
         Input channels that are fetched at a time.
@@ -48,7 +48,7 @@ class ConvTile:
     columns: tuple[int, int] = (16, 1)
     inputs: int = 4
     shared: bool = True
-    apart: bool = False
+    vthreads: bool = False
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -113,17 +113,9 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
 
     image = te.compute((op.batch, op.groups * steps, *patch), pixel, name="padded")
     weights = te.compute((channels, steps, *op.window.kernel), weight, name="weights")
-    channel = te.reduce_axis((0, steps), name="ic")
-    kh, kw = window_axes(op.window)
-    kind = op.accumulator
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        source = c // op.group_out * op.group_in + channel if op.groups > 1 else channel
-        value = image(n, source, *op.window.pixel(i, j, kh, kw)).astype(kind)
-        return te.sum(value * weights[c, channel, kh, kw].astype(kind), axis=[channel, kh, kw])
-
-    total = te.compute((op.batch, channels, rows, columns), tap, name="total")
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, kind))]
+    sums = op.sums(image, weights)
+    total = te.compute((op.batch, channels, rows, columns), sums, name="total")
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
 def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
@@ -136,14 +128,13 @@ def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
     """
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale")
     total, result = s.get_sblock("total"), s.get_sblock("result")
     virtual, threads, each = tile.channels
     n, c, i, j, ic, kh, kw = s.get_loops(total)
     bc, vc, tc, c = s.split(c, [None, virtual, threads, each])
     bi, ti, i = s.split(i, [None, *tile.rows])
     across, wide = tile.columns
-    bj, vj, tj, j = s.split(j, [None, *((wide, across, 1) if tile.apart else (1, across, wide))])
+    bj, vj, tj, j = s.split(j, [None, *((wide, across, 1) if tile.vthreads else (1, across, wide))])
     ic, step = s.split(ic, [None, tile.inputs])
     s.reorder(n, bc, bi, bj, vc, vj, tc, ti, tj, ic, step, kh, kw, c, i, j)
     bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtaops.cuda.schedule.binding import VECTOR, bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import VECTOR, bind, create_schedule
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 
@@ -36,7 +36,6 @@ def schedule_elementwise(
         Elements of one thread; by default one vector if the innermost extent allows, else one.
     """
     s = create_schedule(op.declare())
-    inline(s, "bn_shift", "bn_scale")
     block = s.get_sblock("result" if isinstance(op, NormalizeOp) else "C")
     vectors = op.output.shape[-1] % VECTOR == 0 and op.output.dtype == "float32"
     count = per_thread or (VECTOR if vectors else 1)

@@ -102,8 +102,7 @@ _CHOICE = (
 
 def choose_tile(op: ProductOp, target: CudaTarget) -> MatmulTile:
     """Return the tile with which the busiest multiprocessor reads shared memory least."""
-    found: MatmulTile = least_turns(_CHOICE, product_of(op), target)
-    return found
+    return least_turns(_CHOICE, product_of(op), target)
 
 
 def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None = None) -> Any:
@@ -131,19 +130,10 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
     stored_together = p.together[2] >= VECTOR and p.n % tile.block[1] == 0
     if in_vectors and (tile.parts > 1 or (stored_together and op.output.dtype == "float32")):
         s.vectorize(s.get_loops(result)[-1])
-    for index, name in ((0, "pad_a"), (1, "pad_b")):
-        copy = s.cache_read(total, index, "shared")
-        s.compute_at(copy, k)
-        inline(s, name)
-        if index == 0 or p.transposed_b:
-            s.storage_align(copy, 0, -2, VECTOR * VECTOR, VECTOR)  # rows begin in other banks
-        if index == 1 and p.transposed_b:  # neighbours read along the rows of B as it lies
-            s.reorder(*reversed(s.get_loops(copy)[-2:]))
-        fetch(s, copy, tile.threads, 2, _vector(p, tile, index))
-        registers = s.cache_read(total, index, "local")
-        s.compute_at(registers, step)
-        if index == 1 and p.dtype_b == "float32" and in_vectors:
-            s.vectorize(s.get_loops(registers)[-1])
+    for operand in (0, 1):
+        registers = _fetch(s, p, tile, operand, total, (k, step))
+    if p.dtype_b == "float32" and in_vectors:
+        s.vectorize(s.get_loops(registers)[-1])
     s.unroll(i)
     s.unroll(j)
     s.decompose_reduction(total, k)
@@ -151,6 +141,27 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
     ahead = target.copies_ahead and p.dtype_a == "float32" and whole
     pipeline(s, k, tile.stages, asynchronous=ahead)
     return s
+
+
+def _fetch(
+    s: Any, p: Product, tile: MatmulTile, operand: int, total: Any, steps: tuple[Any, Any]
+) -> Any:
+    """Fetch an operand of the sums `total` to shared memory, then to registers: return the latter.
+
+    The loops `steps` are over tiles along the sum, and over what is in one.
+    """
+    copy = s.cache_read(total, operand, "shared")
+    s.compute_at(copy, steps[0])
+    inline(s, ("pad_a", "pad_b")[operand])
+    turned = operand == 1 and p.transposed_b
+    if operand == 0 or turned:
+        s.storage_align(copy, 0, -2, VECTOR * VECTOR, VECTOR)  # rows begin in other banks
+    if turned:  # neighbours read along the rows of B as it lies
+        s.reorder(*reversed(s.get_loops(copy)[-2:]))
+    fetch(s, copy, tile.threads, 2, _vector(p, tile, operand))
+    registers = s.cache_read(total, operand, "local")
+    s.compute_at(registers, steps[1])
+    return registers
 
 
 def _vector(p: Product, tile: MatmulTile, operand: int) -> int:

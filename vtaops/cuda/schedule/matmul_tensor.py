@@ -117,8 +117,7 @@ _CHOICE = (
 
 def choose_tile(op: ProductOp, target: CudaTarget) -> TensorTile:
     """Return the tile with which the busiest multiprocessor reads shared memory least."""
-    found: TensorTile = least_turns(_CHOICE, product_of(op), target)
-    return found
+    return least_turns(_CHOICE, product_of(op), target)
 
 
 def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:

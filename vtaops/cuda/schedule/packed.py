@@ -21,13 +21,10 @@ from tvm.s_tir import TensorIntrin
 from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, fits, inline
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops.common import Expr, Tensor, largest_divisor, round_up, window_axes
+from vtaops.kernels.ops.common import Tensor, largest_divisor, round_up
 from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked
 
-_GROUP = 4
-"""Bytes that one instruction multiplies."""
-
-_DESCRIPTION = """
+_HEAD = """
 # from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
@@ -36,22 +33,15 @@ def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
     with T.sblock("root"):
         T.reads(C[0:1], A[0:4], B[0:4])
         T.writes(C[0:1])
-        for k in T.serial(4):
+"""
+
+_LOOP = """        for k in T.serial(4):
             with T.sblock("update"):
                 vk = T.axis.remap("R", [k])
                 C[0] = C[0] + T.cast(A[vk], "int32") * T.cast(B[vk], "int32")
 """
 
-_INSTRUCTION = """
-# from tvm.script import tirx as T
-@T.prim_func(s_tir=True)
-def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
-        B: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
-        C: T.Buffer((1,), "int32", offset_factor=1, align=4, scope="local")) -> None:
-    with T.sblock("root"):
-        T.reads(C[0:1], A[0:4], B[0:4])
-        T.writes(C[0:1])
-        C[0] = T.call_pure_extern(
+_INSTRUCTION = """        C[0] = T.call_pure_extern(
             "int32", "__dp4a", T.reinterpret(A.vload([0], "int8x4"), dtype="int32"),
             T.reinterpret(B.vload([0], "int8x4"), dtype="int32"), C[0])
 """
@@ -61,7 +51,7 @@ def dot(A: T.Buffer((4,), "int8", offset_factor=4, align=4, scope="shared"),
 def dot_intrinsic() -> str:
     """Register the sum of four int8 products and return its name."""
     name = "vtaops.dp4a"
-    functions = (tvm.script.from_source(text) for text in (_DESCRIPTION, _INSTRUCTION))
+    functions = (tvm.script.from_source(_HEAD + body) for body in (_LOOP, _INSTRUCTION))
     TensorIntrin.register(name, *functions)
     return name
 
@@ -134,21 +124,9 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
         round_up(extent, patch) for extent, patch in zip(op.out_size, tile.patch, strict=True)
     )
     image = pad_blocked(op, tensors["data"], op.window.reach(rows, columns))
-    group = 1 if op.dtype == "float32" else _GROUP
-    outer = te.reduce_axis((0, op.in_blocks), name="ico")
-    inner = te.reduce_axis((0, op.block // group), name="ici")
-    lane = te.reduce_axis((0, group), name="lane")
-    kh, kw = window_axes(op.window)
-    kind = op.accumulator
-
-    def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-        pixel = image(n, outer, *op.window.pixel(i, j, kh, kw), inner * group + lane)
-        at = (inner, b) if group == 1 else (inner, b, lane)
-        weight = tensors["kernel"](c, outer, kh, kw, *at)
-        return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[outer, kh, kw, inner, lane])
-
-    total = te.compute((op.batch, op.out_blocks, rows, columns, op.block), tap, name="total")
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors, kind))]
+    sums = op.sums(op.window, image, tensors["kernel"], op.dtype != "float32")
+    total = te.compute((op.batch, op.out_blocks, rows, columns, op.block), sums, name="total")
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
 def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | None = None) -> Any:
@@ -162,13 +140,12 @@ def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | N
     tile = tile or choose_tile(op, target)
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale")
     total, result = s.get_sblock("total"), s.get_sblock("result")
-    n, c, i, j, b, ico, kh, kw, ici, lane = s.get_loops(total)
+    n, c, i, j, b, ico, kh, kw, ici, *byte = s.get_loops(total)
     bc, c = s.split(c, [None, tile.blocks])
     bi, ti, i = s.split(i, [None, *tile.rows])
     bj, tj, j = s.split(j, [None, *tile.columns])
-    s.reorder(n, bc, bi, bj, ti, tj, b, ico, kh, kw, ici, c, i, j, lane)
+    s.reorder(n, bc, bi, bj, ti, tj, b, ico, kh, kw, ici, c, i, j, *byte)
     bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj, thread_z=ti, thread_y=tj, thread_x=b)
     s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, b)
@@ -184,5 +161,5 @@ def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | N
         s.unroll(loop)
     s.decompose_reduction(total, ico)
     if op.dtype == "int8":
-        s.tensorize(lane, dot_intrinsic())
+        s.tensorize(*byte, dot_intrinsic())
     return s

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from tvm import te, tirx
 
-from vtaops.cuda.schedule.binding import bind, create_schedule, inline
+from vtaops.cuda.schedule.binding import bind, create_schedule
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
@@ -33,6 +33,8 @@ BANK, BANKS = 4, 128
 
 ProductOp = MatmulOp | Conv2dOp
 """The operators that are products."""
+
+_T = TypeVar("_T", bound=Any)
 
 _Operand = Callable[..., tuple[Expr, list[Expr]]]
 """``operand(g, *index)`` returns an element, and the conditions without which it is zero."""
@@ -129,7 +131,6 @@ def schedule_declared(
         pad_b is (columns, steps), as B lies in memory.
     """
     s = create_schedule(_declare(op, block, step, parts, transposed))
-    inline(s, "bn_shift", "bn_scale")
     if "result" in block_names(s):
         s.reverse_compute_inline(s.get_sblock("result"))
     return s
@@ -202,9 +203,9 @@ def _declare(
             lambda *index: te.sum(partial(part_axis, *index), axis=part_axis),
             name="sums",
         )
-    finish = op.epilogue.bind(tensors, kind)
+    epilogue = op.epilogue.bind(tensors, kind)
     if isinstance(op, MatmulOp):
-        return [*tensors.values(), *workspace, op.finished(total, finish)]
+        return [*tensors.values(), *workspace, op.result(total, epilogue)]
     *_, height, width = op.output.shape
     pixels = height * width
 
@@ -212,7 +213,7 @@ def _declare(
         *g, i, j = index
         channel = g[0] * p.m + i if g else i
         at = (j // pixels, channel, j % pixels // width, j % width)
-        return finish(total(*index), channel, *at)
+        return epilogue(total(*index), channel, *at)
 
     c = te.compute((*group, p.m, p.n), pixel, name="C")
     result = te.compute(
@@ -270,7 +271,7 @@ def _convolution(op: Conv2dOp, tensors: dict[str, Tensor]) -> tuple[_Operand, _O
     return weight, pixel
 
 
-def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> Any:
+def least_turns(tiles: Sequence[_T], product: Product, target: CudaTarget) -> _T:
     """Return the tile with which the busiest multiprocessor takes the fewest turns of its banks.
 
     Large tiles use what they read most often; small ones leave no multiprocessor idle. So does a
@@ -314,7 +315,8 @@ def least_turns(tiles: Sequence[Any], product: Product, target: CudaTarget) -> A
         for tile in reversed(tiles)  # of equals the smallest: more threads at work
         if product.k >= _DEEP * tile.step * parts or parts == 1
     ]
-    return min(offered, key=turns)
+    found: _T = min(offered, key=turns)
+    return found
 
 
 _PARTS = range(1, 17)

@@ -107,7 +107,7 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
         lambda n, o, i, j: te.sum(active[n, c, i, j] * weights[o, c], axis=c),
         name="total",
     )
-    return [*tensors.values(), op.finished(total, op.epilogue.bind(tensors))]
+    return [*tensors.values(), op.result(total, op.epilogue.bind(tensors))]
 
 
 def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
@@ -121,7 +121,7 @@ def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | Non
     tile = tile or choose_tile(op)
     check(op, tile, target)
     s = create_schedule(declare_padded(op, tile))
-    inline(s, "bn_shift", "bn_scale", "padded", "taps")
+    inline(s, "padded", "taps")
     total, result, active = (s.get_sblock(name) for name in ("total", "result", "active"))
     virtual, threads, each = tile.channels
     n, o, i, j, c = s.get_loops(total)

@@ -18,28 +18,14 @@ from vtaops.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.cuda.schedule.separable import schedule_separable
 from vtaops.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.cuda.target import CudaTarget
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    Conv1dOp,
-    Conv2dOp,
-    DepthwiseOp,
-    MatmulOp,
-    NormalizeOp,
-    PoolOp,
-    SeparableOp,
-)
+from vtaops.kernels import ops
 from vtaops.kernels.ops.common import largest_divisor, round_up
 from vtaops.kernels.stages import Stage
 
 _Schedule = Callable[[Any, CudaTarget], Any]
 
 
-def _with(schedule: Callable[..., Any], tile: Any) -> _Schedule:
-    """Return a schedule with a fixed tile."""
-    return lambda op, target: schedule(op, target, tile)
-
-
-def _matmul_threads(op: MatmulOp, _: CudaTarget) -> Any:
+def _matmul_threads(op: ops.MatmulOp, _: CudaTarget) -> Any:
     s = create_schedule(op.declare())
     block = s.get_sblock("C")
     stored = s.cache_write(block, 0, "local")
@@ -57,35 +43,35 @@ MATMUL = (
     Stage(
         "shared",
         "Blocks of 16 x 16 threads fetch tiles of A and B to shared memory together.",
-        _with(schedule_matmul, MatmulTile((16, 16), (1, 1), (1, 1), 16)),
+        partial(schedule_matmul, tile=MatmulTile((16, 16), (1, 1), (1, 1), 16)),
     ),
     Stage(
         "registers",
         "Each thread sums 4 x 4 elements in registers: each fetched element is used four times.",
-        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (1, 1), 16)),
+        partial(schedule_matmul, tile=MatmulTile((64, 64), (4, 4), (1, 1), 16)),
     ),
     Stage(
         "vthread",
         "The 4 x 4 elements of a thread lie 2 x 2 apart: neighbours read neighbouring addresses.",
-        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (2, 2), 16)),
+        partial(schedule_matmul, tile=MatmulTile((64, 64), (4, 4), (2, 2), 16)),
     ),
     Stage(
         "pipelined",
         "Tiles of 128 x 128, 8 x 8 per thread; the next ones come by cp.async during the products.",
-        _with(schedule_matmul, MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)),
+        partial(schedule_matmul, tile=MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)),
     ),
     Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
 )
 
 
-def _direct(columns: tuple[int, int], *, shared: bool = True, apart: bool = False) -> _Schedule:
+def _direct(columns: tuple[int, int], *, shared: bool = True, vthreads: bool = False) -> _Schedule:
     """Return the direct convolution by 4 x 4 channels, 4 rows and some columns in each block."""
 
-    def schedule(op: Conv2dOp, target: CudaTarget) -> Any:
+    def schedule(op: ops.Conv2dOp, target: CudaTarget) -> Any:
         threads = largest_divisor(op.group_out, 4) if op.groups > 1 else 4  # within one group
         inputs = largest_divisor(op.group_in, 4) if op.groups > 1 else min(4, op.group_in)
         each = 4 if columns[1] > 1 and op.group_out % (4 * threads) == 0 else 1
-        tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, apart)
+        tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, vthreads)
         return schedule_direct(op, target, tile)
 
     return schedule
@@ -112,25 +98,25 @@ CONV2D = (
         "vthread",
         "The 4 columns of a thread lie 8 apart (virtual threads): neighbours read neighbours, but "
         "the four rows of a warp then meet in the same banks.",
-        _direct((8, 4), apart=True),
+        _direct((8, 4), vthreads=True),
     ),
     Stage(
         "wide",
         "32 threads across, the 2 columns of a thread 32 apart: a warp reads 32 neighbours, one "
         "from each bank.",
-        _direct((32, 2), apart=True),
+        _direct((32, 2), vthreads=True),
     ),
     Stage(
         "product",
         "As a matrix product of 64 x 64 tiles, channels by pixels: 4 x 4 results per thread, the "
         "next tile is fetched during the products.",
-        _with(schedule_matmul, MatmulTile((64, 64), (4, 4), (1, 1), 16, stages=2)),
+        partial(schedule_matmul, tile=MatmulTile((64, 64), (4, 4), (1, 1), 16, stages=2)),
     ),
     Stage("tuned", "The tile is chosen by the size of the product.", schedule_matmul),
 )
 
 
-def _depthwise_channel(op: DepthwiseOp, target: CudaTarget) -> Any:
+def _depthwise_channel(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     rows, columns = (round_up(extent, 16) for extent in op.out_size)
     return schedule_window(op, target, WindowTile((rows, columns), (16, 16), shared=True))
 
@@ -144,17 +130,17 @@ DEPTHWISE = (
     Stage(
         "blocked",
         "Blocks of 32 x 32 results: less shared memory each, so more of them run at once.",
-        _with(schedule_window, WindowTile(threads=(8, 8), shared=True)),
+        partial(schedule_window, tile=WindowTile(threads=(8, 8), shared=True)),
     ),
     Stage(
         "threads",
         "4 x 32 threads: a warp reads whole rows, a thread reuses its pixels for 8 results.",
-        _with(schedule_window, WindowTile(threads=(4, 32), shared=True)),
+        partial(schedule_window, tile=WindowTile(threads=(4, 32), shared=True)),
     ),
     Stage(
         "vthread",
         "8 x 16 threads with 2 virtual ones along the columns (strided pattern).",
-        _with(schedule_window, WindowTile(threads=(8, 16), vthreads=(1, 2), shared=True)),
+        partial(schedule_window, tile=WindowTile(threads=(8, 16), vthreads=(1, 2), shared=True)),
     ),
     Stage(
         "tuned",
@@ -168,17 +154,17 @@ CONV1D = (
     Stage(
         "threads",
         "One thread per result; samples and taps from global memory.",
-        _with(schedule_conv1d, Conv1dTile(256, 1, shared=False, unroll=False)),
+        partial(schedule_conv1d, tile=Conv1dTile(256, 1, shared=False, unroll=False)),
     ),
     Stage(
         "unrolled",
         "The taps are unrolled.",
-        _with(schedule_conv1d, Conv1dTile(256, 1, shared=False)),
+        partial(schedule_conv1d, tile=Conv1dTile(256, 1, shared=False)),
     ),
     Stage(
         "shared",
         "A block fetches its samples and the taps to shared memory.",
-        _with(schedule_conv1d, Conv1dTile(256, 1)),
+        partial(schedule_conv1d, tile=Conv1dTile(256, 1)),
     ),
     Stage("vthread", "Each thread computes 4 results that lie apart.", schedule_conv1d),
 )
@@ -188,17 +174,17 @@ SEPARABLE = (
         "fused",
         "A block computes 4 depthwise channels of 4 x 16 pixels into shared memory at a time, and "
         "multiplies them by its rows of the 1x1 kernel; one result per thread.",
-        _with(schedule_separable, ConvTile((1, 4, 1), (4, 1), (16, 1), 4)),
+        partial(schedule_separable, tile=ConvTile((1, 4, 1), (4, 1), (16, 1), 4)),
     ),
     Stage(
         "registers",
         "Each thread sums 4 channels for 2 pixels: each depthwise result is used four times.",
-        _with(schedule_separable, ConvTile((1, 8, 4), (4, 1), (8, 2), 8)),
+        partial(schedule_separable, tile=ConvTile((1, 8, 4), (4, 1), (8, 2), 8)),
     ),
     Stage(
         "vthread",
         "64 channels per block, two parts per thread: depthwise results are computed less often.",
-        _with(schedule_separable, ConvTile((2, 8, 4), (4, 1), (8, 2), 8)),
+        partial(schedule_separable, tile=ConvTile((2, 8, 4), (4, 1), (8, 2), 8)),
     ),
     Stage("tuned", "The tile is chosen by the sizes.", schedule_separable),
 )
@@ -221,12 +207,12 @@ POOL = (
     Stage(
         "threads",
         "One thread per result; the pixels of a window from global memory.",
-        _with(schedule_window, WindowTile((8, 32), (8, 32))),
+        partial(schedule_window, tile=WindowTile((8, 32), (8, 32))),
     ),
     Stage(
         "shared",
         "A block of 32 x 32 results fetches its pixels to shared memory.",
-        _with(schedule_window, WindowTile(threads=(8, 32), shared=True)),
+        partial(schedule_window, tile=WindowTile(threads=(8, 32), shared=True)),
     ),
     Stage(
         "tuned",
@@ -237,13 +223,13 @@ POOL = (
 
 STAGES: dict[type | str, tuple[Stage, ...]] = {
     "vector_add": ELEMENTWISE,
-    BroadcastOp: ELEMENTWISE,
-    NormalizeOp: ELEMENTWISE,
-    PoolOp: POOL,
-    MatmulOp: MATMUL,
-    Conv2dOp: CONV2D,
-    DepthwiseOp: DEPTHWISE,
-    Conv1dOp: CONV1D,
-    SeparableOp: SEPARABLE,
+    ops.BroadcastOp: ELEMENTWISE,
+    ops.NormalizeOp: ELEMENTWISE,
+    ops.PoolOp: POOL,
+    ops.MatmulOp: MATMUL,
+    ops.Conv2dOp: CONV2D,
+    ops.DepthwiseOp: DEPTHWISE,
+    ops.Conv1dOp: CONV1D,
+    ops.SeparableOp: SEPARABLE,
 }
 """The stages of the operators that have them."""

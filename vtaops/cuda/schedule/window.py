@@ -109,7 +109,6 @@ def schedule_window(
     """Return the scheduled kernel of a depthwise convolution or pooling, fused to its end."""
     tile = tile or choose_tile(op)
     s = create_schedule(op.declare())
-    inline(s, "bn_shift", "bn_scale")
     result = s.get_sblock("result")
     fused = "total" in block_names(s)
     block = s.get_sblock("total") if fused else result

@@ -3,11 +3,10 @@
 from vtaops.kernels.calls.convolution import ConvolutionCalls
 from vtaops.kernels.calls.elementwise import ElementwiseCalls
 from vtaops.kernels.calls.matmul import ProductCalls
-from vtaops.kernels.calls.pooling import PoolingCalls
-from vtaops.kernels.calls.softmax import ReductionCalls
+from vtaops.kernels.calls.reduction import ReductionCalls
 
 __all__ = ["OperatorCalls"]
 
 
-class OperatorCalls(ConvolutionCalls, ProductCalls, PoolingCalls, ElementwiseCalls, ReductionCalls):
+class OperatorCalls(ConvolutionCalls, ProductCalls, ReductionCalls, ElementwiseCalls):
     """All operators of a backend."""

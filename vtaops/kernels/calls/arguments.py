@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array
 from vtaops.kernels.ops.common import TensorSpec
-from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, Epilogue
+from vtaops.kernels.ops.epilogue import INTEGER_ACTIVATIONS, NOTHING, VECTORS, Epilogue
 from vtaops.kernels.ops.storage import STORAGE
 
 FLOAT = ("float32",)
@@ -18,34 +19,33 @@ INTEGER = ("int8", "uint8")
 PRODUCT = FLOAT + INTEGER
 """Data dtypes of matrix products and convolutions."""
 ANY = PRODUCT + STORAGE
-"""What a call may turn in shape before its kernel is asked for, which may refuse it."""
+"""Dtypes that a call may reshape before its kernel checks them."""
+
+FUSED_ARRAYS = (*VECTORS, "residual")
+"""The fused keywords that hold arrays, in the order of the kernels' arguments."""
+
+_KEYWORDS = tuple(field.name for field in fields(Epilogue))
+
+_MIXED = {
+    "float32": "shift and clip need int8 data; float32 has scale_shift and activation",
+    "int32": "scale_shift and batch_norm need float32 data; int8 has shift and clip",
+}
+"""Why an epilogue is refused, by the dtype of the sums."""
 
 
-@dataclass(frozen=True)
-class Tail:
-    """The fused operations of one call: their description and their arrays, in kernel order."""
+def fused_epilogue(
+    *, accumulator: str = "float32", epsilon: float = 1e-5, **fused: Any
+) -> tuple[Epilogue, tuple[Array, ...]]:
+    """Return the epilogue that the keywords of a call ask for, and its arrays in kernel order.
 
-    epilogue: Epilogue
-    arrays: tuple[Array, ...]
-
-
-_NO_TAIL = Tail(Epilogue(), ())
-
-
-def tail(
-    *,
-    accumulator: str = "float32",
-    bias: Any = None,
-    scale_shift: Any = None,
-    batch_norm: Any = None,
-    epsilon: float = 1e-5,
-    residual: Any = None,
-    activation: str | None = None,
-    shift: int | None = None,
-    clip: tuple[int, int] | None = None,
-    **unknown: Any,
-) -> Tail:
-    """Return the fused operations that the keywords of a call ask for.
+    Parameters
+    ----------
+    accumulator : str
+        The dtype of the sums.
+    epsilon : float
+        Of a batch normalisation.
+    **fused
+        The fields of `Epilogue`, vectors and residual as arrays; None for none.
 
     Raises
     ------
@@ -53,45 +53,43 @@ def tail(
         If a keyword is unknown, a tuple has another number of vectors, or integers and floats are
         mixed.
     """
-    if unknown:
-        known = "bias, scale_shift, batch_norm, epsilon, residual, activation, shift, clip"
-        raise ShapeError(f"unknown keyword {next(iter(unknown))!r}; fused operations are {known}")
-    given = (bias, scale_shift, batch_norm, residual, activation, shift, clip)
-    if all(value is None for value in given):
-        return _NO_TAIL
+    for name in fused:
+        if name not in _KEYWORDS:
+            known = ", ".join((*_KEYWORDS, "epsilon"))
+            raise ShapeError(f"unknown keyword {name!r}; fused operations are {known}")
+    given = {name: value for name, value in fused.items() if value is not None}
+    if not given:
+        return NOTHING, ()
     integer = accumulator == "int32"
-    if integer and (scale_shift is not None or batch_norm is not None):
-        raise ShapeError("scale_shift and batch_norm need float32 data; int8 has shift and clip")
-    if not integer and (shift is not None or clip is not None):
-        raise ShapeError("shift and clip need int8 data; float32 has scale_shift and activation")
+    if given.keys() & ({"scale_shift", "batch_norm"} if integer else {"shift", "clip"}):
+        raise ShapeError(_MIXED[accumulator])
+    activation, clip = given.get("activation"), given.get("clip")
     if integer and activation not in (None, *INTEGER_ACTIVATIONS):
         raise ShapeError(f"activation {activation!r} needs float32 data; int8 has relu and relu6")
     epilogue = Epilogue(
-        bias=bias is not None,
-        scale_shift=scale_shift is not None,
-        batch_norm=None if batch_norm is None else float(epsilon),
-        residual=residual is not None,
+        bias="bias" in given,
+        scale_shift="scale_shift" in given,
+        batch_norm=float(epsilon) if "batch_norm" in given else None,
+        residual="residual" in given,
         activation=activation,
-        shift=frozen(shift),
+        shift=frozen(given.get("shift")),
         clip=None if clip is None else (int(clip[0]), int(clip[1])),
     )
-    named: list[tuple[str, Any]] = []
-    if bias is not None:
-        named.append(("bias", bias))
-    named += _vectors("scale_shift", scale_shift, ("scale", "shift"))
-    named += _vectors("batch_norm", batch_norm, ("gamma", "beta", "mean", "variance"))
-    arrays = [as_array(value, name, (accumulator,), rank=1) for name, value in named]
-    if residual is not None:
-        arrays.append(as_array(residual, "residual", (accumulator,)))
-    return Tail(epilogue, tuple(arrays))
+    arrays = []
+    for name in VECTORS:
+        arrays += _vectors(name, given[name], accumulator) if name in given else []
+    if "residual" in given:
+        arrays.append(as_array(given["residual"], "residual", (accumulator,)))
+    return epilogue, tuple(arrays)
 
 
-def _vectors(name: str, values: Any, parts: tuple[str, ...]) -> list[tuple[str, Any]]:
-    if values is None:
-        return []
+def _vectors(name: str, value: Any, dtype: str) -> list[Array]:
+    """Return the per-channel vectors of a fused operation."""
+    parts = VECTORS[name]
+    values = (value,) if len(parts) == 1 else value
     if len(values) != len(parts):
         raise ShapeError(f"{name} has {len(values)} vectors; give {', '.join(parts)}")
-    return list(zip(parts, values, strict=True))
+    return [as_array(v, part, (dtype,), rank=1) for part, v in zip(parts, values, strict=True)]
 
 
 def check_shapes(specs: tuple[TensorSpec, ...], arrays: tuple[Array, ...]) -> None:

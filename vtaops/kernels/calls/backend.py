@@ -1,43 +1,45 @@
 """Backend: from the arguments of a call to a kernel that runs, quickly when they repeat.
 
-The first call with arguments of some shapes, dtypes and parameters is checked and described in
-full. What comes of it, a `CallPlan`, is kept under exactly those shapes, dtypes and parameters, so
-that for the next call only the memory layout of the arrays is left to check.
+An operator of a backend is written once, as the method that checks its arguments and describes the
+kernel; `operator` makes the call of it. The first call with some shapes, dtypes and parameters is
+checked and described in full. The result, a `CallPlan`, is kept under exactly those shapes, dtypes
+and parameters, so that the next call only checks the memory layout of the arrays.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial, wraps
+from inspect import signature
 from math import prod
 from operator import methodcaller
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import (
-    Array,
     allocator,
     as_given,
     as_output,
     dtype_name,
     dtype_of,
-    empty,
+    output,
     ready,
 )
-from vtaops.kernels.calls.arguments import frozen
+from vtaops.kernels.calls.arguments import FUSED_ARRAYS, PRODUCT, frozen
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
 from vtaops.kernels.ops.storage import STORAGE, StoredOp, stored
 
 _MOST_PLANS = 4096
-"""Plans after which all are forgotten: shapes that change with every call must not fill memory."""
+"""Plans after which all are dropped: shapes that change with every call must not fill memory."""
 
 _MOST_ELEMENTS = 1 << 31
 """TVM computes indices in 32 bits."""
 
-_FUSED_ARRAYS = ("bias", "scale_shift", "batch_norm", "residual")
-"""The fused keywords that hold arrays, in the order of the kernels' arguments."""
+_P = ParamSpec("_P")
 
 
 class RunnableKernel(Protocol):
@@ -54,7 +56,7 @@ class RunnableKernel(Protocol):
 
 
 class KernelCall(NamedTuple):
-    """What a call comes to.
+    """The operator and the arrays that a call amounts to.
 
     Attributes
     ----------
@@ -73,7 +75,7 @@ class KernelCall(NamedTuple):
 
 
 class CallPlan:
-    """A kernel, and the shapes of the arrays between which it stands.
+    """A compiled kernel, and the shapes of the arrays of one kind of call.
 
     Parameters
     ----------
@@ -86,19 +88,19 @@ class CallPlan:
     __slots__ = ("_allocate", "_dtype", "_in_place", "_kernel", "_shape", "_views")
 
     def __init__(self, work: KernelCall, kernel: RunnableKernel) -> None:
-        output = work.op.output
+        result = work.op.output
         shapes = [spec.shape for spec in work.op.inputs]
         self._kernel = kernel
-        self._shape = output.shape if work.shape is None else work.shape
-        self._dtype = dtype_of(output.dtype)
+        self._shape = result.shape if work.shape is None else work.shape
+        self._dtype = dtype_of(result.dtype)
         self._allocate = allocator(self._shape, self._dtype)
         given = [*(array.shape for array in work.arrays), self._shape]
-        needed = [*shapes, output.shape]
+        needed = [*shapes, result.shape]
         views = enumerate(zip(given, needed, strict=True))
         self._views = [(at, _view(shape)) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
-        self._in_place = [elementwise and shape == output.shape for shape in shapes]
+        self._in_place = [elementwise and shape == result.shape for shape in shapes]
 
     def run(self, arrays: tuple[Array, ...], out: Any) -> Array:
         """Run on checked arrays; return `out`, checked and filled, or a new array.
@@ -131,7 +133,7 @@ class CallPlan:
         return result
 
     def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
-        """Whether a result that is written would change what the kernel still has to read.
+        """Whether writing the result would overwrite what the kernel still has to read.
 
         Elementwise operators may replace an input: each element is read before it is written.
         """
@@ -144,18 +146,32 @@ class CallPlan:
 
 
 def _view(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    """Return what returns a view of that shape on a C-contiguous array, as quickly as NumPy can."""
+    """Return the fastest function that views a C-contiguous array in a shape."""
     return np.ndarray.ravel if len(shape) == 1 else methodcaller("reshape", shape)
 
 
 class Backend(ABC):
-    """A device that has kernels."""
+    """A device that runs kernels."""
 
     stores_16_bits: ClassVar[bool] = False
     """Whether operators of float32 take arrays of float16 and bfloat16 as well."""
 
+    product_dtypes: ClassVar[tuple[str, ...]] = PRODUCT
+    """What the left operand of a matrix product may be."""
+
+    joins_rows: ClassVar[bool] = False
+    """Whether kernels write the rows of a strided 1x1 convolution as one."""
+
+    multiplies_stacks: ClassVar[bool] = False
+    """Whether a kernel multiplies stacks of matrices; else a call for each of them does."""
+
     def __init__(self) -> None:
         self._plans: dict[tuple[Any, ...] | None, CallPlan] = {}
+
+    def operators(self) -> dict[str, Callable[..., Array]]:
+        """Return the operators by name: the public methods that subclasses add."""
+        own = (name for name in dir(self) if not (name.startswith("_") or hasattr(Backend, name)))
+        return {name: getattr(self, name) for name in own}
 
     def call(
         self,
@@ -163,22 +179,23 @@ class Backend(ABC):
         arrays: tuple[Any, ...],
         out: Any,
         parameters: tuple[Any, ...] = (),
-        fused: dict[str, Any] | None = None,
+        keywords: dict[str, Any] | None = None,
     ) -> Array:
-        """Do the work that ``describe(*arrays, *parameters, **fused)`` checks and describes.
+        """Run what ``describe(self, *arrays, *parameters, **keywords)`` checks and describes.
 
         Parameters
         ----------
         describe : callable
-            What it returns depends on the shapes and dtypes of the arrays, not on their values.
+            Its result depends on the shapes and dtypes of the arrays, not on their values.
         arrays : tuple of array_like
             In the order of the kernel's arguments.
         out : array or None
             Where to write.
         parameters : tuple
-            What else `describe` takes.
-        fused : dict, optional
-            Fused operations; see `vtaops.kernels.calls.arguments.tail`.
+            Positional arguments behind the arrays.
+        keywords : dict, optional
+            Parameters by name, and fused operations; see
+            `vtaops.kernels.calls.arguments.fused_epilogue`.
 
         Returns
         -------
@@ -190,32 +207,30 @@ class Backend(ABC):
         ShapeError
             If `out` does not fit, or whatever `describe` refuses.
         """
-        first, fused = arrays[0], fused or {}
-        given = (*arrays, *_fused_arrays(fused)) if fused else arrays
-        key = _key(describe, given, parameters, fused)
+        first, keywords = arrays[0], keywords or {}
+        given = (*arrays, *_fused_arrays(keywords)) if keywords else arrays
+        key = _key(describe, given, parameters, keywords)
         if key is None:
-            arrays, fused = tuple(map(ready, arrays)), _map_fused(ready, fused)
-            given = (*arrays, *_fused_arrays(fused)) if fused else arrays
-            key = _key(describe, given, parameters, fused)
+            arrays, keywords = tuple(map(ready, arrays)), _map_fused(ready, keywords)
+            given = (*arrays, *_fused_arrays(keywords)) if keywords else arrays
+            key = _key(describe, given, parameters, keywords)
         try:
             plan = self._plans.get(key)
         except TypeError:  # what cannot be part of a key, a list or an array
-            parameters = tuple(map(frozen, parameters))
-            fused = {n: v if n in _FUSED_ARRAYS else frozen(v) for n, v in fused.items()}
-            key = _key(describe, given, parameters, fused)
+            key = _key(describe, given, *_frozen(parameters, keywords))
             key = key if _hashable(key) else None
             plan = self._plans.get(key)
         if plan is not None:
             return as_given(plan.run(given, out), first, out)
-        work = self._describe(describe, arrays, tuple(map(frozen, parameters)), fused)
+        fixed = _frozen(parameters, keywords)
+        work = self._describe(partial(describe, self), arrays, *fixed)
         result = self._run_first(work, out, key if _same_objects(given, work.arrays) else None)
         return as_given(result, first, out)
 
     def _run_first(self, work: KernelCall, out: Any, key: tuple[Any, ...] | None) -> Array:
         """Run a call that has no plan yet, and keep its plan if it has a key."""
         if prod(work.op.output.shape) == 0:
-            shape, dtype = work.shape or work.op.output.shape, work.op.output.dtype
-            return empty(shape, dtype) if out is None else as_output(out, shape, dtype)
+            return output(out, work.shape or work.op.output.shape, work.op.output.dtype)
         _check_sizes(work.op)
         plan = CallPlan(work, self.kernel(work.op))
         result = plan.run(work.arrays, out)
@@ -230,19 +245,19 @@ class Backend(ABC):
         describe: Callable[..., KernelCall],
         arrays: tuple[Any, ...],
         parameters: tuple[Any, ...],
-        fused: dict[str, Any],
+        keywords: dict[str, Any],
     ) -> KernelCall:
-        """Return what `describe` does; for arrays of 16 bits, as of float32 between such arrays.
+        """Return what `describe` does; for 16-bit arrays, as of float32 between such arrays.
 
         Raises
         ------
         ShapeError
             If some arrays are of 16 bits, and others of another dtype.
         """
-        given = [a for a in (*arrays, *_fused_arrays(fused)) if isinstance(a, np.ndarray)]
+        given = [a for a in (*arrays, *_fused_arrays(keywords)) if isinstance(a, np.ndarray)]
         kinds = {dtype_name(array) for array in given}
         if not (self.stores_16_bits and kinds & set(STORAGE)):
-            return describe(*arrays, *parameters, **fused)
+            return describe(*arrays, *parameters, **keywords)
         if len(kinds) > 1:
             raise ShapeError(f"arrays have dtypes {', '.join(sorted(kinds))}; give all the same")
         found = {}
@@ -254,7 +269,7 @@ class Backend(ABC):
             found[id(wide)] = value, wide
             return wide
 
-        work = describe(*map(stand_in, arrays), *parameters, **_map_fused(stand_in, fused))
+        work = describe(*map(stand_in, arrays), *parameters, **_map_fused(stand_in, keywords))
         actual = tuple(found[id(array)][0] for array in work.arrays)
         return KernelCall(stored(work.op, [*kinds] * len(actual)), actual, work.shape)
 
@@ -263,8 +278,30 @@ class Backend(ABC):
         """Return the kernel of an operator, compiled at most once."""
 
 
+def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, Array]]:
+    """Make a method that describes a call, whose first arguments are `arrays`, the call itself.
+
+    Its keyword `out`, an array to write to, is the backend's: the description never sees it.
+    """
+
+    def call_of(describe: Callable[_P, KernelCall]) -> Callable[_P, Array]:
+        described = signature(describe)
+
+        @wraps(describe)
+        def call(self: Backend, *given: Any, out: Any = None, **keywords: Any) -> Array:
+            if len(given) < arrays:  # some by name
+                bound = described.bind(self, *given, **keywords)
+                given, keywords = bound.args[1:], bound.kwargs
+            return self.call(describe, given[:arrays], out, given[arrays:], keywords)
+
+        call.__signature__ = described.replace(return_annotation="Array")  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return call_of
+
+
 def _check_sizes(op: TensorOp) -> None:
-    """Refuse what a kernel cannot count: sums over nothing, and indices beyond 32 bits.
+    """Refuse sums over no elements, and arrays whose indices exceed 32 bits.
 
     Raises
     ------
@@ -286,7 +323,7 @@ def _key(
     describe: Callable[..., KernelCall],
     arrays: tuple[Any, ...],
     parameters: tuple[Any, ...],
-    fused: dict[str, Any],
+    keywords: dict[str, Any],
 ) -> tuple[Any, ...] | None:
     """Return what decides the plan of a call; None if a kernel cannot read an array as it is."""
     key: tuple[Any, ...] = (describe, parameters)
@@ -294,9 +331,17 @@ def _key(
         if type(array) is not np.ndarray or not array.flags.carray:
             return None
         key += (array.shape, array.dtype)
-    for name, value in fused.items():
-        key += (name, value is None if name in _FUSED_ARRAYS else value)
+    for name, value in keywords.items():
+        key += (name, value is None if name in FUSED_ARRAYS else value)
     return key
+
+
+def _frozen(
+    parameters: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the parameters of a call as operators need them."""
+    fixed = {n: v if n in FUSED_ARRAYS else frozen(v) for n, v in keywords.items()}
+    return tuple(map(frozen, parameters)), fixed
 
 
 def _hashable(key: tuple[Any, ...] | None) -> bool:
@@ -307,17 +352,17 @@ def _hashable(key: tuple[Any, ...] | None) -> bool:
     return True
 
 
-def _fused_arrays(fused: dict[str, Any]) -> list[Any]:
+def _fused_arrays(keywords: dict[str, Any]) -> list[Any]:
     """Return the arrays of the fused operations, in the order of the kernels' arguments."""
     found: list[Any] = []
-    for name in _FUSED_ARRAYS:
-        value = fused.get(name)
+    for name in FUSED_ARRAYS:
+        value = keywords.get(name)
         if value is not None:
             found += value if isinstance(value, (tuple, list)) else (value,)
     return found
 
 
-def _map_fused(convert: Callable[[Any], Any], fused: dict[str, Any]) -> dict[str, Any]:
+def _map_fused(convert: Callable[[Any], Any], keywords: dict[str, Any]) -> dict[str, Any]:
     """Return the fused operations with their arrays converted."""
 
     def mapped(value: Any) -> Any:
@@ -325,7 +370,7 @@ def _map_fused(convert: Callable[[Any], Any], fused: dict[str, Any]) -> dict[str
             return tuple(map(convert, value))
         return None if value is None else convert(value)
 
-    return {n: mapped(v) if n in _FUSED_ARRAYS else v for n, v in fused.items()}
+    return {n: mapped(v) if n in FUSED_ARRAYS else v for n, v in keywords.items()}
 
 
 def _same_objects(given: tuple[Any, ...], used: tuple[Array, ...]) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import as_pair
-from vtaops.kernels.arrays import Array, as_array, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend, KernelCall
+from vtaops.base.shapes import Array, as_pair
+from vtaops.kernels.arrays import as_array, dtype_name
+from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, fused_epilogue
+from vtaops.kernels.calls.backend import Backend, KernelCall, operator
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
@@ -21,9 +21,7 @@ _VECTOR = 16
 class ConvolutionCalls(Backend):
     """Convolutions and their fusions."""
 
-    joins_rows: ClassVar[bool] = False
-    """Whether kernels write the rows of a strided 1x1 convolution as one."""
-
+    @operator(2)
     def conv2d(
         self,
         data: Any,
@@ -35,7 +33,7 @@ class ConvolutionCalls(Backend):
         groups: int = 1,
         out: Any = None,
         **fused: Any,
-    ) -> Array:
+    ) -> KernelCall:
         """Return the 2-D convolution (cross-correlation) of NCHW data with an OIHW kernel.
 
         Parameters
@@ -70,9 +68,11 @@ class ConvolutionCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        parameters = (strides, padding, dilation, groups, self.joins_rows)
-        return self.call(_conv2d, (data, kernel), out, parameters, fused)
+        x, w, dtype = operands(data, kernel)
+        window = Window.of(w.shape[2:], strides, padding, dilation)
+        return _convolution(x, w, dtype, window, groups, self.joins_rows, **fused)
 
+    @operator(2)
     def depthwise_conv2d(
         self,
         data: Any,
@@ -83,7 +83,7 @@ class ConvolutionCalls(Backend):
         dilation: int | tuple[int, int] = 1,
         out: Any = None,
         **fused: Any,
-    ) -> Array:
+    ) -> KernelCall:
         """Return the depthwise 2-D convolution of NCHW data.
 
         Parameters
@@ -102,8 +102,14 @@ class ConvolutionCalls(Backend):
         numpy.ndarray
             (N, C * M, rows, columns); channel c * M + q is channel c under kernel [c, q].
         """
-        parameters = (strides, padding, dilation)
-        return self.call(_depthwise_conv2d, (data, kernel), out, parameters, fused)
+        x, w, dtype = operands(data, kernel)
+        window = Window.of(w.shape[2:], strides, padding, dilation)
+        epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
+        n, c, height, width = x.shape
+        op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, epilogue)
+        arrays = (x, w, *added)
+        check_shapes(op.inputs, arrays)
+        return KernelCall(op, arrays)
 
     def depthwise_separable_conv2d(
         self,
@@ -147,6 +153,7 @@ class ConvolutionCalls(Backend):
         )
         return self.conv2d(middle, pointwise, activation=activation, out=out, **fused)
 
+    @operator(2)
     def conv1d(
         self,
         data: Any,
@@ -159,7 +166,7 @@ class ConvolutionCalls(Backend):
         flip: bool = False,
         out: Any = None,
         **fused: Any,
-    ) -> Array:
+    ) -> KernelCall:
         """Return the 1-D convolution (cross-correlation) of a signal, or of NCW data.
 
         Parameters
@@ -179,8 +186,16 @@ class ConvolutionCalls(Backend):
         **fused
             For NCW data; as `conv2d`.
         """
-        steps = (strides, dilation, groups, self.joins_rows)
-        return self.call(_conv1d, (data, kernel), out, (padding, flip, steps), fused)
+        x = as_array(data, "data", PRODUCT)
+        if x.ndim == 3:
+            steps = (1, strides), padding, (1, dilation)
+            return _conv1d_of_channels(x, kernel, *steps, groups, self.joins_rows, **fused)
+        if (strides, dilation, groups) != (1, 1, 1) or fused:
+            raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
+        x = as_array(x, "data", FLOAT, rank=1)
+        w = as_array(kernel, "kernel", FLOAT, rank=1)
+        ends = as_pair("padding", padding)
+        return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
 
 
 def operands(
@@ -196,31 +211,29 @@ def operands(
     return x, as_array(kernel, "kernel", ("int8",), rank=kernel_ranks[1]), dtype_name(x)
 
 
-def _conv2d(
-    data: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+def _convolution(
+    x: Array,
+    w: Array,
+    dtype: str,
+    window: Window,
     groups: int,
     joins_rows: bool,
     **fused: Any,
 ) -> KernelCall:
-    x, w, dtype = operands(data, kernel)
-    window = Window.of(w.shape[2:], strides, padding, dilation)
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    """Describe the convolution of NCHW data with an OIHW kernel, as its best special case."""
+    epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
     n, c, height, width = x.shape
     if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
         raise ShapeError(
             f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
             f"{groups} groups; channels must equal their product"
         )
-    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, end.epilogue)
-    arrays = (x, w, *end.arrays)
+    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, epilogue)
+    arrays = (x, w, *added)
     check_shapes(op.inputs, arrays)
-    if groups == c > 1 and w.shape[0] % c == 0:
-        multiplier = w.shape[0] // c
-        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, end.epilogue)
+    multiplier, rest = divmod(w.shape[0], c)
+    if groups == c > 1 and not rest:
+        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, epilogue)
         return KernelCall(depthwise, arrays)
     if window.kernel == (1, 1) and not any(window.padding):
         # As if the image were one long row: no tails at the ends of rows.
@@ -231,39 +244,12 @@ def _conv2d(
     return KernelCall(op, arrays)
 
 
-def _depthwise_conv2d(
-    data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, **fused: Any
-) -> KernelCall:
-    x, w, dtype = operands(data, kernel)
-    window = Window.of(w.shape[2:], strides, padding, dilation)
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
-    n, c, height, width = x.shape
-    op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, end.epilogue)
-    arrays = (x, w, *end.arrays)
-    check_shapes(op.inputs, arrays)
-    return KernelCall(op, arrays)
-
-
-def _conv1d(
-    data: Any, kernel: Any, padding: Any, flip: bool, steps: tuple[Any, ...], **fused: Any
-) -> KernelCall:
-    x = as_array(data, "data", PRODUCT)
-    if x.ndim == 3:
-        return _conv1d_of_channels(x, kernel, padding, *steps, **fused)
-    if steps[:3] != (1, 1, 1) or fused:
-        raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
-    x = as_array(x, "data", FLOAT, rank=1)
-    w = as_array(kernel, "kernel", FLOAT, rank=1)
-    ends = as_pair("padding", padding)
-    return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
-
-
 def _conv1d_of_channels(
     data: Array,
     kernel: Any,
+    strides: tuple[int, int],
     padding: Any,
-    strides: int,
-    dilation: int,
+    dilation: tuple[int, int],
     groups: int,
     joins_rows: bool,
     residual: Any = None,
@@ -271,15 +257,15 @@ def _conv1d_of_channels(
 ) -> KernelCall:
     """Describe the convolution of NCW data as one of images of one row."""
     x, w, dtype = operands(data, kernel, 3, (3, 3))
-    steps, gaps = (1, strides), (1, dilation)
     if isinstance(padding, str):
-        padding = Window.of((1, w.shape[2]), steps, padding, gaps).padding[1::2]
+        padding = Window.of((1, w.shape[2]), strides, padding, dilation).padding[1::2]
     before, behind = as_pair("padding", padding)
     if residual is not None:
         residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
         fused["residual"] = residual[:, :, None]
-    sides = (0, before, 0, behind)
-    work = _conv2d(x[:, :, None], w[:, :, None], steps, sides, gaps, groups, joins_rows, **fused)
+    window = Window.of((1, w.shape[2]), strides, (0, before, 0, behind), dilation)
+    image, rows = x[:, :, None], w[:, :, None]
+    work = _convolution(image, rows, dtype, window, groups, joins_rows, **fused)
     ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
     n, o, _, length = work.shape or work.op.output.shape
     return KernelCall(work.op, (x, w, *ends), (n, o, length))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, check_shapes, tail
-from vtaops.kernels.calls.backend import Backend, KernelCall
+from vtaops.kernels.arrays import as_array, dtype_name
+from vtaops.kernels.calls.arguments import FLOAT, check_shapes, fused_epilogue
+from vtaops.kernels.calls.backend import Backend, KernelCall, operator
 from vtaops.kernels.ops import NormalizeOp, UnaryOp
 from vtaops.kernels.ops.activations import ACTIVATIONS
 from vtaops.kernels.ops.elementwise import broadcast_op
@@ -23,11 +23,16 @@ ARITHMETIC = ("float32", "float64", "int8", "uint8", "int32")
 class ElementwiseCalls(Backend):
     """Broadcast arithmetic, activations, per-channel normalisation."""
 
-    def vector_add(self, a: Any, b: Any, *, out: Any = None) -> Array:
+    @operator(2)
+    def vector_add(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
         """Return a + b of two vectors of equal length; see `add`."""
-        return self.call(_vector_add, (a, b), out)
+        x, y = as_array(a, "a", ARITHMETIC, rank=1), as_array(b, "b", ARITHMETIC, rank=1)
+        if x.shape != y.shape:
+            raise ShapeError(f"a has {x.shape[0]} elements, b {y.shape[0]}; they must be equal")
+        return _binary("add", x, y)
 
-    def add(self, a: Any, b: Any, *, out: Any = None) -> Array:
+    @operator(2)
+    def add(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
         """Return a + b under NumPy's broadcasting.
 
         Parameters
@@ -42,29 +47,35 @@ class ElementwiseCalls(Backend):
         ShapeError
             If the shapes do not broadcast, or the dtypes differ or are others.
         """
-        return self.call(_binary, (a, b), out, ("add",))
+        return _binary("add", a, b)
 
-    def subtract(self, a: Any, b: Any, *, out: Any = None) -> Array:
+    @operator(2)
+    def subtract(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
         """Return a - b under NumPy's broadcasting; see `add`."""
-        return self.call(_binary, (a, b), out, ("subtract",))
+        return _binary("subtract", a, b)
 
-    def multiply(self, a: Any, b: Any, *, out: Any = None) -> Array:
+    @operator(2)
+    def multiply(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
         """Return a * b under NumPy's broadcasting; see `add`."""
-        return self.call(_binary, (a, b), out, ("multiply",))
+        return _binary("multiply", a, b)
 
-    def minimum(self, a: Any, b: Any, *, out: Any = None) -> Array:
+    @operator(2)
+    def minimum(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
         """Return the lesser of each pair under NumPy's broadcasting; see `add`."""
-        return self.call(_binary, (a, b), out, ("minimum",))
+        return _binary("minimum", a, b)
 
-    def maximum(self, a: Any, b: Any, *, out: Any = None) -> Array:
+    @operator(2)
+    def maximum(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
         """Return the greater of each pair under NumPy's broadcasting; see `add`."""
-        return self.call(_binary, (a, b), out, ("maximum",))
+        return _binary("maximum", a, b)
 
-    def relu(self, data: Any, *, out: Any = None) -> Array:
+    @operator(1)
+    def relu(self, data: Any, *, out: Any = None) -> KernelCall:
         """Return the elements of an array, negative ones as 0; see `activation`."""
-        return self.call(_activation, (data,), out, ("relu",))
+        return _unary("relu", data)
 
-    def activation(self, data: Any, name: str, *, out: Any = None) -> Array:
+    @operator(1)
+    def activation(self, data: Any, name: str, *, out: Any = None) -> KernelCall:
         """Return a function of each element of an array.
 
         Parameters
@@ -82,11 +93,12 @@ class ElementwiseCalls(Backend):
         ShapeError
             If there is no such function, or not for the dtype.
         """
-        return self.call(_activation, (data,), out, (name,))
+        return _unary(name, data)
 
+    @operator(3)
     def scale_shift(
         self, data: Any, scale: Any, shift: Any, *, activation: str | None = None, out: Any = None
-    ) -> Array:
+    ) -> KernelCall:
         """Return data * scale + shift, per channel (axis 1).
 
         Parameters
@@ -100,8 +112,9 @@ class ElementwiseCalls(Backend):
         out : array, optional
             Where to write.
         """
-        return self.call(_scale_shift, (data, scale, shift), out, (activation,))
+        return _normalize(data, scale_shift=(scale, shift), activation=activation)
 
+    @operator(5)
     def batch_norm(
         self,
         data: Any,
@@ -113,7 +126,7 @@ class ElementwiseCalls(Backend):
         epsilon: float = 1e-5,
         activation: str | None = None,
         out: Any = None,
-    ) -> Array:
+    ) -> KernelCall:
         """Return (data - mean) / sqrt(variance + epsilon) * gamma + beta, per channel (axis 1).
 
         Parameters
@@ -129,18 +142,11 @@ class ElementwiseCalls(Backend):
         out : array, optional
             Where to write.
         """
-        arrays = (data, gamma, beta, mean, variance)
-        return self.call(_batch_norm, arrays, out, (epsilon, activation))
+        vectors = (gamma, beta, mean, variance)
+        return _normalize(data, batch_norm=vectors, epsilon=epsilon, activation=activation)
 
 
-def _vector_add(a: Any, b: Any) -> KernelCall:
-    x, y = as_array(a, "a", ARITHMETIC, rank=1), as_array(b, "b", ARITHMETIC, rank=1)
-    if x.shape != y.shape:
-        raise ShapeError(f"a has {x.shape[0]} elements, b {y.shape[0]}; they must be equal")
-    return _binary(x, y, "add")
-
-
-def _binary(a: Any, b: Any, name: str) -> KernelCall:
+def _binary(name: str, a: Any, b: Any) -> KernelCall:
     x, y = as_array(a, "a", ARITHMETIC), as_array(b, "b", ARITHMETIC)
     if x.dtype != y.dtype:
         raise ShapeError(f"a has dtype {x.dtype} and b {y.dtype}; they must be equal")
@@ -148,7 +154,7 @@ def _binary(a: Any, b: Any, name: str) -> KernelCall:
     return KernelCall(op, (x, y), np.broadcast_shapes(x.shape, y.shape))
 
 
-def _activation(data: Any, name: str) -> KernelCall:
+def _unary(name: str, data: Any) -> KernelCall:
     if name not in ACTIVATIONS:
         raise ShapeError(f"activation is {name!r}; give one of {', '.join(ACTIVATIONS)}")
     dtypes = ("float32", "float64", "int8", "int32") if name in INTEGER_ACTIVATIONS else FLOAT
@@ -156,29 +162,12 @@ def _activation(data: Any, name: str) -> KernelCall:
     return KernelCall(UnaryOp(name, x.size, dtype_name(x)), (x,), x.shape)
 
 
-def _scale_shift(data: Any, scale: Any, shift: Any, activation: str | None) -> KernelCall:
-    return _normalize(data, scale_shift=(scale, shift), activation=activation)
-
-
-def _batch_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
-    mean: Any,
-    variance: Any,
-    epsilon: float,
-    activation: str | None,
-) -> KernelCall:
-    vectors = (gamma, beta, mean, variance)
-    return _normalize(data, batch_norm=vectors, epsilon=epsilon, activation=activation)
-
-
 def _normalize(data: Any, **fused: Any) -> KernelCall:
     x = as_array(data, "data", FLOAT)
     if x.ndim < 2:
         raise ShapeError(f"data has shape {x.shape}; it needs at least the axes (N, C)")
-    end = tail(**fused)
+    epilogue, added = fused_epilogue(**fused)
     n, c = x.shape[:2]
-    op = NormalizeOp(n, c, prod(x.shape[2:]), end.epilogue)
-    check_shapes(op.inputs[1:], end.arrays)
-    return KernelCall(op, (x, *end.arrays), x.shape)
+    op = NormalizeOp(n, c, prod(x.shape[2:]), epilogue)
+    check_shapes(op.inputs[1:], added)
+    return KernelCall(op, (x, *added), x.shape)

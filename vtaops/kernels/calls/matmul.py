@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.kernels.arrays import Array, as_array, as_given, as_rows, deliver, dtype_name
-from vtaops.kernels.calls.arguments import ANY, PRODUCT, check_shapes, tail
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array, as_given, as_rows, deliver, dtype_name
+from vtaops.kernels.calls.arguments import ANY, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import Backend, KernelCall
 from vtaops.kernels.ops import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -20,12 +21,6 @@ _OPERANDS = {"matmul": ("a", "b"), "dense": ("data", "weight")}
 
 class ProductCalls(Backend):
     """Matrix products and dense layers."""
-
-    product_dtypes: ClassVar[tuple[str, ...]] = PRODUCT
-    """What the left operand may be; a device may have more."""
-
-    multiplies_stacks: ClassVar[bool] = False
-    """Whether a kernel multiplies stacks of matrices; else a call for each of them does."""
 
     def matmul(self, a: Any, b: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return the matrix product of (M, K) and (K, N) matrices, or of stacks of them.
@@ -61,8 +56,7 @@ class ProductCalls(Backend):
             if not self.multiplies_stacks:
                 return deliver(self._one_by_one(a, b, fused), given, out)
         b, transposed = as_rows(b)
-        parameters = transposed, "matmul", self.product_dtypes
-        found = self.call(_product, (a, b), out, parameters, fused)
+        found = self.call(_product, (a, b), out, (transposed, "matmul"), fused)
         return found if a is given else as_given(found, given, out)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
@@ -79,8 +73,7 @@ class ProductCalls(Backend):
         **fused
             As `matmul`.
         """
-        parameters = True, "dense", self.product_dtypes
-        return self.call(_product, (data, weight), out, parameters, fused)
+        return self.call(_product, (data, weight), out, (True, "dense"), fused)
 
     def _one_by_one(self, a: Any, b: Any, fused: dict[str, Any]) -> Array:
         """Multiply matrix after matrix of two stacks of as many."""
@@ -111,10 +104,10 @@ def _stacks(a: Any, b: Any, fused: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _product(
-    a: Any, b: Any, transposed: bool, call: str, dtypes: tuple[str, ...], **fused: Any
+    backend: ProductCalls, a: Any, b: Any, transposed: bool, call: str, **fused: Any
 ) -> KernelCall:
     names, dense = _OPERANDS[call], call == "dense"
-    left = as_array(a, names[0], dtypes)
+    left = as_array(a, names[0], backend.product_dtypes)
     dtype = dtype_name(left)
     kinds = (dtype, dtype if dtype.startswith("float") else "int8")
     right = as_array(b, names[1], kinds[1:], rank=2 if dense else max(2, np.ndim(b)))
@@ -128,11 +121,11 @@ def _product(
             f"{names[0]} has shape {left.shape} and {names[1]} {given}; the sums run "
             f"over {left.shape[-1]} and {k} elements, which must be equal"
         )
-    end = tail(accumulator=ACCUMULATOR[dtype], **fused)
+    epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
     shape = (*left.shape[:-1], n)
     count = prod(stack)
     rows = left.shape[-2] if stack else prod(shape[:-1])
-    one = MatmulOp(rows, n, k, *kinds, transposed, end.epilogue)
-    check_shapes(end.epilogue.inputs(n, shape, one.accumulator), end.arrays)
+    one = MatmulOp(rows, n, k, *kinds, transposed, epilogue)
+    check_shapes(epilogue.inputs(n, shape, one.accumulator), added)
     op = one if count == 1 else StackedMatmulOp(count, one)
-    return KernelCall(op, (left, right, *end.arrays), shape)
+    return KernelCall(op, (left, right, *added), shape)

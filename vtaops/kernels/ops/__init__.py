@@ -1,6 +1,6 @@
-"""What the CPU and GPU operators compute: descriptions with static shapes and te declarations.
+"""Descriptions of the CPU and GPU operators: static shapes and te declarations.
 
-Says nothing about how: `vtaops.cpu.schedule` and `vtaops.cuda.schedule` do. These operators take
+How they run is left to `vtaops.cpu.schedule` and `vtaops.cuda.schedule`. These operators take
 tensors of any layout and dtype; the operators of the VTA itself are in `vtaops.ops`.
 """
 

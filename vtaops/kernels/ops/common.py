@@ -1,6 +1,6 @@
-"""What all tensor operators share: argument descriptions, windows and padding.
+"""Shared by all tensor operators: argument descriptions, windows and padding.
 
-Knows nothing of schedules or of arrays.
+Independent of schedules and arrays.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ class TensorOp(ABC):
         """Bytes of all arguments: the memory traffic that cannot be avoided."""
         return sum(spec.nbytes for spec in (*self.inputs, self.output))
 
+    @staticmethod
+    def specs(dtype: str = "float32", **shapes: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+        """Return the arguments of such names and shapes, all of a dtype."""
+        return tuple(TensorSpec(name, shape, dtype) for name, shape in shapes.items())
+
     def placeholders(self) -> dict[str, Tensor]:
         """Return the te placeholders of the inputs, by name."""
         return {spec.name: spec.placeholder() for spec in self.inputs}
@@ -97,22 +102,22 @@ def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") 
 
 
 def largest(a: Expr, b: Expr) -> Expr:
-    """Return the greater of two; NaN if one is, as NumPy and PyTorch have it."""
+    """Return the greater of two values; NaN if either is NaN, as in NumPy and PyTorch."""
     return tirx.max(a, b) if _integer(a) else tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b)
 
 
 def smallest(a: Expr, b: Expr) -> Expr:
-    """Return the lesser of two; NaN if one is."""
+    """Return the lesser of two values; NaN if either is NaN."""
     return tirx.min(a, b) if _integer(a) else tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b)
 
 
 def at_least(low: Expr, x: Expr) -> Expr:
-    """Return the greater of a number and `x`; NaN if `x` is: one comparison less than `largest`."""
+    """Return max(low, x); NaN if `x` is NaN. One comparison fewer than `largest`."""
     return tirx.max(x, low) if _integer(x) else tirx.Select(x < low, low, x)
 
 
 def at_most(high: Expr, x: Expr) -> Expr:
-    """Return the lesser of a number and `x`; NaN if `x` is."""
+    """Return min(high, x); NaN if `x` is NaN."""
     return tirx.min(x, high) if _integer(x) else tirx.Select(x > high, high, x)
 
 
@@ -126,7 +131,7 @@ def dtype_of(x: Expr) -> str:
 
 
 def lowest(dtype: str) -> Expr:
-    """Return what is neutral for a maximum: minus infinity, or the least integer."""
+    """Return the identity of a maximum: minus infinity, or the least integer."""
     return tirx.const(float("-inf"), dtype) if "float" in dtype else tirx.min_value(dtype)
 
 

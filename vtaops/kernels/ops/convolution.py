@@ -24,7 +24,7 @@ from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
 class WindowedSum(FusedOp):
-    """What the 2-D convolutions share: sums of products over windows of an image."""
+    """Base of the 2-D convolutions: sums of products over windows of an image."""
 
     batch: int
     out_channels: int
@@ -138,18 +138,26 @@ class Conv2dOp(WindowedSum):
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
         padded = pad_image(tensors["data"], self.window, zero(self.dtype))
-        channel = te.reduce_axis((0, self.group_in), name="ic")
+        return self._declared(tensors, self.sums(padded, tensors["kernel"]))
+
+    def sums(self, image: Tensor, kernel: Tensor) -> Callable[..., Expr]:
+        """Return ``f(n, c, i, j)``, the sums over the windows of an image that is padded.
+
+        Over as many channels of a group as the kernel has.
+        """
+        channel = te.reduce_axis((0, int(kernel.shape[1])), name="ic")
         kh, kw = window_axes(self.window)
+        kind = self.accumulator
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-            source = c // self.group_out * self.group_in + channel
+            group = c // self.group_out * self.group_in if self.groups > 1 else 0
             if self.joined:
                 i, j = j // self.out_size[1], j % self.out_size[1]
-            pixel = padded(n, source, *self.window.pixel(i, j, kh, kw)).astype(self.accumulator)
-            weight = tensors["kernel"][c, channel, kh, kw].astype(self.accumulator)
+            pixel = image(n, group + channel, *self.window.pixel(i, j, kh, kw)).astype(kind)
+            weight = kernel[c, channel, kh, kw].astype(kind)
             return te.sum(pixel * weight, axis=[channel, kh, kw])
 
-        return self._declared(tensors, tap)
+        return tap
 
 
 @dataclass(frozen=True)
@@ -247,10 +255,7 @@ class Conv1dOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("data", (self.length,), "float32"),
-            TensorSpec("kernel", (self.kernel,), "float32"),
-        )
+        return self.specs(data=(self.length,), kernel=(self.kernel,))
 
     @property
     def output(self) -> TensorSpec:
@@ -262,26 +267,23 @@ class Conv1dOp(TensorOp):
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
+        sums = self.sums(tensors, self.out_length, copied=any(self.padding))
+        return [*tensors.values(), te.compute((self.out_length,), sums, name="result")]
+
+    def sums(
+        self, tensors: dict[str, Tensor], length: int, *, copied: bool
+    ) -> Callable[[Expr], Expr]:
+        """Return ``f(i)``, the sums of `length` results; of a copy with zeros around the signal."""
         data, kernel = tensors["data"], tensors["kernel"]
-        before, behind = self.padding
-        padded = data
-        if any(self.padding):
-            padded = te.compute(
-                (self.length + before + behind,),
-                lambda i: inside_or(data, (i - before,), (0,), zero("float32")),
+        if copied:
+            data = te.compute(
+                (length + self.kernel - 1,),
+                lambda i: inside_or(tensors["data"], (i - self.padding[0],), (0,), zero("float32")),
                 name="padded",
             )
         k = te.reduce_axis((0, self.kernel), name="k")
-        result = te.compute(
-            (self.out_length,),
-            lambda i: te.sum(padded[i + k] * kernel[self.tap(k)], axis=k),
-            name="result",
-        )
-        return [data, kernel, result]
-
-    def tap(self, k: Expr) -> Expr:
-        """Return the index into the kernel of the sample `k` places behind the result."""
-        return self.kernel - 1 - k if self.flip else k
+        tap = self.kernel - 1 - k if self.flip else k
+        return lambda i: te.sum(data[i + k] * kernel[tap], axis=k)
 
 
 def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:

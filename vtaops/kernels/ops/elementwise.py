@@ -44,10 +44,7 @@ class BroadcastOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return (
-            TensorSpec("A", self.shape_a, self.dtype),
-            TensorSpec("B", self.shape_b, self.dtype),
-        )
+        return self.specs(self.dtype, A=self.shape_a, B=self.shape_b)
 
     @property
     def output(self) -> TensorSpec:
@@ -120,7 +117,7 @@ class UnaryOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("A", (self.size,), self.dtype),)
+        return self.specs(self.dtype, A=(self.size,))
 
     @property
     def output(self) -> TensorSpec:
@@ -148,11 +145,8 @@ class NormalizeOp(FusedOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        shape = (self.batch, self.channels, self.pixels)
-        return (
-            TensorSpec("data", shape, "float32"),
-            *self.epilogue.inputs(self.channels, shape, "float32"),
-        )
+        shape = self.output.shape
+        return self.specs(data=shape) + self.epilogue.inputs(self.channels, shape, "float32")
 
     @property
     def output(self) -> TensorSpec:
@@ -160,9 +154,9 @@ class NormalizeOp(FusedOp):
 
     @property
     def flops(self) -> int:
-        return 2 * self.batch * self.channels * self.pixels
+        return 2 * prod(self.output.shape)
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
-        result = self.finished(tensors["data"], self.epilogue.bind(tensors))
+        result = self.result(tensors["data"], self.epilogue.bind(tensors))
         return [*tensors.values(), result]

@@ -1,6 +1,6 @@
 """Epilogue: the elementwise tail that is fused behind a convolution or matrix product.
 
-One truth for its order: bias, scale and shift (given, or folded from a batch normalisation),
+The order is defined here: bias, scale and shift (given, or folded from a batch normalisation),
 residual, activation; for int8, bias, arithmetic right shift, clip.
 """
 
@@ -18,6 +18,13 @@ from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
 
 INTEGER_ACTIVATIONS = ("relu", "relu6")
 """Activations of int32 sums."""
+
+VECTORS = {
+    "bias": ("bias",),
+    "scale_shift": ("scale", "shift"),
+    "batch_norm": ("gamma", "beta", "mean", "variance"),
+}
+"""The per-channel vectors of the operations that have some, in the order of a kernel's inputs."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,8 @@ class Epilogue:
         dtype : str
             Accumulator dtype.
         """
-        vectors: list[str] = []
-        if self.bias:
-            vectors += ["bias"]
-        if self.scale_shift:
-            vectors += ["scale", "shift"]
-        if self.batch_norm is not None:
-            vectors += ["gamma", "beta", "mean", "variance"]
+        fused = [name for name in VECTORS if getattr(self, name) not in (None, False)]
+        vectors = [vector for name in fused for vector in VECTORS[name]]
         specs = [TensorSpec(name, (channels,), dtype) for name in vectors]
         if self.residual:
             specs.append(TensorSpec("residual", shape, dtype))
@@ -165,21 +167,21 @@ class FusedOp(TensorOp):
         """Return the channel of an element of the result."""
         return index[1]
 
-    def finished(
+    def result(
         self,
         total: Callable[..., Expr],
-        finish: Callable[..., Expr],
+        epilogue: Callable[..., Expr],
         tiled: tuple[int, ...] = (),
         places: Callable[..., Sequence[Expr]] = lambda *index: index,
     ) -> Tensor:
-        """Declare the result: the epilogue `finish`, as bound, of each element of `total`.
+        """Declare the result: an epilogue, as bound, of each element of `total`.
 
         Of the shape `tiled` if it is given: whole tiles, whose elements lie at ``places(*index)``.
         """
 
         def element(*index: Expr) -> Expr:
             at = places(*index)
-            return finish(total(*index), self.channel(*at), *at)
+            return epilogue(total(*index), self.channel(*at), *at)
 
         return te.compute(
             tiled or self.output.shape,
@@ -194,8 +196,8 @@ class FusedOp(TensorOp):
         if self.epilogue.empty:
             return [*tensors.values(), te.compute(shape, tap, name=name)]
         total = te.compute(shape, tap, name="total")
-        finish = self.epilogue.bind(tensors, self.accumulator)
-        return [*tensors.values(), self.finished(total, finish)]
+        epilogue = self.epilogue.bind(tensors, self.accumulator)
+        return [*tensors.values(), self.result(total, epilogue)]
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:

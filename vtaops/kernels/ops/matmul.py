@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tvm import te
 
-from vtaops.kernels.ops.common import ACCUMULATOR, Tensor, TensorOp, TensorSpec, ceil_div
+from vtaops.kernels.ops.common import ACCUMULATOR, Expr, Tensor, TensorOp, TensorSpec, ceil_div
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
@@ -50,11 +51,9 @@ class MatmulOp(FusedOp):
             panels, groups = ceil_div(self.n, self.panel), ceil_div(self.k, 4)
             shape_b = (panels, self.k, self.panel)
             shape_b = shape_b if self.dtype_b != "int8" else (panels, groups, self.panel, 4)
-        return (
-            TensorSpec("A", (self.m, self.k), self.dtype_a),
-            TensorSpec("B", shape_b, self.dtype_b),
-            *self.epilogue.inputs(self.n, (self.m, self.n), self.accumulator),
-        )
+        end = self.epilogue.inputs(self.n, (self.m, self.n), self.accumulator)
+        left = self.specs(self.dtype_a, A=(self.m, self.k))
+        return left + self.specs(self.dtype_b, B=shape_b) + end
 
     @property
     def output(self) -> TensorSpec:
@@ -66,19 +65,23 @@ class MatmulOp(FusedOp):
 
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
-        a, b = tensors["A"], tensors["B"]
+        return self._declared(tensors, self.sums(tensors))
+
+    def sums(self, tensors: dict[str, Tensor]) -> Callable[..., Expr]:
+        """Return ``f(i, j, *stack)``, the sums of products; `stack` is the matrix of stacks."""
+        a, b, kind = tensors["A"], tensors["B"], self.accumulator
         k = te.reduce_axis((0, self.k), name="k")
 
-        def product(i: Tensor, j: Tensor) -> Tensor:
+        def product(i: Expr, j: Expr, *stack: Expr) -> Expr:
             if self.panel and self.dtype_b == "int8":
                 right = b[j // self.panel, k // 4, j % self.panel, k % 4]
             elif self.panel:
                 right = b[j // self.panel, k, j % self.panel]
             else:
-                right = b[j, k] if self.transposed_b else b[k, j]
-            return te.sum(a[i, k].astype(self.accumulator) * right.astype(self.accumulator), axis=k)
+                right = b(*stack, j, k) if self.transposed_b else b(*stack, k, j)
+            return te.sum(a(*stack, i, k).astype(kind) * right.astype(kind), axis=k)
 
-        return self._declared(tensors, product)
+        return product
 
 
 @dataclass(frozen=True)
@@ -111,17 +114,11 @@ class StackedMatmulOp(TensorOp):
 
     def declare(self) -> list[Tensor]:
         op, tensors = self.op, self.placeholders()
-        a, b = tensors["A"], tensors["B"]
-        k = te.reduce_axis((0, op.k), name="k")
-
-        def product(s: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            right = b[s, j, k] if op.transposed_b else b[s, k, j]
-            return te.sum(a[s, i, k].astype(op.accumulator) * right.astype(op.accumulator), axis=k)
-
-        total = te.compute(self.output.shape, product, name="total")
-        finish = op.epilogue.bind(tensors, op.accumulator)
+        sums = op.sums(tensors)
+        total = te.compute(self.output.shape, lambda s, i, j: sums(i, j, s), name="total")
+        epilogue = op.epilogue.bind(tensors, op.accumulator)
         result = te.compute(
-            self.output.shape, lambda s, i, j: finish(total[s, i, j], j, s, i, j), name="C"
+            self.output.shape, lambda s, i, j: epilogue(total[s, i, j], j, s, i, j), name="C"
         )
         return [*tensors.values(), result]
 

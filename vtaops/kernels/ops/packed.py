@@ -134,20 +134,39 @@ class PackedConv2dOp(_Blocked):
     def declare(self) -> list[Tensor]:
         tensors = self.placeholders()
         padded = pad_blocked(self, tensors["data"])
-        kernel = tensors["kernel"]
-        outer = te.reduce_axis((0, self.in_blocks), name="ico")
-        inner = te.reduce_axis((0, self.in_block), name="ici")
-        kh, kw = window_axes(self.window)
+        tap = self.sums(self.window, padded, tensors["kernel"], self.dtype != "float32")
+        return self._declared(tensors, tap)
+
+    def sums(
+        self, window: Window, image: Tensor, kernel: Tensor, in_groups: bool
+    ) -> Callable[..., Expr]:
+        """Return ``f(n, c, i, j, b)``, the sums over the windows of an image that is padded.
+
+        Parameters
+        ----------
+        window : Window
+            How to read the image, see `without_gaps`.
+        image, kernel : te tensor
+            In blocks, as of the operator.
+        in_groups : bool
+            Sum over four neighbouring bytes in an axis of their own, the innermost.
+        """
+        (steps, inner), group = self.sum_channels, 4 if in_groups else 1
+        outer = te.reduce_axis((0, steps), name="ico")
+        channel = te.reduce_axis((0, inner // group), name="ici")
+        byte = [te.reduce_axis((0, group), name="byte")] if in_groups else []
+        kh, kw = window_axes(window)
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
-            pixel = padded(n, outer, *self.window.pixel(i, j, kh, kw), inner)
-            within = outer % self.gathered * self.in_block + inner
-            at = (within, b) if self.dtype == "float32" else (within // 4, b, within % 4)
-            weight = kernel(c, outer // self.gathered, kh, kw, *at)
+            block, first = outer * inner // self.in_block, outer * inner % self.in_block
+            within = first + (channel * group + byte[0] if in_groups else channel)
+            pixel = image(n, block, *window.pixel(i, j, kh, kw), within)
+            at = block % self.gathered * (self.in_block // group) + first // group + channel
+            weight = kernel(c, block // self.gathered, kh, kw, at, b, *byte)
             product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
-            return te.sum(product, axis=[outer, kh, kw, inner])
+            return te.sum(product, axis=[outer, kh, kw, channel, *byte])
 
-        return self._declared(tensors, tap)
+        return tap
 
 
 @dataclass(frozen=True)
@@ -222,7 +241,7 @@ class PackedWindowOp(_Blocked):
             return self.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
 
         total = te.compute(self._shape, tap, name="total")
-        return [*tensors.values(), self.finished(total, self.finish(tensors))]
+        return [*tensors.values(), self.result(total, self.bound_epilogue(tensors))]
 
     def combine(
         self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""
@@ -239,7 +258,7 @@ class PackedWindowOp(_Blocked):
         dtype = dtype or self.accumulator
         return te.sum(pixel.astype(dtype) * kernel(*tap).astype(dtype), axis=axes)
 
-    def finish(self, tensors: dict[str, Tensor]) -> Expr:
+    def bound_epilogue(self, tensors: dict[str, Tensor]) -> Expr:
         """Return ``f(total, channel, *index)``, one element of the result."""
         if self.kind == "depthwise":
             return self.epilogue.bind(tensors, self.accumulator)

@@ -67,8 +67,7 @@ class PoolOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        shape = (self.batch, self.channels, self.height, self.width)
-        return (TensorSpec("data", shape, "float32"),)
+        return self.specs(data=(self.batch, self.channels, self.height, self.width))
 
     @property
     def output(self) -> TensorSpec:
@@ -140,7 +139,7 @@ class GlobalPoolOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("data", (self.rows, self.pixels), "float32"),)
+        return self.specs(data=(self.rows, self.pixels))
 
     @property
     def output(self) -> TensorSpec:

@@ -50,14 +50,12 @@ class SeparableOp(WindowedSum):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        data = (self.batch, self.channels, self.height, self.width)
-        depthwise = (self.channels, self.multiplier, *self.window.kernel)
-        return (
-            TensorSpec("data", data, "float32"),
-            TensorSpec("depthwise", depthwise, "float32"),
-            TensorSpec("pointwise", (self.out_channels, self.middle_channels), "float32"),
-            *self.epilogue.inputs(self.out_channels, self._shape, "float32"),
+        operands = self.specs(
+            data=(self.batch, self.channels, self.height, self.width),
+            depthwise=(self.channels, self.multiplier, *self.window.kernel),
+            pointwise=(self.out_channels, self.middle_channels),
         )
+        return operands + self.epilogue.inputs(self.out_channels, self._shape, "float32")
 
     @property
     def flops(self) -> int:

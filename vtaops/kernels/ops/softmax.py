@@ -19,7 +19,7 @@ class SoftmaxOp(TensorOp):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("data", (self.rows, self.columns), "float32"),)
+        return self.specs(data=(self.rows, self.columns))
 
     @property
     def output(self) -> TensorSpec:

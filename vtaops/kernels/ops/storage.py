@@ -1,6 +1,6 @@
 """StoredOp: a float32 operator whose arguments lie in memory as float16 or bfloat16.
 
-One truth for both formats: how a number is widened when it is read, and rounded when it is stored.
+Defines for both formats how a value is widened when read and rounded when stored.
 bfloat16 is the upper half of a float32, so kernels know it as uint16 and need no instruction of
 their own for it.
 """
@@ -87,7 +87,7 @@ def bits_dtype(dtype: str) -> str:
 
 
 def widened(value: Expr, dtype: str) -> Expr:
-    """Return a stored number as float32, exactly."""
+    """Return a stored value as float32, exactly."""
     if dtype == "float16":
         return value.astype("float32")
     return tirx.reinterpret("float32", value.astype("uint32") << _bits(16))

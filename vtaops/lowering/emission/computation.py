@@ -1,115 +1,259 @@
-"""Call nests to GEMM and ALU: which iterations are needed, and what they leave out.
+"""Computation: a call nest, whose iterations, operands and instructions are worked out once.
 
-Owns the decisions that depend on what the tiles hold (padding, void tiles); the evaluation of one
-nest is `evaluated_nest`.
+The same iterations recur in every step of the outer loops, with the tiles in other places or not.
+What depends on the outer loops is remembered by the values of those that occur in it, and no more.
+What the tiles hold (padding, void tiles) decides which iterations are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vtaops.lowering.emission.context import Context
-from vtaops.lowering.emission.evaluated_nest import Box, EvaluatedNest
+from vtaops.base.errors import ScheduleError
+from vtaops.lowering.emission.context import Context, Memo
+from vtaops.lowering.emission.instructions import loop_fields, moved, operation_of, roles
+from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.parsing.accumulate import JOIN_CALL
-from vtaops.lowering.parsing.expressions import Values
+from vtaops.lowering.parsing.expressions import Expression, Values
 from vtaops.lowering.parsing.nests import PRODUCT_CALL, CallNest, TileOperand
 from vtaops.lowering.passes.windows import WINDOW_CALL
 from vtaops.machine.config import WINDOW_TILES
-from vtaops.schedule.intrinsics import GEMM_CALL, RESET_CALL
+from vtaops.machine.isa import Alu, AluOp
+from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, RESET_CALL
+
+Box = list[range]
+"""The iterations of a nest that are executed: a range for each loop."""
 
 
 class Computation:
-    """Emits the computation of one operator."""
+    """One GEMM, ALU or reset call in its loops."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, leaf: CallNest, context: Context) -> None:
+        self._leaf = leaf
         self._context = context
         self._addresses = context.addresses
-        self._padding = context.padding
-        self._nests: dict[CallNest, tuple[EvaluatedNest, ...]] = {}
-        self._cuts: dict[Hashable, list[tuple[range, ...]]] = {}
+        self._micro_op_depth = context.options.depth(context.config)
+        own = {loop.name for loop in leaf.loops}
+        self._partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
+        """Guards on several loops at once, which cut iterations out of a box."""
+        self._guard_names = _outer_names(leaf.guards, own)
+        self._offset_names = _outer_names((operand.offset for operand in leaf.operands), own)
+        self._known = Memo()
 
-    def emit(self, leaf: CallNest, values: Values, thread: int) -> Iterator[Operation]:
-        """Return the instructions of a call for the current values of the outer loops."""
-        if leaf not in self._nests:
-            halves = _halves(leaf, self._context.pass_after_reset)
-            self._nests[leaf] = tuple(EvaluatedNest(half, self._context) for half in halves)
-        for nest in self._nests[leaf]:
-            yield from self._emit(nest, values, thread)
+    @staticmethod
+    def of(leaf: CallNest, context: Context) -> list[Computation]:
+        """Return what a leaf stands for: a product is a reset and an accumulation."""
+        if leaf.call == JOIN_CALL:
+            return []
+        if leaf.call not in (PRODUCT_CALL, RESET_CALL):
+            return [Computation(leaf, context)]
+        reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
+        if context.pass_after_reset:
+            reset.imm = reset.imm or 0
+        halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]
+        return [Computation(half, context) for half in halves]
 
-    def _emit(self, nest: EvaluatedNest, values: Values, thread: int) -> Iterator[Operation]:
-        box = nest.box(values)
+    def emit(self, values: Values, thread: int) -> Iterator[Operation]:
+        """Yield the instructions for the current values of the outer loops."""
+        key = ("box", *(values[name] for name in self._guard_names))
+        box = self._known.once(key, lambda: self._guarded_box(values))
         if box is None:
             return
-        if nest.leaf.call == RESET_CALL:
-            filled = nest.leaf.operands[0].buffer.name
+        if self._leaf.call == RESET_CALL:
+            filled = self._leaf.dst.buffer.name
             self._addresses.fill(filled, thread)
-            self._padding.voids.begin(filled, thread)
-        for part in self._needed(nest, box, values, thread):
-            for regular in nest.regular(part, values):
-                yield from nest.operations(regular, values, thread)
+            self._context.voids.begin(filled, thread)
+        for part in self._needed(box, values, thread):
+            for regular in self._regular(part, values):
+                yield from self._operations(regular, values, thread)
 
-    def _needed(self, nest: EvaluatedNest, box: Box, values: Values, thread: int) -> Iterator[Box]:
+    # --------------------------------------------------------------- needed iterations
+
+    def _needed(self, box: Box, values: Values, thread: int) -> Iterator[Box]:
         """Leave out the iterations that a guard excludes or that read a void tile or padding."""
         # Axes of extent 1 stand for whole loops that make no difference.
-        conditions = [nest.evaluate(guard, box, values) for guard in nest.partial_guards]
-        for operand in nest.leaf.operands[1:]:
-            unread = self._unread(nest, operand, box, values, thread)
+        conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
+        for operand in self._leaf.operands[1:]:
+            unread = self._unread(operand, box, values, thread)
             if unread is not None:
                 conditions.append(~unread)
         if not conditions:
             yield box
             return
         needed = reduce(np.logical_and, conditions)
-        for part in self._cut(needed):
+        for part in self._known.once((needed.shape, needed.tobytes()), lambda: [*boxes(needed)]):
             yield [
                 span if extent == 1 else span[p.start : p.stop]
                 for span, p, extent in zip(box, part, needed.shape, strict=True)
             ]
 
-    def _cut(self, needed: Mask) -> list[tuple[range, ...]]:
-        """Return `boxes`, remembered: masks recur."""
-        key = needed.shape, needed.tobytes()
-        if key not in self._cuts:
-            self._cuts[key] = list(boxes(needed))
-        return self._cuts[key]
-
-    def _unread(
-        self, nest: EvaluatedNest, operand: TileOperand, box: Box, values: Values, thread: int
-    ) -> Mask | None:
+    def _unread(self, operand: TileOperand, box: Box, values: Values, thread: int) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
         name = self._addresses.root(operand.buffer.name)  # stages in place leave voids as they are
-        zero, void = self._padding.zeros.of(name, thread), self._padding.voids.of(name, thread)
+        zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
         padded = void if zero is None else zero  # no tile has both
         if padded is None:
             return None
-        positions = nest.positions(operand, box, values)
+        positions = self._positions(operand, box, values)
         # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
         unread = padded.take(positions, mode="clip")
-        if operand.buffer.scratchpad != "inp" or nest.leaf.call not in (GEMM_CALL, WINDOW_CALL):
+        if operand.buffer.scratchpad != "inp" or self._leaf.call not in (GEMM_CALL, WINDOW_CALL):
             return unread
-        for tile in range(1, WINDOW_TILES if nest.leaf.call == WINDOW_CALL else 1):
+        for tile in range(1, WINDOW_TILES if self._leaf.call == WINDOW_CALL else 1):
             unread = unread & padded.take(positions + tile, mode="clip")
         if zero is None:
-            dst = nest.leaf.operands[0]
-            written, skipped = np.broadcast_arrays(nest.positions(dst, box, values), unread)
+            dst = self._leaf.operands[0]
+            written, skipped = np.broadcast_arrays(self._positions(dst, box, values), unread)
             size = self._addresses.size(dst.buffer.name)
-            self._padding.voids.mark(dst.buffer.name, thread, written[skipped], size)
+            self._context.voids.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
+    # ---------------------------------------------------------------------- evaluation
 
-def _halves(leaf: CallNest, pass_after_reset: bool) -> tuple[CallNest, ...]:
-    """Return the calls that a leaf stands for: a product is a reset and an accumulation."""
-    if leaf.call == JOIN_CALL:
-        return ()
-    if leaf.call not in (PRODUCT_CALL, RESET_CALL):
-        return (leaf,)
-    reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
-    if pass_after_reset:
-        reset.imm = reset.imm or 0
-    return (reset,) if leaf.call == RESET_CALL else (reset, replace(leaf, call=GEMM_CALL))
+    def _evaluate(self, expression: Expression, box: Box, values: Values) -> npt.NDArray[Any]:
+        """Return the value of an expression in all iterations of a box.
+
+        Axes of loops that do not occur in it have extent 1.
+        """
+        open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
+        names = (loop.name for loop in self._leaf.loops)
+        found = np.asarray(expression({**values, **dict(zip(names, open_grid, strict=True))}))
+        return found.reshape(found.shape or (1,) * len(box))
+
+    def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
+        """Return the position within its tile of an operand in the iterations of a box."""
+        key = (id(operand), *self._key(box, values))  # the leaf keeps the operand
+        return self._known.once(key, lambda: self._evaluated_positions(operand, box, values))
+
+    def _regular(self, box: Box, values: Values) -> list[Box]:
+        """Cut a box until every operand moves by equal steps along every loop.
+
+        A phase of a transposed convolution, for example, reads a pixel that is no affine function
+        of the phase.
+        """
+        return self._known.once(("regular", *_spans(box)), lambda: [*self._cut(box, values)])
+
+    def _operations(self, box: Box, values: Values, thread: int) -> list[Operation]:
+        """Return the operations of a box in which every operand is affine."""
+        dst, src, wgt = (
+            self._addresses.base(operand.buffer.name, thread) if operand else 0
+            for operand in roles(self._leaf)
+        )
+        key = self._key(box, values)
+        plain = self._known.once(("plain", *key), lambda: self._emitted(box, values))
+        at = (dst, src, wgt)
+        return self._known.once((at, *key), lambda: [moved(o, at) for o in plain])
+
+    def _key(self, box: Box, values: Values) -> tuple[Hashable, ...]:
+        """Return what distinguishes the evaluations of the operands."""
+        return (*_spans(box), *(values[name] for name in self._offset_names))
+
+    def _emitted(self, box: Box, values: Values) -> list[Operation]:
+        """Return the operations of a box, with elements that count from the starts of tiles."""
+        affine = [self._affine(operand, box, values) for operand in roles(self._leaf)]
+        (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
+        steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
+        loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
+        if self._leaf.call == POOL_CALL:
+            return self._pools((dst, src, wgt), loops)
+        depth, keep = self._micro_op_depth, self._context.options.keep_weights
+        found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep))
+        operations = [operation_of(self._leaf, kernel) for kernel in found]
+        if self._leaf.call == RESET_CALL and self._leaf.imm is not None:
+            addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self._leaf.imm}
+            operations += [
+                replace(reset, instruction=Alu(**loop_fields(kernel, 1), **addition))
+                for reset, kernel in zip(operations, found, strict=True)
+            ]
+        return operations
+
+    def _pools(self, origin: Strides, loops: list[AffineLoop]) -> list[Operation]:
+        """Return the maxima of a box: a loop over neighbouring inputs is taken in few steps."""
+        along = next((loop for loop in loops if loop.strides[:2] == (0, 1)), AffineLoop(1, origin))
+        others = [loop for loop in loops if loop is not along]
+        dst, src, wgt = origin
+        return [
+            operation_of(self._leaf, kernel, min(WINDOW_TILES, along.extent - first))
+            for first in range(0, along.extent, WINDOW_TILES)
+            for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth)
+        ]
+
+    def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
+        lanes = self._addresses.lanes(operand.buffer)
+        scalars = self._evaluate(operand.offset, box, values)
+        if (scalars % lanes).any():
+            raise ScheduleError(
+                f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
+                f"tiles of {lanes} lanes"
+            )
+        return self._addresses.place(operand.buffer.name, scalars // lanes)
+
+    def _guarded_box(self, values: Values) -> Box | None:
+        """Return the box of the guards on one loop or none; those on several cut it later."""
+        box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
+        for guard in self._leaf.guards:
+            inner = guard.names & box.keys()
+            if not inner and not guard(values):
+                return None
+            if len(inner) != 1:
+                continue
+            (name,) = inner
+            span = box[name]
+            holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
+            if not holds.size:
+                return None
+            if holds[-1] - holds[0] + 1 != holds.size:
+                raise ScheduleError(
+                    f"a condition on {name} holds for scattered iterations; VTA's loops run over a "
+                    f"range"
+                )
+            box[name] = range(int(holds[0]), int(holds[-1]) + 1)
+        return list(box.values())
+
+    def _cut(self, box: Box, values: Values) -> Iterator[Box]:
+        for index, span in enumerate(box):
+            line = [s if i == index else s[:1] for i, s in enumerate(box)]
+            positions = (self._evaluated_positions(o, line, values) for o in self._leaf.operands)
+            if len(span) > 2 and any(np.diff(p.ravel(), 2).any() for p in positions):
+                for step in span:
+                    part = [*box[:index], range(step, step + 1), *box[index + 1 :]]
+                    yield from self._cut(part, values)
+                return
+        yield box
+
+    def _affine(
+        self, operand: TileOperand | None, box: Box, values: Values
+    ) -> tuple[int, list[int]]:
+        """Return the first place of an operand in its tile and what one step of each loop adds."""
+        if operand is None:
+            return 0, [0] * len(box)
+        places = self._positions(operand, box, values)
+        base = int(places.flat[0])
+        strides = [
+            int(places.take(1, axis).flat[0]) - base if extent > 1 else 0
+            for axis, extent in enumerate(places.shape)
+        ]
+        reach = sum(stride * (n - 1) for stride, n in zip(strides, places.shape, strict=True))
+        if base + reach != places.flat[-1]:
+            raise ScheduleError(
+                f"the operand {operand.buffer.name} moves by unequal steps in one loop nest; "
+                f"VTA's loops add constants"
+            )
+        return base, strides
+
+
+def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:
+    """Return the loops around a nest that occur in expressions; `own` are those of the nest."""
+    return sorted({name for expression in expressions for name in expression.names} - own)
+
+
+def _spans(box: Box) -> tuple[Hashable, ...]:
+    return tuple((span.start, span.stop) for span in box)

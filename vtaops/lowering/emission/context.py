@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.voids import Padding
+from vtaops.lowering.emission.voids import Voids
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.config import HardwareConfig
+
+Found = TypeVar("Found")
+
+
+class Memo:
+    """What was worked out, by what it depends on."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
+        """Return what `make` makes; the second time, what it made the first time."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: Found = self._known[key]
+        return found
 
 
 @dataclass(frozen=True)
@@ -22,14 +40,16 @@ class Context:
         What schedule and device ask for.
     addresses : Addresses
         Where the tiles lie.
-    padding : Padding
-        What of the current tiles is padding; copies add to it, computation leaves it out.
     pass_after_reset : bool
         Whether the ALU adds 0 to what was reset.
+    voids, zeros : Voids
+        Padding of the current tiles that nobody wrote, and that a LOAD wrote. Copies find it,
+        computation leaves it out: zeros only if the options say so.
     """
 
     config: HardwareConfig
     options: LoweringOptions
     addresses: Addresses
-    padding: Padding
     pass_after_reset: bool
+    voids: Voids = field(default_factory=Voids)
+    zeros: Voids = field(default_factory=Voids)

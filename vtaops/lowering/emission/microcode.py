@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -77,59 +78,54 @@ def kernels(
     loop is peeled into several instructions.
     """
     loops = fuse([loop for loop in loops if loop.extent > 1])
-    choice = _choose(loops, max_micro_ops, keep_weights)
-    if choice is not None:
-        outer, inner, rest = choice
+    nest = _choose(loops, max_micro_ops, keep_weights)
+    if nest is not None:
+        outer, inner, *rest = nest
         yield MicroKernel(outer, inner, _unroll(base, rest))
         return
     peeled = max(loops, key=lambda loop: loop.extent)
     others = [loop for loop in loops if loop is not peeled]
-    for step in range(peeled.extent):
-        start = _offset(base, peeled.strides, step)
-        yield from kernels(start, others, max_micro_ops, keep_weights=keep_weights)
+    for dst, src, wgt in _unroll(base, [peeled]).tolist():
+        yield from kernels((dst, src, wgt), others, max_micro_ops, keep_weights=keep_weights)
 
 
 def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
     """Merge loops that together walk with one stride, in any order."""
-    loops = list(loops)
-    merged = True
-    while merged:
-        merged = False
-        for outer, inner in permutations(loops, 2):
-            spans = tuple(stride * inner.extent for stride in inner.strides)
-            if outer.strides == spans and outer.extent * inner.extent <= MAX_EXTENT:
-                index = loops.index(outer)
-                loops[index] = AffineLoop(outer.extent * inner.extent, inner.strides)
-                loops.remove(inner)
-                merged = True
-                break
+    for outer, inner in permutations(loops, 2):
+        spans = tuple(stride * inner.extent for stride in inner.strides)
+        extent = outer.extent * inner.extent
+        if outer.strides == spans and extent <= MAX_EXTENT:
+            both = AffineLoop(extent, inner.strides)
+            return fuse([both if loop is outer else loop for loop in loops if loop is not inner])
     return loops
 
 
 def _choose(
     loops: list[AffineLoop], max_micro_ops: int, keep_weights: bool
-) -> tuple[AffineLoop, AffineLoop, list[AffineLoop]] | None:
-    best, best_key = None, None
+) -> list[AffineLoop] | None:
+    """Return the best nest: two hardware loops, then those of the micro-ops; None if none fits."""
+
+    def worth(nest: list[AffineLoop]) -> tuple[int, int, int]:
+        distance, cost = _reuse_distance(nest), _count(nest[2:])
+        if keep_weights:
+            cost = READS_OF_A_MICRO_OP * cost + _changes(nest, _WEIGHT)
+        return min(distance, PIPELINE_DISTANCE), -cost, distance
+
+    return max(_nests(loops, max_micro_ops, keep_weights), key=worth, default=None)
+
+
+def _nests(
+    loops: list[AffineLoop], max_micro_ops: int, every_order: bool
+) -> Iterator[list[AffineLoop]]:
     padded = [*loops, _ONCE, _ONCE]
     for outer, inner in permutations(range(len(padded)), 2):
         hardware = padded[outer], padded[inner]
-        if any(loop.extent > MAX_EXTENT or min(loop.strides) < 0 for loop in hardware):
-            continue
         rest = [loop for index, loop in enumerate(loops) if index not in (outer, inner)]
-        count = _count(rest)
-        if count > max_micro_ops:
-            continue
-        # Reductions outermost: the accumulators in between keep equal ones apart.
-        for order in permutations(rest) if keep_weights else [sorted(rest, key=_moves)]:
-            nest = [*hardware, *order]
-            distance = _reuse_distance(nest)
-            cost = count
-            if keep_weights:
-                cost = READS_OF_A_MICRO_OP * count + _changes(nest, _WEIGHT)
-            key = (min(distance, PIPELINE_DISTANCE), -cost, distance)
-            if best_key is None or key > best_key:
-                best, best_key = (*hardware, list(order)), key
-    return best
+        fits = all(loop.extent <= MAX_EXTENT and min(loop.strides) >= 0 for loop in hardware)
+        if fits and _count(rest) <= max_micro_ops:
+            # Reductions outermost: the accumulators in between keep equal ones apart.
+            orders = permutations(rest) if every_order else [sorted(rest, key=_moves)]
+            yield from ([*hardware, *order] for order in orders)
 
 
 def _moves(loop: AffineLoop) -> bool:
@@ -158,10 +154,7 @@ def _reuse_distance(order: list[AffineLoop]) -> int:
 
 
 def _count(loops: list[AffineLoop]) -> int:
-    count = 1
-    for loop in loops:
-        count *= loop.extent
-    return count
+    return prod(loop.extent for loop in loops)
 
 
 def _unroll(base: Strides, loops: list[AffineLoop]) -> npt.NDArray[np.int64]:
@@ -170,8 +163,3 @@ def _unroll(base: Strides, loops: list[AffineLoop]) -> npt.NDArray[np.int64]:
         steps = np.arange(loop.extent)[:, None] * np.array(loop.strides, dtype=np.int64)
         rows = (rows[:, None, :] + steps[None, :, :]).reshape(-1, 3)
     return rows
-
-
-def _offset(base: Strides, strides: Strides, step: int) -> Strides:
-    dst, src, wgt = (b + s * step for b, s in zip(base, strides, strict=True))
-    return dst, src, wgt

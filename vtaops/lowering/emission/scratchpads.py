@@ -18,20 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.shapes import ceil_div
 from vtaops.lowering.options import Capacity
+from vtaops.lowering.parsing import nests
 from vtaops.lowering.parsing.accumulate import JOIN_CALL
 from vtaops.lowering.parsing.expressions import Expression
-from vtaops.lowering.parsing.nests import (
-    CallNest,
-    CopyNest,
-    LeafNest,
-    Loop,
-    LoopNode,
-    Node,
-    TileBuffer,
-    Tree,
-    leaves,
-)
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL
 
@@ -42,9 +33,9 @@ ROWS = {"bias": 0, "scale": POST_ROWS}
 """The halves of the parameters of POST: their first tile."""
 
 
-def thread_count(nodes: Iterable[Node]) -> int:
+def thread_count(nodes: Iterable[nests.Node]) -> int:
     """Return the number of virtual threads."""
-    loops = [node for node in nodes if isinstance(node, LoopNode)]
+    loops = [node for node in nodes if isinstance(node, nests.LoopNode)]
     return max(
         (max(thread_count(n.body), n.loop.extent if n.threads else 1) for n in loops), default=1
     )
@@ -72,7 +63,7 @@ class DenseTile:
     elements: int
 
     @staticmethod
-    def filled_by(loops: list[Loop], index: Expression, lanes: int) -> DenseTile:
+    def filled_by(loops: list[nests.Loop], index: Expression, lanes: int) -> DenseTile:
         """Return the packing of a buffer that a leaf nest fills at scalar `index`."""
         origin = dict.fromkeys(index.names, 0)
         base = index(origin)
@@ -102,19 +93,16 @@ class _Region:
 
     def __init__(self, first: int, elements: int, places: int) -> None:
         self.elements = elements * places
-        self._addresses = [first + place * elements for place in range(places)]
-        self._contents: OrderedDict[Hashable, int] = OrderedDict()
-        self.current = self._addresses[0]
+        addresses = [first + place * elements for place in range(places)]
+        # What no tile is, before there are any.
+        self._contents = OrderedDict[Hashable, int]((object(), address) for address in addresses)
+        self.current = first
 
     def fill(self, content: Hashable) -> bool:
         """Make room for `content` and return True; return False if it is still there."""
         fresh = content not in self._contents
         if fresh:
-            if len(self._contents) < len(self._addresses):
-                address = self._addresses[len(self._contents)]
-            else:
-                _, address = self._contents.popitem(last=False)
-            self._contents[content] = address
+            _, self._contents[content] = self._contents.popitem(last=False)
         self._contents.move_to_end(content)
         self.current = self._contents[content]
         return fresh
@@ -143,23 +131,22 @@ class Addresses:
         If a scratchpad overflows.
     """
 
-    def __init__(self, tree: Tree, config: HardwareConfig, capacity: Capacity) -> None:
+    def __init__(self, tree: nests.Tree, config: HardwareConfig, capacity: Capacity) -> None:
         self._config = config
         self._tiles: dict[str, DenseTile] = {}
         self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
         threads = thread_count(tree.body)
         places: dict[str, int] = {}
-        for leaf in leaves(tree.body):
-            buffer = leaf.written.buffer
+        for leaf in nests.leaves(tree.body):
+            buffer = leaf.dst.buffer
             if buffer.scratchpad and buffer.name not in self._tiles:
                 lanes = self.lanes(buffer)
-                tile = DenseTile.filled_by(leaf.loops, leaf.written.offset, lanes)
+                tile = DenseTile.filled_by(leaf.loops, leaf.dst.offset, lanes)
                 self._tiles[buffer.name] = tile
                 places[buffer.name] = _places(leaf, tile, lanes, capacity, threads)
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._root = _roots(tree)
-        self._tile_count = 0
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 self._allocate(buffer, places[buffer.name], threads)
@@ -180,7 +167,7 @@ class Addresses:
                 sizes[name] += region.elements
         return ", ".join(f"{name.split('_local.')[0]} {n}" for name, n in sizes.most_common())
 
-    def _allocate(self, buffer: TileBuffer, places: int, threads: int) -> None:
+    def _allocate(self, buffer: nests.TileBuffer, places: int, threads: int) -> None:
         """Give every thread its places for a buffer, side by side."""
         elements = self._tiles[buffer.name].elements
         for thread in range(threads):
@@ -200,10 +187,8 @@ class Addresses:
 
         Returns False, and takes the old place, if `content` is known and still there.
         """
-        if content is None:
-            content = self._tile_count
-            self._tile_count += 1
-        return self._region(buffer, thread).fill(content)
+        fresh = object() if content is None else content
+        return self._region(buffer, thread).fill(fresh)
 
     def base(self, buffer: str, thread: int) -> int:
         """Return the address of the current tile of a buffer."""
@@ -213,10 +198,9 @@ class Addresses:
         """Whether an ALU stage works in place on what is loaded into a buffer."""
         return buffer in self._root.values()
 
-    def lanes(self, buffer: TileBuffer) -> int:
+    def lanes(self, buffer: nests.TileBuffer) -> int:
         """Return the scalars of an element of a buffer on chip."""
-        memory = "post" if buffer.scratchpad in ROWS else buffer.scratchpad
-        lanes: int = getattr(self._config, memory).lanes
+        lanes: int = getattr(self._config, buffer.memory).lanes
         return lanes
 
     def size(self, buffer: str) -> int:
@@ -228,25 +212,27 @@ class Addresses:
         return self._tiles[buffer].place(element)
 
 
-def _places(leaf: LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int) -> int:
+def _places(
+    leaf: nests.LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int
+) -> int:
     """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
-    buffer = leaf.written.buffer
+    buffer = leaf.dst.buffer
     if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
-        assert isinstance(leaf, CopyNest)
-        assert leaf.src is not None
-        tiles = -(-leaf.src.buffer.scalars // (lanes * tile.elements))
+        assert isinstance(leaf, nests.CopyNest)
+        assert leaf.dram is not None
+        tiles = ceil_div(leaf.dram.buffer.scalars, lanes * tile.elements)
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
     # A bias lies in the accumulator memory too; only accumulations take turns.
-    loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, CopyNest)
+    loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, nests.CopyNest)
     places: int = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)
     return places
 
 
-def _roots(tree: Tree) -> dict[str, str]:
+def _roots(tree: nests.Tree) -> dict[str, str]:
     """Map the result of each ALU stage to the accumulation that it works on in place."""
     roots: dict[str, str] = {}
-    for leaf in leaves(tree.body):
-        if isinstance(leaf, CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):
+    for leaf in nests.leaves(tree.body):
+        if isinstance(leaf, nests.CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):
             result, source, *joined = (operand.buffer.name for operand in leaf.operands)
             root = roots.get(source, source)
             for name in [result, *(joined if leaf.call == JOIN_CALL else [])]:

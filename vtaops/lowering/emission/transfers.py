@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
-from vtaops.lowering.emission.context import Context
+from vtaops.lowering.emission.context import Context, Memo
 from vtaops.lowering.emission.images import within_border
 from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.emission.voids import Mask
@@ -23,14 +23,6 @@ from vtaops.program import NO_BUFFER, Buffer, Role
 
 _MOST_ITERATIONS = (1 << 14) - 1
 """Of one loop of a GEMM."""
-
-_LOAD_OF_SCRATCHPAD = {
-    "inp": Memory.INP,
-    "wgt": Memory.WGT,
-    "acc": Memory.ACC,
-    "bias": Memory.POST,
-    "scale": Memory.POST,
-}
 
 
 class Transfers:
@@ -48,35 +40,27 @@ class Transfers:
 
     def __init__(self, context: Context, tree: Tree, buffers: tuple[Buffer, ...]) -> None:
         self._addresses = context.addresses
-        self._padding = context.padding
+        self._context = context
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        copies = [leaf for leaf in leaves(tree.body) if isinstance(leaf, CopyNest)]
-        loaded = {name for leaf in copies if leaf.loads for name in leaf.read}
-        self._changing = stored & loaded
+        self._changing = stored & {name for leaf in leaves(tree.body) for name in leaf.read}
         borders = dict(context.options.borders)
         self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
         """Whether padding was not loaded, so that its products are left out."""
-        self._copies: dict[Hashable, _Copy] = {}
-        self._conditions: dict[int, list[str]] = {}
+        self._known = Memo()
         self._numbers: dict[bytes, int] = {}
-        self._accesses: dict[tuple[int, bytes], list[BlockTransfer]] = {}
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
         """Return the instructions of a copy for the current values of the outer loops."""
-        on_chip, dram = leaf.on_chip.buffer, leaf.dram.buffer if leaf.dram else None
-        memory = _LOAD_OF_SCRATCHPAD[on_chip.scratchpad] if leaf.loads else Memory.OUT
-        if memory == Memory.ACC and dram and dram.dtype == "int8":
-            memory = Memory.ACC_8BIT
-        relocation = self._buffers[dram.name] if dram else NO_BUFFER
+        on_chip, memory = leaf.on_chip.buffer, _memory(leaf)
+        relocation = self._buffers[leaf.dram.buffer.name] if leaf.dram else NO_BUFFER
         copy, shift = self._copy(leaf, values)
         content = (relocation, copy.number, shift)
         if leaf.loads and not self._begin_tile(leaf, copy, content, thread):
             return
         base = self._addresses.base(on_chip.name, thread) + copy.start
         base += ROWS.get(on_chip.scratchpad, 0)
-        space = "post" if on_chip.scratchpad in ROWS else on_chip.scratchpad
         kind = Load if leaf.loads else Store
         for access in copy.accesses:
             sram = base + access.sram_base
@@ -84,7 +68,9 @@ class Transfers:
                 place = {"sram_base": sram, "dram_base": access.dram_base + shift}
                 instruction = kind(memory=memory, **{**vars(access), **place})
                 touched = np.arange(instruction.sram_size) + sram
-                yield Operation(instruction, relocation, (Touch(space, touched, leaf.loads),))
+                yield Operation(
+                    instruction, relocation, (Touch(on_chip.memory, touched, leaf.loads),)
+                )
             elif memory != Memory.INP:  # some hardware cannot do a LOAD without a row
                 yield from _resets(sram, access.x_size)
 
@@ -93,9 +79,11 @@ class Transfers:
         name = leaf.dst.buffer.name
         if copy.padding is not None:
             written = _writes_padding(leaf)
-            padding = self._padding.zeros if written else self._padding.voids
+            padding = self._context.zeros if written else self._context.voids
             padding.begin(name, thread, copy.padding)
-            self.left_out |= written and not self._padding.skip and bool(copy.padding.any())
+            self.left_out |= (
+                written and not self._context.options.skip_padding and bool(copy.padding.any())
+            )
         # What the operator itself writes to DRAM may have changed since the last load, and
         # accumulators that the ALU works on in place no longer hold what was loaded.
         changes = leaf.read & self._changing or self._addresses.is_overwritten(name)
@@ -114,22 +102,10 @@ class Transfers:
         lanes = self._addresses.lanes(leaf.on_chip.buffer)
         origin = {**values, **{loop.name: 0 for loop in leaf.loops}}
         first, rest = divmod(int(dram.offset(origin)), lanes)
-        key = (id(leaf), rest, *(values[name] for name in self._condition_names(leaf, values)))
-        if key not in self._copies:
-            found = self._evaluated(leaf, values)
-            lowest = None if found.lowest is None else found.lowest - first
-            self._copies[key] = replace(found, lowest=lowest)
-        copy = self._copies[key]
-        return copy, 0 if copy.lowest is None else copy.lowest + first
-
-    def _condition_names(self, leaf: CopyNest, values: Values) -> list[str]:
-        """Return the outer loops that decide what is copied, and to where on the chip."""
-        if id(leaf) not in self._conditions:
-            inside = () if leaf.inside is None else (leaf.inside,)
-            deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
-            names = {name for expression in deciding for name in expression.names}
-            self._conditions[id(leaf)] = sorted(names & values.keys())
-        return self._conditions[id(leaf)]
+        outer = self._known.once(id(leaf), lambda: _deciding_names(leaf, values))
+        key = (id(leaf), rest, *(values[name] for name in outer))
+        copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), first))
+        return copy, 0 if copy.lowest is None else copy.lowest + first - at
 
     def _evaluated(self, leaf: CopyNest, values: Values) -> _Copy:
         """Return a copy for the current values of the outer loops."""
@@ -151,14 +127,13 @@ class Transfers:
     def _padding_of(self, leaf: CopyNest, grid: Grid, start: int) -> Mask:
         """Return which elements of a tile are padding that its products leave out."""
         mask = np.zeros(self._addresses.size(leaf.dst.buffer.name), np.bool_)
-        if self._padding.skip or not _writes_padding(leaf):
+        if self._context.options.skip_padding or not _writes_padding(leaf):
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only what a LOAD without a row of data would have to write
             for access in self._cover(leaf, grid, pads=True):
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
-        mask.flags.writeable = False
         return mask
 
     def _grid(self, leaf: CopyNest, values: Values) -> tuple[Grid, int]:
@@ -194,10 +169,7 @@ class Transfers:
 
     def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[BlockTransfer]:
         """`cover`, remembered."""
-        key = (id(leaf), grid.tobytes())
-        if key not in self._accesses:
-            self._accesses[key] = cover(grid, pads)
-        return self._accesses[key]
+        return self._known.once((id(leaf), grid.tobytes()), lambda: cover(grid, pads))
 
 
 @dataclass(frozen=True)
@@ -223,6 +195,22 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
+
+
+def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
+    """Return the outer loops that decide what is copied, and to where on the chip."""
+    inside = () if leaf.inside is None else (leaf.inside,)
+    deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
+    return sorted({name for expression in deciding for name in expression.names} & values.keys())
+
+
+def _memory(leaf: CopyNest) -> Memory:
+    """Return the memory that the instructions of a copy name."""
+    if not leaf.loads:
+        return Memory.OUT
+    if leaf.dst.buffer.scratchpad == "acc" and leaf.dram and leaf.dram.buffer.dtype == "int8":
+        return Memory.ACC_8BIT
+    return Memory[leaf.dst.buffer.memory.upper()]
 
 
 def _writes_padding(leaf: CopyNest) -> bool:
@@ -258,8 +246,8 @@ def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: 
     """Make sure that the lanes of a tile are contiguous on both sides of the copy."""
     first = {**values, **{loop.name: 0 for loop in leaf.loops}}
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
-    for side in (leaf.dst, leaf.src):
-        if side is not None and side.offset(last) - side.offset(first) != lanes - 1:
+    for side in leaf.operands:
+        if side.offset(last) - side.offset(first) != lanes - 1:
             raise ScheduleError(
                 f"the copy into {leaf.dst.buffer.name} crosses lanes: the {lanes} scalars of a "
                 f"tile must lie side by side in DRAM, in order"

@@ -27,10 +27,7 @@ class Voids:
         self._masks: dict[tuple[str, int], Mask] = {}
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
-        """Begin a tile: the elements in `mask` (positions within the tile) are void.
-
-        A mask that is not writeable is one for many tiles.
-        """
+        """Begin a tile: the elements in `mask` (positions within the tile) are void."""
         if mask is not None and mask.any():
             self._masks[buffer, thread] = mask
         else:
@@ -43,32 +40,10 @@ class Voids:
     def mark(self, buffer: str, thread: int, positions: npt.NDArray[np.int64], size: int) -> None:
         """Add void elements to a tile of `size` elements."""
         if positions.size:
-            mask = self._masks.get((buffer, thread))
-            if mask is None:
-                mask = np.zeros(size, np.bool_)
-            elif not mask.flags.writeable:
-                mask = mask.copy()
+            known = self._masks.get((buffer, thread))  # may be the mask of many tiles
+            mask = np.zeros(size, np.bool_) if known is None else known.copy()
             mask[positions] = True
             self._masks[buffer, thread] = mask
-
-
-class Padding:
-    """The padding in the current tiles.
-
-    Attributes
-    ----------
-    skip : bool
-        Whether products with zeros that are on chip are left out too.
-    voids : Voids
-        Padding that nobody wrote.
-    zeros : Voids
-        Padding that a LOAD wrote.
-    """
-
-    def __init__(self, skip: bool) -> None:
-        self.skip = skip
-        self.voids = Voids()
-        self.zeros = Voids()
 
 
 def boxes(mask: Mask) -> Iterator[tuple[range, ...]]:

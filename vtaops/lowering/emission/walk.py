@@ -14,7 +14,6 @@ from vtaops.lowering.emission.computation import Computation
 from vtaops.lowering.emission.context import Context
 from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.transfers import Transfers
-from vtaops.lowering.emission.voids import Padding
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.parsing.expressions import Values
@@ -40,20 +39,19 @@ def walk(
     """
     for pass_after_reset in (False, True):
         addresses = Addresses(tree, config, options.capacity)
-        context = Context(
-            config, options, addresses, Padding(options.skip_padding), pass_after_reset
-        )
+        context = Context(config, options, addresses, pass_after_reset)
         transfers = Transfers(context, tree, buffers)
-        operations = [*_Walk(transfers, Computation(context)).run(tree.body, {}, None)]
+        operations = [*_Walk(context, transfers).run(tree.body, {}, None)]
         if not transfers.left_out or options.alu_passes:
             break
-    return without_dead_loads(operations, config)
+    return without_dead_loads(operations)
 
 
 class _Walk:
-    def __init__(self, transfers: Transfers, computation: Computation) -> None:
+    def __init__(self, context: Context, transfers: Transfers) -> None:
+        self._context = context
         self._transfers = transfers
-        self._computation = computation
+        self._computations: dict[CallNest, list[Computation]] = {}
 
     def run(self, nodes: list[Node], values: Values, threads: Loop | None) -> Iterator[Operation]:
         """Execute statements in order; neighbouring leaves of one unit form a group."""
@@ -78,7 +76,10 @@ class _Walk:
                 if isinstance(leaf, CopyNest):
                     yield from self._transfers.emit(leaf, bound, thread)
                 elif isinstance(leaf, CallNest):
-                    yield from self._computation.emit(leaf, bound, thread)
+                    if leaf not in self._computations:
+                        self._computations[leaf] = Computation.of(leaf, self._context)
+                    for computation in self._computations[leaf]:
+                        yield from computation.emit(bound, thread)
 
 
 def _unit_or_none(node: Node) -> int | None:

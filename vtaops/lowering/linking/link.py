@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Elements, Fragment, Operation, Touch
+from vtaops.lowering.operation import Elements, Fragment, Operation, Touch, Variants
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
 from vtaops.lowering.passes.prefetch import weights_ahead
@@ -129,7 +130,7 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
     """
     places = _checked_places(part, number, buffers)
     config = part.fragment.config
-    shifted: dict[tuple[int, int], Instruction] = {}
+    variants = Variants()
     bound = []
     for operation in part.fragment.operations:
         instruction, relocation = operation.instruction, operation.relocation
@@ -137,14 +138,10 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
             place = places[relocation]
             relocation = place.buffer
             if place.offset:
-                assert isinstance(instruction, Load | Store)
-                key = id(instruction), place.offset
-                if key not in shifted:
-                    shifted[key] = _shifted(instruction, place.offset, config)
-                instruction = shifted[key]
-        bound.append(
-            Operation(instruction, relocation, operation.touches, operation.micro_ops, number)
-        )
+                base = _base_behind(place.offset, instruction, config)
+                instruction = variants.of(instruction, dram_base=base)
+        touches, micro_ops = operation.touches, operation.micro_ops
+        bound.append(Operation(instruction, relocation, touches, micro_ops, number))
     return bound
 
 
@@ -197,12 +194,11 @@ def assemble(
 
 def _in_turns(operations: list[Operation], numbers: range, lag: int) -> list[Operation]:
     """Let the tiles of some operators that follow each other take turns."""
-    streams = {number: list[Operation]() for number in numbers}
-    places = [k for k, operation in enumerate(operations) if operation.operator in streams]
-    for k in places:
-        streams[operations[k].operator].append(operations[k])
+    places = [k for k, operation in enumerate(operations) if operation.operator in numbers]
     begin, end = places[0], places[-1] + 1
-    return [*operations[:begin], *interleaved([*streams.values()], lag), *operations[end:]]
+    streams = groupby(operations[begin:end], lambda operation: operation.operator)
+    in_turns = interleaved([[*stream] for _, stream in streams], lag)
+    return [*operations[:begin], *in_turns, *operations[end:]]
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:
@@ -230,59 +226,48 @@ def _checked_places(part: Part, number: int, buffers: Sequence[Buffer]) -> list[
         raise ProgramError(f"{title} has {len(part.places)} places for {len(own)} buffers: {names}")
     places = [p if isinstance(p, Place) else Place(p) for p in part.places]
     for buffer, place in zip(own, places, strict=True):
-        problem = _misfit(buffer, place, buffers, part.fragment.config)
-        if problem:
-            raise ProgramError(f"{title}: its {buffer.name!r} {problem}")
+        reason = _unsuitable(buffer, place, buffers)
+        if reason:
+            raise ProgramError(f"{title}: its {buffer.name!r} {reason}")
     _check_not_in_place(part, title, places)
     return places
 
 
-def _misfit(
-    buffer: Buffer, place: Place, buffers: Sequence[Buffer], config: HardwareConfig
-) -> str | None:
-    """Say why a buffer cannot lie in a place, or return None."""
+def _unsuitable(buffer: Buffer, place: Place, buffers: Sequence[Buffer]) -> str | None:
+    """Return the reason why a buffer cannot lie in a place, or None."""
     if not 0 <= place.buffer < len(buffers):
         return f"lies in buffer {place.buffer}; the program has {len(buffers)}"
-    target = buffers[place.buffer]
-    if buffer.dtype != target.dtype:
-        return f"is {buffer.dtype}; {target.name!r} is {target.dtype}"
-    if buffer.role in _WRITTEN and target.role not in _WRITTEN:
-        return f"is stored, but {target.name!r} is {target.role.value}"
-    if buffer.role is Role.CONSTANT and (target.role, target.value) != (buffer.role, buffer.value):
-        return f"is a constant; {target.name!r} is not the same constant"
-    tile = buffer.nbytes // max(1, _tiles(buffer))
+    whole = buffers[place.buffer]
+    if buffer.dtype != whole.dtype:
+        return f"is {buffer.dtype}; {whole.name!r} is {whole.dtype}"
+    if buffer.role in _WRITTEN and whole.role not in _WRITTEN:
+        return f"is stored, but {whole.name!r} is {whole.role.value}"
+    if buffer.role is Role.CONSTANT and (whole.role, whole.value) != (buffer.role, buffer.value):
+        return f"is a constant; {whole.name!r} is not the same constant"
+    # The innermost axes of a layout are a tile.
+    tiles = prod(buffer.packed_shape[: len(buffer.packed_shape) - len(buffer.layout.blocks)])
+    tile = buffer.nbytes // max(1, tiles)
     if place.offset < 0 or place.offset % tile:
-        return f"begins at byte {place.offset} of {target.name!r}, which is not a tile of {tile}"
+        return f"begins at byte {place.offset} of {whole.name!r}, which is not a tile of {tile}"
     end = place.offset + buffer.nbytes
-    if end > target.nbytes:
-        return f"ends at byte {end} of {target.name!r}, which has {target.nbytes}"
+    if end > whole.nbytes:
+        return f"ends at byte {end} of {whole.name!r}, which has {whole.nbytes}"
     return None
-
-
-def _tiles(buffer: Buffer) -> int:
-    """Return how many tiles a buffer has: the innermost axes of its layout are one."""
-    count = 1
-    for extent in buffer.packed_shape[: len(buffer.packed_shape) - len(buffer.layout.blocks)]:
-        count *= extent
-    return count
 
 
 def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
     """Refuse a part that stores over what it loads: a tile may be loaded more than once."""
-    written = {p.buffer for b, p in zip(part.fragment.buffers, places, strict=True)
-               if b.role in _WRITTEN}  # fmt: skip
-    read = {p.buffer for b, p in zip(part.fragment.buffers, places, strict=True)
-            if b.role not in _WRITTEN}  # fmt: skip
-    for shared in written & read:
-        stored: set[int] = set()
-        loaded: set[int] = set()
+    users: dict[bool, set[int]] = {True: set(), False: set()}
+    for buffer, place in zip(part.fragment.buffers, places, strict=True):
+        users[buffer.role in _WRITTEN].add(place.buffer)
+    for shared in users[True] & users[False]:
+        granules: dict[type, set[int]] = {Store: set(), Load: set()}
         for operation in part.fragment.operations:
-            i, r = operation.instruction, operation.relocation
-            if r != NO_BUFFER and places[r].buffer == shared:
-                assert isinstance(i, Load | Store)
-                found = _granules(i, places[r].offset, part.fragment.config)
-                (stored if isinstance(i, Store) else loaded).update(found.tolist())
-        if stored & loaded:
+            i, relocation = operation.instruction, operation.relocation
+            if relocation != NO_BUFFER and places[relocation].buffer == shared:
+                offset = places[relocation].offset
+                granules[type(i)].update(_granules(i, offset, part.fragment.config).tolist())
+        if granules[Store] & granules[Load]:
             raise ProgramError(f"{title} stores to what it loads, in buffer {shared}")
 
 
@@ -294,16 +279,18 @@ def _granule(config: HardwareConfig) -> int:
     return min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
 
 
-def _shifted(instruction: Load | Store, offset: int, config: HardwareConfig) -> Load | Store:
-    """Return an instruction that accesses DRAM `offset` bytes later."""
-    element = config.dram_element_bytes(Memory(instruction.memory))
+def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
+    """Return the first DRAM element of an instruction that accesses DRAM `offset` bytes later."""
+    assert isinstance(i, Load | Store)
+    element = config.dram_element_bytes(Memory(i.memory))
     if offset % element:
         raise ProgramError(f"an offset of {offset} bytes is no multiple of elements of {element}")
-    return replace(instruction, dram_base=instruction.dram_base + offset // element)
+    return i.dram_base + offset // element
 
 
-def _granules(i: Load | Store, offset: int, config: HardwareConfig) -> Elements:
+def _granules(i: Instruction, offset: int, config: HardwareConfig) -> Elements:
     """Return the granules of DRAM that a LOAD or STORE touches, `offset` bytes from its base."""
+    assert isinstance(i, Load | Store)
     granule = _granule(config)
     scale = config.dram_element_bytes(Memory(i.memory)) // granule
     rows = i.dram_base + np.arange(i.y_size, dtype=np.int64)[:, None] * i.x_stride
@@ -327,10 +314,9 @@ class _DramTouches:
         ]
         self._offsets = [buffer.offset or 0 for buffer in buffers]
         used: dict[bool, set[str]] = {True: set(), False: set()}
-        for operation in operations:
-            if operation.relocation >= 0:
-                store = isinstance(operation.instruction, Store)
-                used[store].add(self._spaces[operation.relocation])
+        for o in operations:
+            if o.relocation >= 0:
+                used[isinstance(o.instruction, Store)].add(self._spaces[o.relocation])
         self._shared = used[True] & used[False]
         self._known: dict[tuple[object, ...], Touch] = {}
 
@@ -344,11 +330,8 @@ class _DramTouches:
             return operation.touches
         key = (relocation, i.unit, i.memory, i.dram_base, i.y_size, i.x_size, i.x_stride)
         if key not in self._known:
-            self._known[key] = Touch(
-                self._spaces[relocation],
-                _granules(i, self._offsets[relocation], self._config),
-                write=isinstance(i, Store),
-            )
+            granules = _granules(i, self._offsets[relocation], self._config)
+            self._known[key] = Touch(self._spaces[relocation], granules, isinstance(i, Store))
         return (*operation.touches, self._known[key])
 
 

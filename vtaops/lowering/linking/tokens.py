@@ -19,25 +19,17 @@ relayed by a no-operation on the compute unit.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from itertools import permutations
 
-import numpy as np
-import numpy.typing as npt
-
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Operation, Variants
+from vtaops.lowering.passes.uses import LastUses
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Finish, Instruction, Load, Unit
+from vtaops.machine.isa import Finish, Load, Unit
 
 NONE = -1
 
 _UNITS = tuple(Unit)
 _PAIRS = tuple(permutations(_UNITS, 2))
-
-Positions = npt.NDArray[np.int64]
-
-_Use = tuple[str, Unit, bool]
-"""A memory, a unit that uses it, and whether it writes."""
 
 Clock = list[int]
 """For each unit the position of its latest instruction known to be complete, or NONE."""
@@ -45,7 +37,7 @@ Clock = list[int]
 
 def insert_tokens(operations: list[Operation]) -> list[Operation]:
     """Return the operations with token flags set, relays added, and FINISH as the last one."""
-    inserter = _Inserter(operations)
+    inserter = _Inserter()
     for operation in operations:
         inserter.append(operation, inserter.conflicts(operation))
     last = operations[-1].operator if operations else 0
@@ -54,41 +46,24 @@ def insert_tokens(operations: list[Operation]) -> list[Operation]:
 
 
 class _Inserter:
-    def __init__(self, operations: list[Operation]) -> None:
+    def __init__(self) -> None:
         self._operations: list[Operation] = []
         self._known: list[Clock] = [[NONE] * len(Unit) for _ in Unit]
         self._clock_after: list[Clock] = []
         self._flags: dict[int, set[str]] = defaultdict(set)
-        # For each way of using a memory: the last instruction that so used each of its elements.
-        self._last: dict[_Use, Positions] = {}
-        sizes: dict[str, int] = defaultdict(int)
-        uses: set[_Use] = set()
-        # Operations share touches; each is looked at once.
-        touches = {id(t): (o.instruction.unit, t) for o in operations for t in o.touches}
-        for unit, touch in touches.values():
-            sizes[touch.space] = max(sizes[touch.space], touch.end)
-            uses.add((touch.space, unit, touch.write))
-        for use in uses:
-            self._last[use] = np.full(sizes[use[0]], NONE, dtype=np.int64)
-        self._rivals = {use: _rivals(use, uses) for use in uses}
+        self._uses = [LastUses() for _ in Unit]
 
     def conflicts(self, operation: Operation) -> Clock:
         """Return for each other unit the last instruction that `operation` must wait for."""
         own = operation.instruction.unit
-        need = [NONE] * len(_UNITS)
-        for touch in operation.touches:
-            for rival in self._rivals[touch.space, own, touch.write]:
-                latest = int(self._last[rival][touch.index].max())
-                need[rival[1]] = max(need[rival[1]], latest)
-        return need
+        return [
+            NONE if unit is own else max(map(uses.conflict, operation.touches), default=NONE)
+            for unit, uses in zip(_UNITS, self._uses, strict=True)
+        ]
 
     def last_of_units(self) -> Clock:
         """Return the last instruction of the load and the store unit."""
-        need = [NONE] * len(Unit)
-        for position, operation in enumerate(self._operations):
-            need[operation.instruction.unit] = position
-        need[Unit.COMPUTE] = NONE
-        return need
+        return [NONE if u is Unit.COMPUTE else self._known[u][u] for u in _UNITS]
 
     def append(self, operation: Operation, need: Clock) -> int:
         """Add an operation that waits for the instructions `need`; return its position."""
@@ -106,7 +81,8 @@ class _Inserter:
         known[unit] = position
         self._clock_after.append(list(known))
         self._operations.append(operation)
-        self._record(operation, position)
+        for touch in operation.touches:
+            self._uses[unit].note(touch, position)
         return position
 
     def _relay(self, need: Clock, opposite: Unit, operator: int) -> Clock:
@@ -134,27 +110,10 @@ class _Inserter:
         for v, seen in enumerate(self._clock_after[pusher]):
             known[v] = max(known[v], seen)
 
-    def _record(self, operation: Operation, position: int) -> None:
-        unit = operation.instruction.unit
-        for touch in operation.touches:
-            self._last[touch.space, unit, touch.write][touch.index] = position
-
     def finished(self) -> list[Operation]:
         """Return all operations with their flags."""
-        flagged: dict[tuple[int, frozenset[str]], Instruction] = {}
-        kept = []  # so that no two instructions have one identity
+        variants = Variants()
         for position, flags in self._flags.items():
             operation = self._operations[position]
-            plain = operation.instruction
-            key = id(plain), frozenset(flags)
-            if key not in flagged:  # operations share instructions
-                flagged[key] = replace(plain, **dict.fromkeys(flags, 1))
-                kept.append(plain)
-            operation.instruction = flagged[key]
+            operation.instruction = variants.of(operation.instruction, **dict.fromkeys(flags, 1))
         return self._operations
-
-
-def _rivals(use: _Use, uses: set[_Use]) -> list[_Use]:
-    """Return the uses by other units that conflict with a use: one of the two writes."""
-    space, unit, write = use
-    return [u for u in uses if u[0] == space and u[1] is not unit and (write or u[2])]

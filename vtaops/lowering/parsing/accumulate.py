@@ -57,4 +57,4 @@ def _is_addition(leaf: CallNest) -> bool:
 
 def _fills(node: Node, call: str, buffer: str) -> bool:
     """Whether a node is the call of a kind that fills a buffer."""
-    return isinstance(node, CallNest) and node.call == call and node.written.buffer.name == buffer
+    return isinstance(node, CallNest) and node.call == call and node.dst.buffer.name == buffer

@@ -2,9 +2,9 @@
 
 A search asks for thousands of tilings of a few convolutions, and a third of the time of a verdict
 was TVM's: it derives the same loops, bounds and indices for each again. For the convolutions that
-networks consist of they are written down here. The schedule (`vtaops.schedule.conv2d`) remains what
-says how a convolution runs; a test compares the programs of both over random operators and tilings.
-All others go through TVM.
+networks consist of they are written down here. The schedule (`vtaops.schedule.operators`) remains
+what says how a convolution runs; a test compares the programs of both over random operators and
+tilings. All others go through TVM.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from vtaops.base.shapes import ceil_div
 from vtaops.lowering.parsing import nests
 from vtaops.lowering.parsing.expressions import Expression
 from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, Node, TileOperand
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import kernel_layout
 from vtaops.ops import Conv2d, Operator
+from vtaops.ops.epilogue import VECTORS, AluStage
 from vtaops.ops.groups import grouped_view
-from vtaops.ops.postprocess import VECTORS, AluStage
 from vtaops.schedule import Tiling
 from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
@@ -98,7 +99,7 @@ class _Axis:
 
     @property
     def tiles(self) -> Loop:
-        return Loop(f"{self.name}_tile", -(-self.extent // self.size))
+        return Loop(f"{self.name}_tile", ceil_div(self.extent, self.size))
 
     @property
     def inside(self) -> Loop:
@@ -213,7 +214,7 @@ class _Convolution:
         top, left, *_ = op.pads
         self.stages = op.stages
         self.channels_outermost = tiling.keep == "wgt"
-        self.batch = Loop("image", -(-op.batch // config.batch))
+        self.batch = Loop("image", ceil_div(op.batch, config.batch))
         self.oc = _Axis("oc", blocks.count * blocks.oc, tiling.oc // config.block_out)
         self.y, self.x = _Axis("y", height, tiling.h), _Axis("x", width, tiling.w)
         self.inside = [axis.inside for axis in (self.oc, self.y, self.x)]
@@ -265,7 +266,7 @@ class _Convolution:
             body = _looped([self.oc.tiles], [*first, *_looped(pixels, body)])
         else:
             body = _looped([*pixels, self.oc.tiles], body)
-        written = dict.fromkeys(leaf.written.buffer for leaf in nests.leaves(body))
+        written = dict.fromkeys(leaf.dst.buffer for leaf in nests.leaves(body))
         return nests.Tree(body, [buffer for buffer in written if buffer.scratchpad])
 
     def _accumulators(self, stage: str) -> _Tensor:
@@ -353,4 +354,5 @@ def _copy(
 ) -> CopyNest:
     """Return the copy of the element at `of` of a tensor to the one at `to`, lane by lane."""
     lane = Loop("lane", dst.shape[-1])
-    return CopyNest(_long([*loops, lane]), guards, dst.at(*to, lane), src.at(*of, lane), inside)
+    operands = [dst.at(*to, lane), src.at(*of, lane)]
+    return CopyNest(_long([*loops, lane]), guards, operands, inside)

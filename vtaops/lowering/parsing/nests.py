@@ -18,27 +18,17 @@ from vtaops.base.errors import ScheduleError
 from vtaops.lowering.parsing.expressions import NOTHING_FIXED, Expression, conjuncts, name_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp, Unit
-from vtaops.schedule.intrinsics import (
-    ACC_SCOPE,
-    ALU_CALL,
-    BIAS_SCOPE,
-    DMA_COPY,
-    GEMM_CALL,
-    INP_SCOPE,
-    REQUANTIZE_CALL,
-    SCALE_SCOPE,
-    WGT_SCOPE,
-)
+from vtaops.schedule import intrinsics
 
 PRODUCT_CALL = "vta.product"
 """``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
 
 SCRATCHPAD_OF_SCOPE = {
-    INP_SCOPE: "inp",
-    WGT_SCOPE: "wgt",
-    ACC_SCOPE: "acc",
-    BIAS_SCOPE: "bias",
-    SCALE_SCOPE: "scale",
+    intrinsics.INP_SCOPE: "inp",
+    intrinsics.WGT_SCOPE: "wgt",
+    intrinsics.ACC_SCOPE: "acc",
+    intrinsics.BIAS_SCOPE: "bias",
+    intrinsics.SCALE_SCOPE: "scale",
 }
 
 
@@ -64,6 +54,11 @@ class TileBuffer:
     scalars: int
     dtype: str
 
+    @property
+    def memory(self) -> str:
+        """The memory that its scratchpad is, or is a half of."""
+        return "post" if self.scratchpad in ("bias", "scale") else self.scratchpad
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -87,6 +82,18 @@ class _Nest:
 
     loops: list[Loop]
     guards: list[Expression]
+    operands: list[TileOperand]
+    """What it writes, then what it reads."""
+
+    @property
+    def dst(self) -> TileOperand:
+        """What it writes."""
+        return self.operands[0]
+
+    @property
+    def read(self) -> set[str]:
+        """The names of the buffers that it reads, apart from the one that it writes."""
+        return {operand.buffer.name for operand in self.operands} - {self.dst.buffer.name}
 
 
 @dataclass(eq=False)
@@ -96,8 +103,6 @@ class CopyNest(_Nest):
     Without a source it writes padding alone: a tile that lies in the padding as a whole.
     """
 
-    dst: TileOperand
-    src: TileOperand | None
     inside: Expression | None = None
     padding: int = 0
 
@@ -109,14 +114,12 @@ class CopyNest(_Nest):
     @property
     def on_chip(self) -> TileOperand:
         """The side in a scratchpad."""
-        side = self.dst if self.loads else self.src
-        assert side is not None
-        return side
+        return self.operands[0 if self.loads else 1]
 
     @property
     def dram(self) -> TileOperand | None:
         """The side in DRAM."""
-        return self.src if self.loads else self.dst
+        return next((side for side in self.operands if not side.buffer.scratchpad), None)
 
     @property
     def unit(self) -> Unit:
@@ -125,23 +128,12 @@ class CopyNest(_Nest):
             return Unit.STORE
         return Unit.COMPUTE if self.dst.buffer.scratchpad == "acc" else Unit.LOAD
 
-    @property
-    def written(self) -> TileOperand:
-        """What it writes."""
-        return self.dst
-
-    @property
-    def read(self) -> set[str]:
-        """The names of the buffers that it reads, apart from the one that it writes."""
-        return {self.src.buffer.name} if self.src else set()
-
 
 @dataclass(eq=False)
 class CallNest(_Nest):
     """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
 
     call: str
-    operands: list[TileOperand]
     alu_op: int | None = None
     imm: int | None = None
     scaling: tuple[int, ...] = ()
@@ -150,15 +142,6 @@ class CallNest(_Nest):
     @property
     def unit(self) -> Unit:
         return Unit.COMPUTE
-
-    @property
-    def written(self) -> TileOperand:
-        return self.operands[0]
-
-    @property
-    def read(self) -> set[str]:
-        names = {operand.buffer.name for operand in self.operands[1:]}
-        return names - {self.written.buffer.name}
 
 
 @dataclass
@@ -249,7 +232,7 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
-            if loops and DMA_COPY in stmt.annotations:
+            if loops and intrinsics.DMA_COPY in stmt.annotations:
                 return None  # a transfer for each iteration of the loops outside of the mark
             loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
@@ -268,7 +251,8 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
 
 
 def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside, padding, src = stmt.value, None, 0, None
+    value, inside, padding = stmt.value, None, 0
+    operands = [_operand(stmt.buffer, stmt.indices[0])]
     if isinstance(value, tirx.Cast):
         value = value.value
     if isinstance(value, Call):  # if_then_else(inside, load, padding)
@@ -277,11 +261,10 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
     if isinstance(value, tirx.IntImm):
         inside, padding = None, int(value.value)
     elif hasattr(value, "source"):
-        src = _operand(value.source, value.indices[0])
+        operands.append(_operand(value.source, value.indices[0]))
     else:
         raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
-    dst = _operand(stmt.buffer, stmt.indices[0])
-    return CopyNest(loops, guards, dst=dst, src=src, inside=inside, padding=padding)
+    return CopyNest(loops, guards, operands, inside, padding)
 
 
 def _product(
@@ -312,7 +295,7 @@ def _maximum(
     """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
-    nest = _of_tiles(ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
+    nest = _of_tiles(intrinsics.ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
     nest.alu_op = int(AluOp.MAX)
     return nest
 
@@ -326,15 +309,15 @@ def _of_tiles(
     """
     at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
     operands = [_operand(buffer, index, at_first_lane) for buffer, index in accesses]
-    return CallNest(loops[:-lanes], guards, call=call, operands=operands)
+    return CallNest(loops[:-lanes], guards, operands, call)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     name, *arguments = call.args
-    nest = CallNest(loops, guards, call=str(name.value), operands=[])
-    if nest.call == ALU_CALL:
+    nest = CallNest(loops, guards, [], str(name.value))
+    if nest.call == intrinsics.ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
-    if nest.call == REQUANTIZE_CALL:
+    if nest.call == intrinsics.REQUANTIZE_CALL:
         nest.scaling = tuple(int(number) for number in arguments[:3])
         del arguments[:3]
     if isinstance(arguments[-1], tirx.IntImm):
@@ -342,7 +325,7 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     for pointer in arguments:  # tvm_access_ptr(type, buffer.data, offset, extent, mask)
         _, data, offset, _, _ = pointer.args
         nest.operands.append(_operand(data.args[0], offset))
-    if nest.call == GEMM_CALL:
+    if nest.call == intrinsics.GEMM_CALL:
         assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
     return nest
 

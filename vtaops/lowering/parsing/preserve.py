@@ -29,7 +29,7 @@ def preserve_operands(tree: Tree) -> Tree:
                 found += _on_a_copy(node) if copied else [node]
             else:
                 found.append(node)
-            filled |= {leaf.written.buffer.name for leaf in leaves([node])}
+            filled |= {leaf.dst.buffer.name for leaf in leaves([node])}
         return found
 
     return tree.rewritten(rewrite)

@@ -5,26 +5,20 @@ Where products with padding are left out, all products of a tile of weights, or 
 
 from __future__ import annotations
 
-import numpy as np
-
 from vtaops.lowering.operation import Operation
-from vtaops.machine.config import HardwareConfig
+from vtaops.lowering.passes.uses import Live
+from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
-_OPERANDS = ("inp", "wgt")
 
-
-def without_dead_loads(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
+def without_dead_loads(operations: list[Operation]) -> list[Operation]:
     """Return the operations without the loads of inputs and weights that nobody reads."""
-    live = {space: np.zeros(getattr(config, space).depth, np.bool_) for space in _OPERANDS}
+    live = Live("inp", "wgt")
     kept = []
     for operation in reversed(operations):
-        touches = [touch for touch in operation.touches if touch.space in live]
-        written = [touch for touch in touches if touch.write]
-        read = any(live[touch.space][touch.elements].any() for touch in written)
-        if isinstance(operation.instruction, Load) and written and not read:
-            continue
-        for touch in sorted(touches, key=lambda touch: not touch.write):  # reads come first
-            live[touch.space][touch.elements] = not touch.write
-        kept.append(operation)
+        i = operation.instruction
+        operand = isinstance(i, Load) and i.memory in (Memory.INP, Memory.WGT)
+        if not operand or live.read(operation.touches[0]).any():
+            live.pass_back(operation)
+            kept.append(operation)
     return kept[::-1]

@@ -12,12 +12,13 @@ least int8.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct, loop_steps
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 
@@ -47,70 +48,58 @@ def overwrite_instead_of_reset(
     """
     parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
     for place, operation in enumerate(operations):
-        instruction = operation.instruction
-        if not isinstance(instruction, Gemm) or not instruction.reset:
-            continue
-        least = _least_added(operations, place) if "pool" in config.extensions else None
-        if least is not None:
-            first = _first_products(operations, parts, place, least + 1, config.acc.depth, Pool)
-        elif "overwrite" in config.extensions:
-            first = _first_products(operations, parts, place, place + 1, config.acc.depth, Gemm)
-        else:
-            continue
-        if first is not None:
-            parts.update({place: [], **first})
-            if least is not None:
-                parts[least] = []
+        if isinstance(operation.instruction, Gemm) and operation.instruction.reset:
+            parts.update(_without_reset(operations, parts, place, config))
     return [part for place in range(len(operations)) for part in parts[place]]
+
+
+def _without_reset(
+    operations: list[Operation], parts: Parts, reset: int, config: HardwareConfig
+) -> Parts:
+    """Return what replaces a reset and what follows it; nothing if it stays."""
+    least = _least_added(operations, reset) if "pool" in config.extensions else None
+    if least is None and "overwrite" not in config.extensions:
+        return {}
+    dropped, kind = ([reset], Gemm) if least is None else ([reset, least], Pool)
+    pending = np.zeros(config.acc.depth, np.bool_)
+    pending[operations[reset].written] = True
+    first = _first_products(operations, parts, pending, dropped[-1] + 1, kind)
+    return {**first, **{place: [] for place in dropped}} if first is not None else {}
 
 
 def _least_added(operations: list[Operation], reset: int) -> int | None:
     """Return the place where a number that no int8 is below is added to what was reset."""
-    elements = _written(operations[reset])
+    elements = operations[reset].written
     for place in range(reset + 1, len(operations)):
         operation, i = operations[place], operations[place].instruction
-        touched = [touch.elements for touch in operation.touches if touch.space == "acc"]
-        if any(np.isin(elements, other).any() for other in touched):
+        if any(np.isin(elements, other).any() for other in operation.accumulators):
             adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
-            return place if adds and np.array_equal(_written(operation), elements) else None
+            return place if adds and np.array_equal(operation.written, elements) else None
     return None
 
 
 def _first_products(
-    operations: list[Operation],
-    parts: Parts,
-    reset: int,
-    place: int,
-    acc_depth: int,
-    kind: type[Product],
+    operations: list[Operation], parts: Parts, pending: Mask, begin: int, kind: type[Product]
 ) -> Parts | None:
-    """Return what replaces the products, from `place`, that first reach what a reset reaches.
+    """Return what replaces the products, from `begin`, that first reach `pending` accumulators.
 
-    None if something else reaches one of these accumulators first, or nothing does.
+    None if something else reaches one of them first, or nothing does.
     """
-    pending = np.zeros(acc_depth, np.bool_)
-    pending[_written(operations[reset])] = True
     found: Parts = {}
-    while place < len(operations):
-        group = []
-        while place < len(operations) and _is_product(operations[place], kind):
-            if pending[_written(operations[place])].any():
-                group.append(place)
-            place += 1
-        if group:
-            if any(len(parts[p]) > 1 for p in group):  # taken apart for another reset
-                return None
-            replacement = _overwriting(operations, group, pending)
-            if replacement is None:
-                return None
-            found.update(replacement)
-            if not pending.any():
-                return found
-        elif place < len(operations):
-            reached = [t.elements for t in operations[place].touches if t.space == "acc"]
-            if any(pending[elements].any() for elements in reached):
-                return None
-            place += 1
+    places = range(begin, len(operations))
+    for products, run in groupby(places, lambda k: _is_product(operations[k], kind)):
+        group = [k for k in run if any(pending[e].any() for e in operations[k].accumulators)]
+        if not group:
+            continue
+        # Something else comes first, or what was taken apart for another reset.
+        if not products or any(len(parts[k]) > 1 for k in group):
+            return None
+        replacement = _overwriting(operations, group, pending)
+        if replacement is None:
+            return None
+        found.update(replacement)
+        if not pending.any():
+            return found
     return None
 
 
@@ -125,10 +114,6 @@ def _product(operation: Operation) -> tuple[Product, Elements]:
     return operation.instruction, operation.micro_ops
 
 
-def _written(operation: Operation) -> Elements:
-    return next(t.elements for t in operation.touches if t.space == "acc" and t.write)
-
-
 def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -> Parts | None:
     """Return a group of products with those steps first, and overwriting, that reach `pending`.
 
@@ -137,12 +122,12 @@ def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -
     reached, covered = np.zeros_like(pending), np.zeros_like(pending)
     heads: list[Operation] = []
     parts: Parts = {}
-    for place in sorted(group, key=lambda p: -len(_written(operations[p]))):
-        reached[_written(operations[place])] = True
+    for place in sorted(group, key=lambda p: -len(operations[p].written)):
+        reached[operations[place].written] = True
         head, parts[place] = _split(operations[place], pending & ~covered)
         for operation in head:
             heads.append(operation)
-            covered[_elements(operation)] = True
+            covered[operation.steps("dst")] = True
     if (reached & pending & ~covered).any():
         return None
     parts[group[0]] = [*heads, *parts[group[0]]]
@@ -160,7 +145,7 @@ def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[O
             if not head:
                 return [], [operation]
             return head, [*rest, _iterations(operation, loop, 1, extent)]
-    steps, fresh = _steps(i), pending.copy()
+    steps, fresh = loop_steps(i, "dst").ravel(), pending.copy()
     stop = i.uop_begin
     once = len(distinct(steps)) == len(steps)  # reaches no accumulator twice
     while once and stop < i.uop_end:
@@ -172,19 +157,6 @@ def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[O
     head = [_with(operation, replace(i, uop_end=stop, overwrite=1))] if stop > i.uop_begin else []
     rest = [_with(operation, replace(i, uop_begin=stop))] if stop < i.uop_end else []
     return head, rest
-
-
-def _steps(i: Product) -> Elements:
-    """Return what the iterations of the two loops add to the destination."""
-    outer = np.arange(i.iter_out)[:, np.newaxis] * i.dst_factor_out
-    return (outer + np.arange(i.iter_in) * i.dst_factor_in).reshape(-1)
-
-
-def _elements(operation: Operation) -> Elements:
-    """Return the accumulators that the micro-ops of a product reach."""
-    i, rows = _product(operation)
-    elements: Elements = (rows[i.uop_begin : i.uop_end, 0, np.newaxis] + _steps(i)).reshape(-1)
-    return elements
 
 
 def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Operation:
@@ -200,6 +172,6 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
 def _with(operation: Operation, instruction: Product) -> Operation:
     """Return a product with a part of its steps, and of the accumulators that it touches."""
     part = replace(operation, instruction=instruction)
-    reached = Touch("acc", distinct(_elements(part)), write=True)
+    reached = Touch("acc", distinct(part.steps("dst")), write=True)
     part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
     return part

@@ -12,16 +12,19 @@ begin with; its rows are in the parameter memory already.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.passes.uses import LastUses, Live
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, AluOp, Gemm, Load, LoopInstruction, Pool, Post, Store
+from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
 MAX_SHIFT = 31
 """Longest shift that passes over 32-bit accumulators do."""
@@ -78,19 +81,22 @@ class _Fold:
         self.biases = biases
         self.settings: dict[int, list[Setting]] = {}
         self.dropped: set[int] = set()
-        self.touched = [_accumulators(operation) for operation in operations]
+        self.touched = [operation.accumulators for operation in operations]
         self.rows = _rows(operations, {*biases.values()})
+        self.stored_only = _stored_only(operations)
+        self.uses = LastUses()
+        """Of what is not dropped, up to the place that is looked at."""
 
     def result(self) -> list[Operation] | None:
         """Return the operations that are left, with POST; None if a bias stays where it is."""
-        for place in range(len(self.operations)):
+        for place, operation in enumerate(self.operations):
             chain = self._chain(place)
-            if chain is None:
-                continue
-            if self._is_stored_only(chain):
+            if chain is not None and chain.places[-1] in self.stored_only:
                 self._take(chain)
-            elif chain.scaled:
-                raise ScheduleError("what is scaled for each channel can be stored, and no more")
+            elif chain is not None and chain.scaled:
+                raise ScheduleError("a per-channel result can only be stored")
+            if place not in self.dropped:
+                self.uses.note_writes(operation, place)
         if not self.biases.keys() <= self.dropped or self.rows is None:
             return None
         for load in {*self.biases.values()}:
@@ -103,35 +109,21 @@ class _Fold:
         """Return the longest chain of passes that begins at `place`, if POST can do the same."""
         scaled = self.operations[place].post
         if scaled is not None:
-            elements = _written(self.operations[place])
+            elements = self.operations[place].written
             return _Chain((place,), elements, scaled, scaled=True)
         bias = place if place in self.biases else None
         if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
             return None
-        elements = _written(self.operations[place])
+        elements = self.operations[place].written
         passes, places = [], [place] if bias is not None else []
         for k in self._touching(elements, place + len(places)):
             found = _pass_of(self.operations[k])
-            if found is None or not np.array_equal(_written(self.operations[k]), elements):
+            if found is None or not np.array_equal(self.operations[k].written, elements):
                 break
             passes.append(found)
             places.append(k)
         post = _post_of(passes)
         return None if post is None else _Chain(tuple(places), elements, post, bias)
-
-    def _is_stored_only(self, chain: _Chain) -> bool:
-        """Whether the accumulators of a chain are only stored until they are written anew."""
-        left = self._mask(chain.elements)
-        for k in self._touching(chain.elements, chain.places[-1] + 1):
-            operation = self.operations[k]
-            is_store = isinstance(operation.instruction, Store)
-            if not is_store and any(left[e].any() for e in _reads(operation)):
-                return False
-            for elements in _writes(operation):
-                left[elements] = False
-            if not left.any():
-                return True
-        return True
 
     def _take(self, chain: _Chain) -> None:
         """Let what wrote the accumulators post-process, or else one pass."""
@@ -153,23 +145,19 @@ class _Fold:
 
         What lies between and writes them too is included, so that the setting changes seldom.
         """
-        left = self._mask(chain.elements)
-        inside = left.copy()
-        found: list[int] = []
-        for k in range(chain.places[0] - 1, -1, -1):
-            if k in self.dropped or not any(inside[e].any() for e in self.touched[k]):
-                continue
-            i = self.operations[k].instruction
-            if k in self.settings or not isinstance(i, LoopInstruction) or i.reset:
-                return None
-            written = _written(self.operations[k])
-            if not inside[written].all():
-                return None
-            found.append(k)
-            left[written] = False
-            if not left.any():
-                return found
-        return None
+        first = int(self.uses.last_writes("acc", chain.elements).min())
+        if first < 0:
+            return None
+        inside = self._mask(chain.elements)
+        touching = self._touching(chain.elements, first)
+        found = [*takewhile(lambda k: k < chain.places[0], touching)]
+        return found if all(self._may_process(k, inside) for k in found) else None
+
+    def _may_process(self, place: int, inside: npt.NDArray[np.bool_]) -> bool:
+        """Whether an operation can be told to post-process what it writes, all of it `inside`."""
+        operation, i = self.operations[place], self.operations[place].instruction
+        free = place not in self.settings and isinstance(i, LoopInstruction) and not i.reset
+        return free and bool(inside[operation.written].all())
 
     # -------------------------------------------------------------------------- settings
 
@@ -187,7 +175,7 @@ class _Fold:
             key = _key(self.operations[load])
             first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
         row_of = np.zeros(self.acc_depth, np.int64)
-        row_of[_steps(vector, 0)] = _steps(vector, 1) + first
+        row_of[vector.steps("dst")] = vector.steps("src") + first
         settings = {}
         for k in writers:
             writer = self.operations[k]
@@ -204,43 +192,22 @@ class _Fold:
 
         Nothing is set at the beginning and at the end, where other operators follow.
         """
-        stored = self._stored_from()
+        kept = {k: o for k, o in enumerate(self.operations) if k not in self.dropped}
+        stored = _stored_from(kept)
         result: list[Operation] = []
         now = Post()
-
-        def set_to(wanted: Post) -> None:
-            nonlocal now
-            if wanted != now:
-                result.append(Operation(wanted, touches=(_SETTING_WRITTEN,)))
-            now = wanted
-
-        for place, operation in enumerate(self.operations):
-            if place in self.dropped:
-                continue
+        for place, operation in kept.items():
             if not isinstance(operation.instruction, LoopInstruction):
                 result.append(operation)
                 continue
             # What is not stored may leave anything, but should read no row.
-            keeps = place not in stored and not now.reads_row
-            for wanted, part in self.settings.get(place, [(now if keeps else Post(), operation)]):
-                set_to(wanted)
+            plain = Post() if place in stored or now.reads_row else now
+            for wanted, part in self.settings.get(place, [(plain, operation)]):
+                if wanted != now:
+                    result.append(set_to(wanted))
+                    now = wanted
                 result.append(replace(part, touches=(*part.touches, _SETTING_READ)))
-        set_to(Post())
-        return result
-
-    def _stored_from(self) -> set[int]:
-        """Return the places of all that writes what is stored, without post-processing."""
-        last = np.full(self.acc_depth, -1)
-        found: set[int] = set()
-        for place, operation in enumerate(self.operations):
-            if place in self.dropped:
-                continue
-            for elements in _writes(operation):
-                last[elements] = place
-            if isinstance(operation.instruction, Store):
-                for elements in _reads(operation):
-                    found.update(_places(last[elements]))
-        return found - self.settings.keys()
+        return result if now == Post() else [*result, set_to(Post())]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Iterate over the places, from `start`, of what touches some accumulators."""
@@ -255,6 +222,31 @@ class _Fold:
         return mask
 
 
+def _stored_only(operations: list[Operation]) -> set[int]:
+    """Return the places of ALU instructions whose results are stored until overwritten, no more."""
+    live = Live("acc")
+    found = set()
+    for place, operation in reversed([*enumerate(operations)]):
+        i = operation.instruction
+        if isinstance(i, Alu) and not any(live.read(touch).any() for touch in operation.writes):
+            found.add(place)
+        if not isinstance(i, Store):
+            live.pass_back(operation)
+    return found
+
+
+def _stored_from(operations: dict[int, Operation]) -> set[int]:
+    """Return the places of all that writes what is stored."""
+    uses = LastUses()
+    found: set[int] = set()
+    for place, operation in operations.items():
+        if isinstance(operation.instruction, Store):
+            for elements in operation.accumulators:
+                found |= uses.writers("acc", elements)
+        uses.note_writes(operation, place)
+    return found
+
+
 # ------------------------------------------------------------------------------ biases
 
 
@@ -266,32 +258,34 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
     """
     if config.batch > 1:
         return {}
-    loaded = np.full(config.acc.depth, -1)  # place of the LOAD ACC, -1 after another writer
+    is_vector = np.array([*map(_loads_vectors, operations), False])  # also of place -1
+    uses = LastUses()
     found: dict[int, int] = {}
     others: set[int] = set()
     for place, operation in enumerate(operations):
-        i = operation.instruction
-        sources = {p for e in _reads(operation) for p in _places(loaded[e])}
-        if isinstance(i, Alu) and i.alu_op == AluOp.ADD and not i.use_imm and len(sources) == 1:
-            source, added = sources.pop(), _steps(operation, 1)
-            if (loaded[added] == source).all() and (loaded[_written(operation)] == -1).all():
-                found[place] = source
-            else:
-                others.add(source)
-        others |= sources
-        is_vector = isinstance(i, Load) and i.memory == Memory.ACC and _is_dense(i)
-        for elements in _writes(operation):
-            loaded[elements] = place if is_vector else -1
+        if _adds_tile(operation):
+            own = uses.last_writes("acc", operation.written)
+            added = uses.last_writes("acc", operation.steps("src").ravel())
+            if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
+                found[place] = int(added[0])
+        if place not in found:
+            for touch in operation.reads:
+                if touch.space == "acc":
+                    others |= uses.writers("acc", touch.elements)
+        uses.note_writes(operation, place)
     return {place: load for place, load in found.items() if load not in others}
 
 
-def _places(found: Elements) -> list[int]:
-    """Return the places that occur in an array; -1 is none."""
-    places: list[int] = distinct(found + 1).tolist()
-    return [place - 1 for place in places if place]
+def _adds_tile(operation: Operation) -> bool:
+    i = operation.instruction
+    return isinstance(i, Alu) and i.alu_op == AluOp.ADD and not i.use_imm
 
 
-def _is_dense(i: Load) -> bool:
+def _loads_vectors(operation: Operation) -> bool:
+    """Whether an operation loads accumulators, and no padding."""
+    i = operation.instruction
+    if not isinstance(i, Load) or i.memory != Memory.ACC:
+        return False
     return not (i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right)
 
 
@@ -309,18 +303,19 @@ def _rows(operations: list[Operation], loads: set[int]) -> dict[tuple[int, int],
 
 def _key(load: Operation) -> tuple[int, int]:
     """Return first tile and number of tiles of a LOAD."""
-    assert isinstance(load.instruction, Load)
-    return load.instruction.sram_base, load.instruction.sram_size
+    return int(load.written[0]), len(load.written)
 
 
 def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
     """Return a LOAD ACC of vectors as a LOAD of rows of parameters."""
     assert isinstance(load.instruction, Load)
     row = rows[_key(load)]
-    written = Touch("post", row + np.arange(_key(load)[1]), write=True)
-    others = (touch for touch in load.touches if touch.space != "acc")
     instruction = replace(load.instruction, memory=Memory.POST, sram_base=row)
-    return replace(load, instruction=instruction, touches=(written, *others))
+    return replace(
+        load,
+        instruction=instruction,
+        touches=(Touch("post", row + np.arange(len(load.written)), write=True),),
+    )
 
 
 def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
@@ -332,7 +327,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     i, table = operation.instruction, operation.micro_ops
     assert isinstance(i, LoopInstruction)
     assert table is not None
-    grid = row_of[_steps(operation, 0)].reshape(i.iter_out, i.iter_in, -1)
+    grid = row_of[operation.steps("dst")]
     out = int(grid[1, 0, 0] - grid[0, 0, 0]) if i.iter_out > 1 else 0
     inner = int(grid[0, 1, 0] - grid[0, 0, 0]) if i.iter_in > 1 else 0
     steps = np.arange(i.iter_out)[:, None] * out + np.arange(i.iter_in) * inner
@@ -342,11 +337,10 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     order = np.argsort(grid[0, 0], kind="stable")
     whole = own[order] if (np.diff(order) < 0).any() else None  # as it is, if it is in order
     parts: list[Setting] = []
-    firsts, counts = np.unique(grid[0, 0], return_counts=True)
-    ends = np.cumsum(counts).tolist()
-    for row, end, count in zip(firsts.tolist(), ends, counts.tolist(), strict=True):
-        begin = end - count + (i.uop_begin if whole is None else 0)
-        instruction = replace(i, uop_begin=begin, uop_end=begin + count)
+    end = i.uop_begin if whole is None else 0
+    for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
+        begin, end = end, end + count
+        instruction = replace(i, uop_begin=begin, uop_end=end)
         rows = distinct(row + steps)
         halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
         read = Touch("post", np.concatenate(halves), write=False)
@@ -357,45 +351,9 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     return parts
 
 
-def _steps(operation: Operation, column: int) -> Elements:
-    """Return the destination (0) or source (1) of each step of an operation, in order."""
-    i, table = operation.instruction, operation.micro_ops
-    assert isinstance(i, LoopInstruction)
-    assert table is not None
-    factors = (
-        (i.dst_factor_out, i.dst_factor_in) if column == 0 else (i.src_factor_out, i.src_factor_in)
-    )
-    loops = np.arange(i.iter_out)[:, None] * factors[0] + np.arange(i.iter_in) * factors[1]
-    own = table[i.uop_begin : i.uop_end, column]
-    elements: Elements = (loops[:, :, None] + own).reshape(-1)
-    return elements
-
-
-# ------------------------------------------------------------------- what operations touch
-
-
-def _accumulators(operation: Operation) -> list[Elements]:
-    return [touch.elements for touch in operation.touches if touch.space == "acc"]
-
-
-def _writes(operation: Operation) -> list[Elements]:
-    return [touch.elements for touch in operation.touches if touch.space == "acc" and touch.write]
-
-
-def _written(operation: Operation) -> Elements:
-    return _writes(operation)[0]
-
-
-def _reads(operation: Operation) -> list[Elements]:
-    """Return the accumulators whose values an operation uses; a STORE those that it stores."""
-    i = operation.instruction
-    begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
-    in_place = isinstance(i, LoopInstruction) and not begins
-    return [
-        touch.elements
-        for touch in operation.touches
-        if touch.space == "acc" and (in_place or not touch.write)
-    ]
+def set_to(post: Post) -> Operation:
+    """Return the operation that sets how results are post-processed."""
+    return Operation(post, touches=(_SETTING_WRITTEN,))
 
 
 # ------------------------------------------------------------------------ passes and POST
@@ -428,7 +386,7 @@ def _post_of(passes: list[tuple[AluOp, int]]) -> Post | None:
     """Return the POST that does what passes do: a right shift that may round, then a clip.
 
     Rounding is ``(x + half) >> shift``, or ``((x >> (shift - 1)) + 1) >> 1``
-    (`vtaops.ops.postprocess.shift_stages`). The sum with half wraps in the ALU where it exceeds
+    (`vtaops.ops.epilogue.shift_stages`). The sum with half wraps in the ALU where it exceeds
     32 bits, and does not here.
     """
     if [op for op, _ in passes[-2:]] != [AluOp.MAX, AluOp.MIN]:

@@ -2,8 +2,8 @@
 
 What an operator loads first is exposed: the array waits for it, and it waits for what the operator
 before it stores last. Its weights need not: where their places are free they are loaded earlier, as
-early as it takes to hide them under computation. `apart` makes places free: an operator uses other
-parts of the scratchpads than the one before it.
+early as it takes to hide them under computation. `vtaops.lowering.passes.placement.alternating`
+makes places free: an operator uses other parts of the scratchpads than the one before it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Elements, Fragment, Operation
-from vtaops.lowering.passes.interleave import ALIGNMENT, shifted, used
+from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.passes.placement import heads_of
+from vtaops.lowering.passes.uses import LastUses
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Gemm, Load, Pool, Unit
 
@@ -24,57 +25,6 @@ all loads behind it wait too."""
 
 _FAR = 4000
 """Operations by which weights are loaded ahead at most."""
-
-
-def apart(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
-    """Return fragments that run one after the other, neighbours in other places as far as they go.
-
-    Then the weights of an operator can be loaded while the one before it computes. With the
-    extension `forward` all its memory is apart: its first results wait for no store, and what it
-    reads may still be in the output memory. Without, equal operators share more micro-ops.
-
-    Parameters
-    ----------
-    fragments : sequence of Fragment
-        In their order.
-    groups : collection of range
-        Those that run together: they stay side by side.
-    """
-    config = fragments[0].config
-    heads = {group[0]: group for group in groups}
-    runs: list[range] = []
-    while not runs or runs[-1].stop < len(fragments):
-        begin = runs[-1].stop if runs else 0
-        runs.append(heads.get(begin, range(begin, begin + 1)))
-    sizes = [[used(fragments[number]) for number in run] for run in runs]
-    here = {space: [0] * len(runs) for space in ("inp", "acc", "post")}
-    spaces = ("wgt", "table", *(("inp", "acc") if "forward" in config.extensions else ()))
-    for space in spaces:
-        most = [max(s[space] for s in own) for own in sizes]
-        alignment = ALIGNMENT if space == "inp" else 1
-        here[space] = _alternating(most, getattr(config, space).depth, alignment)
-    return [
-        shifted(fragments[number], {space: places[k] for space, places in here.items()})
-        for k, run in enumerate(runs)
-        for number in run
-    ]
-
-
-def _alternating(sizes: Sequence[int], depth: int, alignment: int) -> list[int]:
-    """Return places of neighbours in a scratchpad: they overlap as little as they can."""
-    places = []
-    begin, end = 0, depth  # of the last one
-    for size in sizes:
-        if not size:
-            places.append(0)
-            continue
-        aligned = end + -end % alignment
-        # Behind the one before, in front of it, or else where they overlap least.
-        place = aligned if aligned + size <= depth else 0 if size <= begin else depth - size
-        place -= place % alignment
-        places.append(place)
-        begin, end = place, place + size
-    return places
 
 
 def weights_ahead(
@@ -91,23 +41,23 @@ def weights_ahead(
     config : HardwareConfig
         The hardware.
     """
-    first_of = {number: group[0] for group in groups for number in group}
+    heads = heads_of(groups)
     slack = [_computed(o) - _loaded(o, config) for o in operations]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
-    used_before = np.full(config.wgt.depth, -1, np.int64)  # last use by the operators before
+    uses = LastUses()  # of weights, by the operators before
     order = 2 * np.arange(len(operations))
     begin = 0
-    for _, run in groupby(operations, lambda o: first_of.get(o.operator, o.operator)):
+    for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
         own = [*run]
         loads = _first_weights(own, begin, config)
-        uses = [int(used_before[operations[k].touches[0].elements].max()) for k in loads]
-        wanted = [loads_before[use] + _BEHIND if use >= 0 else 0 for use in uses]
+        last_uses = [uses.conflict(operations[k].touches[0]) for k in loads]
+        wanted = [loads_before[last] + _BEHIND if last >= 0 else 0 for last in last_uses]
         earliest = np.searchsorted(loads_before, wanted)
         _hoist(loads, begin, operations, slack, earliest, order, config)
         for place, operation in enumerate(own, start=begin):
             for touch in operation.touches:
                 if touch.space == "wgt":
-                    used_before[touch.elements] = place
+                    uses.note(touch, place)
         begin += len(own)
     return [operations[k] for k in np.argsort(order, kind="stable")]
 

@@ -33,14 +33,18 @@ def with_table(fragment: Fragment) -> Fragment:
     ScheduleError
         If something is stored that is not post-processed.
     """
-    _check_all_processed(fragment)
     layout = Layout(f"C1n{TABLE_VALUES}c")
     table = Buffer(TABLE, Role.PARAMETER, (TABLE_VALUES,), "int8", layout)
     load = Load(memory=Memory.TABLE, y_size=1, x_size=1, x_stride=1)
     operations = [Operation(load, len(fragment.buffers), (_WRITTEN,))]
-    enabled = False
+    enabled, processed = False, np.zeros(fragment.config.acc.depth, np.bool_)
     for operation in fragment.operations:
         i = operation.instruction
+        if isinstance(i, Store) and not processed[operation.touches[0].elements].all():
+            raise ScheduleError("a table maps what is post-processed; this operator's is not")
+        for touch in operation.writes:
+            if touch.space == "acc":
+                processed[touch.elements] = enabled
         if isinstance(i, Post):
             enabled = bool(i.enable)
             operation = replace(operation, instruction=replace(i, use_table=i.enable))
@@ -49,18 +53,3 @@ def with_table(fragment: Fragment) -> Fragment:
         operations.append(operation)
     buffers = (*fragment.buffers, table)
     return replace(fragment, operations=tuple(operations), buffers=buffers)
-
-
-def _check_all_processed(fragment: Fragment) -> None:
-    processed = np.zeros(fragment.config.acc.depth, np.bool_)
-    enabled = False
-    for operation in fragment.operations:
-        if isinstance(operation.instruction, Post):
-            enabled = bool(operation.instruction.enable)
-        for touch in operation.touches:
-            if touch.space != "acc":
-                continue
-            if touch.write:
-                processed[touch.elements] = enabled
-            elif isinstance(operation.instruction, Store) and not processed[touch.elements].all():
-                raise ScheduleError("a table maps what is post-processed; this operator's is not")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.parsing.expressions import Expression
@@ -29,6 +29,8 @@ from vtaops.machine.config import WINDOW_TILES, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.program import Buffer
 from vtaops.schedule.intrinsics import GEMM_CALL
+
+Nest = TypeVar("Nest", CopyNest, CallNest)
 
 WINDOW_CALL = "vta.window"
 """``acc += window of inp tiles * rows of wgt``: the instruction DEPTHWISE."""
@@ -47,7 +49,7 @@ def join_taps(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -
         if isinstance(view, Windows):
             kernel = _Kernel(buffer.shape[3], buffer.packed_shape[3], view.step, config.wgt.lanes)
             copies = [leaf for leaf in leaves(tree.body) if _copies(leaf, buffer.name)]
-            names = {leaf.written.buffer.name for leaf in copies}
+            names = {leaf.dst.buffer.name for leaf in copies}
             tree = tree.rewritten(partial(_rewritten, kernel, buffer.name, names))
     return tree
 
@@ -67,9 +69,9 @@ def _rewritten(kernel: _Kernel, buffer: str, names: set[str], nodes: list[Node])
     found: list[Node] = []
     for node in nodes:
         if isinstance(node, CopyNest) and _copies(node, buffer):
-            node = _copy(node, kernel)
+            node = _joined(node, kernel)
         elif isinstance(node, CallNest) and node.call == GEMM_CALL and node.read & names:
-            node = _product(node, kernel)
+            node = replace(_joined(node, kernel), call=WINDOW_CALL)
         found.append(node)
     return found
 
@@ -78,29 +80,24 @@ def _copies(node: Node, buffer: str) -> bool:
     return isinstance(node, CopyNest) and buffer in node.read
 
 
-def _copy(leaf: CopyNest, kernel: _Kernel) -> CopyNest:
-    assert leaf.src is not None
-    loop = _columns(leaf, leaf.dst.offset, kernel)
-    return replace(
-        leaf,
-        loops=_over_windows(leaf, loop, kernel),
-        dst=replace(leaf.dst, offset=_Strided(leaf.dst.offset, loop.name, kernel)),
-        src=replace(leaf.src, offset=_Packed(leaf.src.offset, loop.name, kernel)),
-    )
-
-
-def _product(leaf: CallNest, kernel: _Kernel) -> CallNest:
-    loop = _columns(leaf, leaf.operands[2].offset, kernel)
-    operands = [
-        replace(operand, offset=_Strided(operand.offset, loop.name, kernel))
-        for operand in leaf.operands
+def _joined(leaf: Nest, kernel: _Kernel) -> Nest:
+    """Return a copy of weights, or a product with them, window by window."""
+    loop = _columns(leaf, kernel)
+    loops = [
+        Loop(own.name, kernel.windows) if own is loop else own
+        for own in leaf.loops
+        if own is not loop or kernel.windows > 1
     ]
-    loops = _over_windows(leaf, loop, kernel)
-    return replace(leaf, loops=loops, call=WINDOW_CALL, operands=operands)
+    operands = []
+    for operand in leaf.operands:
+        index = _Strided if operand.buffer.scratchpad else _Packed
+        operands.append(replace(operand, offset=index(operand.offset, loop.name, kernel)))
+    return replace(leaf, loops=loops, operands=operands)
 
 
-def _columns(leaf: LeafNest, index: Expression, kernel: _Kernel) -> Loop:
+def _columns(leaf: LeafNest, kernel: _Kernel) -> Loop:
     """Return the loop over the columns of the kernel: it goes from weight tile to weight tile."""
+    index = next(o.offset for o in leaf.operands if o.buffer.scratchpad == "wgt")
     origin = dict.fromkeys(index.names, 0)
     base = index(origin)
     for loop in leaf.loops:
@@ -111,14 +108,6 @@ def _columns(leaf: LeafNest, index: Expression, kernel: _Kernel) -> Loop:
         f"the {kernel.columns} taps of a kernel row are multiplied {WINDOW_TILES} at a time; "
         f"a schedule cannot part them"
     )
-
-
-def _over_windows(leaf: LeafNest, columns: Loop, kernel: _Kernel) -> list[Loop]:
-    return [
-        Loop(loop.name, kernel.windows) if loop is columns else loop
-        for loop in leaf.loops
-        if loop is not columns or kernel.windows > 1
-    ]
 
 
 class _Strided(Expression):

@@ -117,19 +117,16 @@ class TimingParameters:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            if value is None and f.name in ("port_bytes", "bandwidth", "compute_depth"):
+            value, least = getattr(self, f.name), _LEAST.get(f.name, 1)
+            if f.name == "bandwidth" or value is f.default:
                 continue
-            if f.name == "bandwidth":
-                if not value > 0 or not math.isfinite(value):
-                    raise ConfigError(f"bandwidth is {value}; give bytes per cycle above 0")
-                continue
-            least = 0 if f.name in _MAY_BE_ZERO else 2 if f.name == "stores_in_flight" else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if type(value) is not int or value < least:
                 raise ConfigError(
                     f"{f.name} is {value!r}; it must be an integer of at least {least}"
                 )
-        if self.port_bytes is not None and self.port_bytes not in (8, 16, 32, 64):
+        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
+            raise ConfigError(f"bandwidth is {self.bandwidth}; give bytes per cycle above 0")
+        if self.port_bytes not in (None, 8, 16, 32, 64):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         if self.burst_beats > self.load_window:
             raise ConfigError(
@@ -145,20 +142,10 @@ class TimingParameters:
         """Return the stages of the compute pipeline behind the issue on `config`."""
         return compute_depth(config) if self.compute_depth is None else self.compute_depth
 
-    def budget_cycles(self, config: HardwareConfig) -> float:
-        """Return the cycles for which the bandwidth allows one beat; 0 where it has no limit."""
-        return 0.0 if self.bandwidth is None else self.port_width(config) / self.bandwidth
 
-
-_MAY_BE_ZERO = {
-    "dram_latency",
-    "request_latency",
-    "buffer_latency",
-    "dispatch_latency",
-    "load_fill",
-    "compute_fill",
-    "compute_depth",
-    "mul_hold",
-    "store_fill",
-    "store_drain",
-}
+_ZERO = (
+    *("dram_latency", "request_latency", "buffer_latency", "dispatch_latency", "load_fill"),
+    *("compute_fill", "compute_depth", "mul_hold", "store_fill", "store_drain"),
+)
+_LEAST = {"stores_in_flight": 2, **dict.fromkeys(_ZERO, 0)}
+"""The least value of integers, where it is not 1."""

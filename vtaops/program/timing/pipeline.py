@@ -1,11 +1,12 @@
-"""The depth of the compute pipeline of our RTL, which its geometry decides.
+"""The depth of our RTL's compute pipeline, as determined by its geometry.
 
-The one truth for both sides: the timing model counts with it, and the generated package of the RTL
-(`vtaops.hardware.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
+The single source for both sides: the timing model counts with it, and the generated package of the
+RTL (`vtaops.hardware.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
 """
 
 from __future__ import annotations
 
+from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import HardwareConfig
 
 TREE_LEVELS_PER_STAGE = 2
@@ -23,7 +24,7 @@ _POST_STAGES = 6
 def tree_stages(config: HardwareConfig) -> int:
     """Return the stages of the adder tree of one dot product."""
     levels = config.block_in.bit_length() - 1
-    return max(1, -(-levels // TREE_LEVELS_PER_STAGE))
+    return max(1, ceil_div(levels, TREE_LEVELS_PER_STAGE))
 
 
 def compute_depth(config: HardwareConfig) -> int:
@@ -37,5 +38,5 @@ def post_stages(config: HardwareConfig) -> int:
 
 
 def output_delay(config: HardwareConfig) -> int:
-    """Return how many cycles after the accumulator the output memory is written."""
+    """Return the delay in cycles from the write of an accumulator to that of the output memory."""
     return post_stages(config) if "post" in config.extensions else 0

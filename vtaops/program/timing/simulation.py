@@ -1,4 +1,4 @@
-"""The simulation: a program on its way through the accelerator, followed by ``sim/timing``.
+"""The simulation of a program on the accelerator, executed by ``sim/timing``.
 
 Fetch, load, compute and store are processes around one DRAM port; nothing couples them but tokens,
 the queues of instructions, and the port. The loop is C++ (the module ``vtaops._timing``); this file
@@ -70,7 +70,7 @@ class Life:
 def follow(
     program: Program, parameters: TimingParameters, keep: bool
 ) -> tuple[Work, dict[str, Any]]:
-    """Follow a program through a machine.
+    """Simulate a program.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def follow(
 
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
-    """Return the numbers of a machine, those that the configuration gives among them."""
+    """Return the parameters of a machine, including those that the configuration determines."""
     port_bytes = parameters.port_width(config)
     return {
         **vars(parameters),
@@ -127,5 +127,5 @@ def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, 
         "compute_depth": parameters.pipeline_depth(config),
         "output_delay": output_delay(config),
         "forwards": int("forward" in config.extensions),
-        "beat_cycles": parameters.budget_cycles(config),
+        "beat_cycles": port_bytes / parameters.bandwidth if parameters.bandwidth else 0.0,
     }

@@ -1,4 +1,4 @@
-"""Timeline: what a simulation found. Cycles, per unit where they went, and every event.
+"""Timeline: the result of a simulation. Cycles, where they went for each unit, and all events.
 
 The totals are partitions: for each unit, work by kind, waiting by cause and idleness add up to the
 cycles of the program.
@@ -10,7 +10,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
+
+import numpy as np
 
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError
@@ -155,7 +158,7 @@ class UnitTime:
 
     @property
     def total(self) -> int:
-        """All cycles: those of the program."""
+        """All cycles of the program."""
         return self.work + sum(self.waiting.values()) + self.idle
 
     @property
@@ -224,7 +227,7 @@ class Timeline:
         )
 
     def _rows(self, name: str) -> list[list[float]]:
-        """Return rows of what the simulation kept."""
+        """Return a table of recorded events as rows."""
         if len(self._found["lives"]) < len(self.program):
             raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
         rows: list[list[float]] = self._found[name].tolist()
@@ -259,16 +262,16 @@ class Timeline:
     def tokens(self) -> tuple[Token, ...]:
         """Every token, by queue, in the order of the queue."""
         work, events = self._work, self.events
-        queues = (
-            ("load>compute", Unit.LOAD, work.push_next, Unit.COMPUTE, work.pop_prev),
-            ("compute>load", Unit.COMPUTE, work.push_prev, Unit.LOAD, work.pop_next),
-            ("compute>store", Unit.COMPUTE, work.push_next, Unit.STORE, work.pop_prev),
-            ("store>compute", Unit.STORE, work.push_prev, Unit.COMPUTE, work.pop_next),
-        )
         found = []
-        for queue, sender, pushes, receiver, pops in queues:
-            senders = [i for i, u in enumerate(work.unit) if u == sender and pushes[i]]
-            receivers = [i for i, u in enumerate(work.unit) if u == receiver and pops[i]]
+        for sender, receiver in product(Unit, Unit):
+            if abs(sender - receiver) != 1:
+                continue
+            queue = f"{sender.name}>{receiver.name}".lower()
+            pushes, pops = work.push_prev, work.pop_next
+            if sender < receiver:
+                pushes, pops = work.push_next, work.pop_prev
+            senders = np.flatnonzero((work.unit == sender) & (pushes > 0)).tolist()
+            receivers = np.flatnonzero((work.unit == receiver) & (pops > 0)).tolist()
             found += [
                 Token(queue, i, j, events[i].completed, events[j].taken)
                 for i, j in zip(senders, receivers, strict=False)  # tokens may remain
@@ -350,7 +353,7 @@ class Timeline:
         work, lives = self._work, self._lives
         unit = {LOAD: Unit.LOAD, COMPUTE: Unit.COMPUTE, STORE: Unit.STORE}[process]
         clock = 0.0
-        for index in (i for i, u in enumerate(work.unit) if u == unit):
+        for index in np.flatnonzero(work.unit == unit).tolist():
             kind, life = KINDS[work.kind[index]], lives[index]
             for cause, until in self._causes(process, index, life):
                 if until > clock:
@@ -417,7 +420,7 @@ def _total(name: str, segments: tuple[Segment, ...]) -> UnitTime:
 def simulate(
     program: Program, parameters: TimingParameters | None = None, *, events: bool = True
 ) -> Timeline:
-    """Follow a program through the machine that `parameters` describe.
+    """Simulate a program on the machine that `parameters` describe.
 
     Parameters
     ----------

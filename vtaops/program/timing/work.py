@@ -1,4 +1,4 @@
-"""What each instruction costs, read off a program at once: beats, zeros, micro-ops, tokens.
+"""The work of each instruction, for a whole program at once: beats, zeros, micro-ops, tokens.
 
 Owns the translation of instruction fields into amounts of work; knows no latencies.
 """
@@ -8,26 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError
+from vtaops.machine import isa
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import (
-    Alu,
-    Encoding,
-    Finish,
-    Gemm,
-    Instruction,
-    Load,
-    Post,
-    Store,
-    Unit,
-    rows_of,
-)
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops
-
-Ints = npt.NDArray[np.int64]
+from vtaops.program.traffic import Ints
 
 KINDS = (
     "load inp",
@@ -50,6 +37,7 @@ _KIND_OF_MEMORY = {
     Memory.UOP: UOP,
     Memory.ACC: ACC,
     Memory.ACC_8BIT: ACC,
+    Memory.OUT: CONTROL,
     Memory.POST: WGT,  # loaded like weights
     Memory.TABLE: WGT,
 }
@@ -125,29 +113,27 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         transfer would be followed beat by beat.
     """
     words, config = program.instructions, program.config
-    encoding = Encoding.of(config)
+    encoding = isa.Encoding.of(config)
     count = len(words)
     columns = {name: np.zeros(count, np.int64) for name in Work.__dataclass_fields__}
-    columns["unit"][:] = Unit.COMPUTE
+    columns["unit"][:] = isa.Unit.COMPUTE
     columns["kind"][:] = CONTROL
 
     for cls in encoding.instructions:
-        rows = rows_of(words, cls)
+        rows = isa.rows_of(words, cls)
         if not rows.size:
             continue
         f = encoding.columns(words[rows], cls)
         for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
             columns[name][rows] = f[name]
-        if cls is Load or cls is Store:
+        if cls is isa.Load or cls is isa.Store:
             _check_transfers(config, f, rows)
             f["address"] = _first_bytes(program)[program.relocations[rows]]
-            amounts = _transfer(config, f, port_bytes, burst_bytes, cls is Store)
-        elif cls is Finish:
-            amounts = {"finish": np.ones(rows.size, np.int64)}
-        elif cls is Post:
-            amounts = {}
-        else:
+            amounts = _transfer(config, f, port_bytes, burst_bytes, cls is isa.Store)
+        elif issubclass(cls, isa.LoopInstruction):
             amounts = _loops(f, cls)
+        else:
+            amounts = {"finish": np.full(rows.size, cls is isa.Finish)}
         for name, values in amounts.items():
             columns[name][rows] = values
     columns["held"] = held_micro_ops(program)
@@ -180,28 +166,19 @@ def _transfer(
     rows = f["y_pad_top"] + f["y_size"] + f["y_pad_bottom"]
     moves = (f["x_size"] > 0) & (rows > 0)
     before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
-    data = f["y_size"] * f["x_size"]
-    if "forward" in f:  # an element a cycle, and nothing over the port
-        inside = f["forward"] == 1
-        moves_data = moves & ~inside
-        data = np.where(inside, 0, data)
-    else:
-        moves_data = moves
+    # What comes from the output memory takes an element a cycle, and nothing of the port.
+    inside = f["forward"] == 1 if "forward" in f else np.zeros_like(moves)
+    data = np.where(inside, 0, f["y_size"] * f["x_size"])
     if is_store:
-        kind = np.full(len(memory), STORE)
-        unit = np.full(len(memory), int(Unit.STORE))
+        kind, unit = np.full(len(memory), STORE), np.full(len(memory), int(isa.Unit.STORE))
     else:
-        kinds = np.full(len(Memory), CONTROL)
-        for name, value in _KIND_OF_MEMORY.items():
-            kinds[name] = value
-        kind = kinds[memory]
-        on_load = np.isin(memory, (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE))
-        unit = np.where(on_load, int(Unit.LOAD), int(Unit.COMPUTE))
+        kind = np.array([_KIND_OF_MEMORY[m] for m in Memory])[memory]
+        unit = np.array([isa.Load(memory=m).unit for m in Memory])[memory]
     return {
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
-        "beats": np.where(moves_data, _blocks(config, f, port_bytes), 0),
-        "bursts": np.where(moves_data, _blocks(config, f, burst_bytes), 0),
+        "beats": np.where(moves & ~inside, _blocks(config, f, port_bytes), 0),
+        "bursts": np.where(moves & ~inside, _blocks(config, f, burst_bytes), 0),
         "before": np.where(moves, before, 0),
         "zeros": np.where(moves, rows * row - data - before, 0),
         "first": f["sram_base"],
@@ -235,13 +212,13 @@ def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
     return blocks
 
 
-def _loops(f: dict[str, Ints], cls: type[Instruction]) -> dict[str, Ints]:
+def _loops(f: dict[str, Ints], cls: type[isa.LoopInstruction]) -> dict[str, Ints]:
     micro_ops = np.maximum(f["uop_end"] - f["uop_begin"], 0)
     steps = f["iter_out"] * f["iter_in"] * micro_ops
     kind = np.full(len(steps), ALU)
-    if issubclass(cls, Gemm):
+    if issubclass(cls, isa.Gemm):
         kind = np.where(f["reset"] == 1, RESET, GEMM)
-    tensor = (f["use_imm"] == 0) if cls is Alu else np.zeros(len(steps), bool)
+    tensor = (f["use_imm"] == 0) if cls is isa.Alu else np.zeros(len(steps), bool)
     return {
         "kind": np.where(steps > 0, kind, CONTROL),
         "steps": steps,

@@ -92,7 +92,7 @@ class WrittenBuffer:
 
 
 def written_memory(program: Program, granule: int) -> dict[int, WrittenBuffer]:
-    """Return the buffers of a program that it writes, by their numbers.
+    """Return the buffers that a program writes, by index.
 
     Parameters
     ----------

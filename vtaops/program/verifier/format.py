@@ -8,22 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
+from vtaops.machine import isa
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import (
-    Encoding,
-    Finish,
-    Gemm,
-    Instruction,
-    Load,
-    LoopInstruction,
-    Pool,
-    Post,
-    Store,
-    Unit,
-    array_to_words,
-    disassemble,
-)
 from vtaops.program.features import first_unsupported
 from vtaops.program.program import Program
 from vtaops.program.verifier.rules import ProofStep, Rule, reject
@@ -31,8 +18,8 @@ from vtaops.program.verifier.rules import ProofStep, Rule, reject
 
 def decode(program: Program) -> list[ProofStep]:
     """Return the instructions of a program; every word and micro-op must be canonical."""
-    encoding = Encoding.of(program.config)
-    words = array_to_words(program.instructions)
+    encoding = isa.Encoding.of(program.config)
+    words = isa.array_to_words(program.instructions)
     try:
         instructions = encoding.decode_all(program.instructions)
     except EncodingError:
@@ -49,7 +36,7 @@ def decode(program: Program) -> list[ProofStep]:
     return steps
 
 
-def _reject_first(words: list[int], encoding: Encoding) -> None:
+def _reject_first(words: list[int], encoding: isa.Encoding) -> None:
     """Raise the error of the first word that does not decode."""
     for index, word in enumerate(words):
         try:
@@ -58,7 +45,7 @@ def _reject_first(words: list[int], encoding: Encoding) -> None:
             reject(Rule.ENCODING, f"instruction {index}", str(error))
 
 
-def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: Encoding) -> None:
+def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: isa.Encoding) -> None:
     canonical = encoding.encode_micro_ops(encoding.decode_micro_ops(words))
     bad = np.flatnonzero(canonical != words)
     if bad.size:
@@ -68,38 +55,39 @@ def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: Encoding) -> None:
 
 def check_finish(steps: list[ProofStep]) -> None:
     """Check that the last instruction, and no other, is FINISH."""
-    if not steps or not isinstance(steps[-1].instruction, Finish):
-        last = f"it ends with {disassemble(steps[-1].instruction)!r}" if steps else "it is empty"
-        reject(Rule.FINISH, "the program", f"{last}; the last instruction must be FINISH")
+    last = steps[-1].instruction if steps else None
+    if not isinstance(last, isa.Finish):
+        found = f"it ends with {isa.disassemble(last)!r}" if last else "it is empty"
+        reject(Rule.FINISH, "the program", f"{found}; the last instruction must be FINISH")
     for step in steps[:-1]:
-        if isinstance(step.instruction, Finish):
+        if isinstance(step.instruction, isa.Finish):
             step.reject(Rule.FINISH, f"only instruction {steps[-1].index}, the last, may be FINISH")
 
 
 def check_format(step: ProofStep) -> None:
     """Check the fields of one instruction."""
     i = step.instruction
-    if step.unit is Unit.LOAD:
+    if step.unit is isa.Unit.LOAD:
         no_token = not (i.pop_prev or i.push_prev)
         step.require(no_token, Rule.NEIGHBOUR, "the load unit has no previous unit")
-    if step.unit is Unit.STORE:
+    if step.unit is isa.Unit.STORE:
         no_token = not (i.pop_next or i.push_next)
         step.require(no_token, Rule.NEIGHBOUR, "the store unit has no next unit")
-    if isinstance(i, Load):
+    if isinstance(i, isa.Load):
         _check_load(step, i)
-    elif isinstance(i, Store):
+    elif isinstance(i, isa.Store):
         _check_store(step, i)
-    elif isinstance(i, LoopInstruction):
+    elif isinstance(i, isa.LoopInstruction):
         _check_loops(step, i)
-    elif isinstance(i, Post):
+    elif isinstance(i, isa.Post):
         _check_post(step, i)
 
 
-def _tokens(i: Instruction) -> dict[str, int]:
-    return {f.name: getattr(i, f.name) for f in fields(Instruction)}
+def _tokens(i: isa.Instruction) -> dict[str, int]:
+    return {f.name: getattr(i, f.name) for f in fields(isa.Instruction)}
 
 
-def _check_load(step: ProofStep, i: Load) -> None:
+def _check_load(step: ProofStep, i: isa.Load) -> None:
     require, rule = step.require, Rule.MEMORY
     require(i.memory != Memory.OUT, rule, "OUT cannot be loaded")
     from_output = i.forward and i.memory != Memory.INP
@@ -116,7 +104,7 @@ def _check_load(step: ProofStep, i: Load) -> None:
         require(not _pads(i), rule, "a table has no padding")
 
 
-def _check_store(step: ProofStep, i: Store) -> None:
+def _check_store(step: ProofStep, i: isa.Store) -> None:
     if i.memory != Memory.OUT:
         step.reject(Rule.MEMORY, f"only OUT can be stored, not {Memory(i.memory).name}")
     if i.is_nop:
@@ -129,37 +117,37 @@ def _check_store(step: ProofStep, i: Store) -> None:
         step.reject(Rule.MEMORY, reason)
 
 
-def _pads(i: Load | Store) -> int:
+def _pads(i: isa.Load | isa.Store) -> int:
     return i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right
 
 
-def _check_nop(step: ProofStep, i: Load | Store) -> None:
+def _check_nop(step: ProofStep, i: isa.Load | isa.Store) -> None:
     reason = "x_size is 0, so every field but memory and tokens must be 0"
     step.require(i == type(i)(**_tokens(i), memory=i.memory), Rule.NOP, reason)
 
 
-def _check_loops(step: ProofStep, i: LoopInstruction) -> None:
+def _check_loops(step: ProofStep, i: isa.LoopInstruction) -> None:
     require = step.require
     runs = i.iter_out and i.iter_in
     require(runs, Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
     reason = "the micro-op range is empty; uop_begin must be below uop_end"
     require(i.uop_begin < i.uop_end, Rule.LOOPS, reason)
-    if isinstance(i, Gemm):
+    if isinstance(i, isa.Gemm):
         both = i.reset and i.overwrite
         require(not both, Rule.ENCODING, "a reset has no product to overwrite with")
     else:
         reason = "the reset bit means something for GEMM only; it must be 0"
         require(not i.reset, Rule.ENCODING, reason)
-    if isinstance(i, Pool):
+    if isinstance(i, isa.Pool):
         require(i.tiles, Rule.ENCODING, "a step takes no input tile; tiles must be 1..3")
 
 
-def _check_post(step: ProofStep, i: Post) -> None:
+def _check_post(step: ProofStep, i: isa.Post) -> None:
     def require(right: object, reason: str) -> None:
         step.require(right, Rule.POST, reason)
 
     reason = "it is not enabled, so every field but tokens must be 0"
-    require(i.enable or i == Post(**_tokens(i)), reason)
+    require(i.enable or i == isa.Post(**_tokens(i)), reason)
     if i.enable and i.low > i.high:
         step.reject(Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
     if i.use_scale:

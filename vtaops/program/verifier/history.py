@@ -1,4 +1,4 @@
-"""History: who wrote and who read each element of a memory; the rules of definedness and races."""
+"""History of reads and writes to each element; the rules on undefined elements and races."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class History:
         self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
 
     def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
-        """Check that somebody wrote what an instruction reads, and the order of the two."""
+        """Check that what an instruction reads was written, and in a defined order."""
         written = self.written[elements]
         if not written.all():
             element = element_at(elements, int(np.argmin(written)))
@@ -38,7 +38,7 @@ class History:
         self.read_any(step, clock, elements)
 
     def read_any(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
-        """Check the order of what an instruction reads and what was written before, if anything."""
+        """Check that a read is ordered after the writes before it, if there are any."""
         if step.unit is not self.writer:
             written = self.written[elements]
             self._check_order(step, clock, elements, self.writer, written, "writes")

@@ -1,11 +1,11 @@
-"""Machine: abstract execution of a program, in program order; the rules of bounds and buffers."""
+"""Machine: abstract execution in program order; the rules on bounds and buffers."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.machine.config import MICRO_OP_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.config import POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.machine.isa import (
     Alu,
     Depthwise,
@@ -31,7 +31,7 @@ DRAM_BYTES = 1 << 32
 
 
 class Machine:
-    """Memories of a device, as far as the rules need them; executes instructions abstractly."""
+    """The memories of a device, as far as the rules need them; executes abstractly."""
 
     def __init__(self, program: Program) -> None:
         config = program.config
@@ -75,7 +75,7 @@ class Machine:
             self.post = i
 
     def check_outputs(self) -> None:
-        """Check that every OUTPUT buffer is stored as a whole."""
+        """Check that every OUTPUT buffer is stored completely."""
         for index, memory in self.dram.items():
             missing = memory.never_written()
             if self.program.buffers[index].role is Role.OUTPUT and missing.size:
@@ -96,7 +96,7 @@ class Machine:
             self._output(step, clock, self._forwarded(step, i))
             self.sram[Memory.INP].write(step, clock, sram)
             return
-        source = self._dram_source(step, i)
+        source = self._dram(step, i)
         if source is not None and i.y_size:
             source.read(step, clock, self._dram_elements(i))
         if i.memory == Memory.UOP:
@@ -108,9 +108,16 @@ class Machine:
 
     def _store(self, step: ProofStep, clock: Clock, i: Store) -> None:
         sram = self._sram_range(step, i)
-        target = self._dram_target(step, i)
+        written = self._dram(step, i)
+        if written is None:
+            buffer = self.program.buffers[step.relocation]
+            step.reject(
+                Rule.RELOCATION,
+                f"it stores to {buffer.name!r}, which is {buffer.role.name}; "
+                f"only OUTPUT and SCRATCH buffers are written",
+            )
         self._output(step, clock, sram)
-        target.write(step, clock, self._dram_elements(i))
+        written.write(step, clock, self._dram_elements(i))
 
     def _output(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check and record that an instruction reads the output memory."""
@@ -146,52 +153,34 @@ class Machine:
             )
         return slice(i.sram_base, end)
 
-    def _dram_source(self, step: ProofStep, i: Load) -> WrittenBuffer | None:
-        """Check where a LOAD reads; return the history of the buffer, if instructions write it."""
+    def _dram(self, step: ProofStep, i: Load | Store) -> WrittenBuffer | None:
+        """Check an access to DRAM; return the history of the buffer if the program writes it."""
+        if isinstance(i, Store) and step.relocation == MICRO_OPS:
+            step.reject(Rule.RELOCATION, "the micro-op table is read-only")
         if (i.memory == Memory.UOP) != (step.relocation == MICRO_OPS):
             step.reject(Rule.RELOCATION, "LOAD UOP, and no other, reads the micro-op table")
-        if step.relocation == MICRO_OPS:
-            table = len(self.program.micro_ops) * MICRO_OP_BYTES
-            self._check_dram_bounds(step, i, "the micro-op table", table)
-            return None
-        self._check_buffer(step, i)
-        return self.dram.get(step.relocation)
-
-    def _dram_target(self, step: ProofStep, i: Store) -> WrittenBuffer:
-        if step.relocation == MICRO_OPS:
-            step.reject(Rule.RELOCATION, "the micro-op table is read-only")
-        self._check_buffer(step, i)
-        if step.relocation not in self.dram:
-            buffer = self.program.buffers[step.relocation]
-            step.reject(
-                Rule.RELOCATION,
-                f"it stores to {buffer.name!r}, which is {buffer.role.name}; "
-                f"only OUTPUT and SCRATCH buffers are written",
-            )
-        return self.dram[step.relocation]
-
-    def _check_buffer(self, step: ProofStep, i: Load | Store) -> None:
         if step.relocation == NO_BUFFER:
             step.reject(Rule.RELOCATION, "it moves data, so it must name a buffer")
-        buffer = self.program.buffers[step.relocation]
         element = self.config.dram_element_bytes(Memory(i.memory))
-        if buffer.offset is not None and buffer.offset % element:
+        name, nbytes, offset = "the micro-op table", self.program.micro_ops.nbytes, 0
+        if step.relocation != MICRO_OPS:
+            buffer = self.program.buffers[step.relocation]
+            name, nbytes, offset = f"buffer {buffer.name!r}", buffer.nbytes, buffer.offset or 0
+        if offset % element:
             step.reject(
                 Rule.RELOCATION,
-                f"buffer {buffer.name!r} lies at byte {buffer.offset} of the arena, which is no "
+                f"{name} lies at byte {offset} of the arena, which is no "
                 f"multiple of elements of {element}",
             )
-        self._check_dram_bounds(step, i, f"buffer {buffer.name!r}", buffer.nbytes)
-
-    def _check_dram_bounds(self, step: ProofStep, i: Load | Store, name: str, nbytes: int) -> None:
         end = i.dram_base  # of a LOAD of padding alone: its address must still be one of the buffer
         if i.y_size:
             end += (i.y_size - 1) * i.x_stride + i.x_size
-        end *= self.config.dram_element_bytes(Memory(i.memory))
-        if end > nbytes:
+        if end * element > nbytes:
             step.reject(
-                Rule.DRAM_BOUNDS, f"it reaches byte {end - 1} of {name}, which has {nbytes}"
+                Rule.DRAM_BOUNDS,
+                f"it reaches byte {end * element - 1} of {name}, which has {nbytes}",
             )
+        return self.dram.get(step.relocation)
 
     def _dram_elements(self, i: Load | Store) -> Elements:
         """Return the granules of DRAM that a LOAD or STORE touches."""
@@ -234,7 +223,7 @@ class Machine:
             parameters.read(step, clock, np.arange(POST_ROWS, 2 * POST_ROWS, dtype=np.intp)[rows])
 
     def _operands(self, step: ProofStep, i: LoopInstruction) -> Operands:
-        """Return the elements that an instruction touches; computed once for equal loops."""
+        """Return the elements that an instruction touches, cached for equal loops."""
         if i.uop_end > self.config.uop.depth:
             step.reject(
                 Rule.SRAM_BOUNDS,

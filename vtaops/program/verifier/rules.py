@@ -1,4 +1,4 @@
-"""Rule: what a program must obey, and the instruction that breaks it."""
+"""The rules that programs must obey, and instructions under proof."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKEN_CAPACITY = 255
 
 
 class Rule(Enum):
-    """What a program must obey; a `VerificationError` names the rule by its value."""
+    """A rule that programs must obey; a `VerificationError` names it by its value."""
 
     ENCODING = "encoding"
     """Every word decodes, and encodes back to itself: reserved bits are zero."""
@@ -72,7 +72,7 @@ class ProofStep:
 
     @property
     def time(self) -> int:
-        """Its place counted from 1, so that 0 can mean "never"."""
+        """Its index counted from 1, so that 0 can mean "never"."""
         return self.index + 1
 
     def pops(self) -> list[tuple[Unit, Unit]]:
@@ -89,7 +89,7 @@ class ProofStep:
         return [Unit(self.unit + way) for way, flag in ((-1, previous), (1, following)) if flag]
 
     def require(self, right: object, rule: Rule, reason: str) -> None:
-        """Reject the instruction unless something is right."""
+        """Reject the instruction unless a condition holds."""
         if not right:
             self.reject(rule, reason)
 

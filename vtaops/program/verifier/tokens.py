@@ -1,8 +1,9 @@
-"""The rules of tokens, and what they order: a vector clock for each instruction."""
+"""The rules on tokens, and the order that they impose: a vector clock per instruction."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import product
 
 from vtaops.machine.isa import Unit
 from vtaops.program.verifier.rules import ProofStep, Rule
@@ -57,12 +58,8 @@ def happens_before(steps: list[ProofStep], capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues = {
         (sender, receiver): _TokenQueue(sender, receiver)
-        for sender, receiver in (
-            (Unit.LOAD, Unit.COMPUTE),
-            (Unit.COMPUTE, Unit.LOAD),
-            (Unit.COMPUTE, Unit.STORE),
-            (Unit.STORE, Unit.COMPUTE),
-        )
+        for sender, receiver in product(Unit, Unit)
+        if abs(sender - receiver) == 1
     }
     clocks: list[Clock] = []
     known: dict[Unit, Clock] = dict.fromkeys(Unit, (0, 0, 0))  # at the completion of its last one

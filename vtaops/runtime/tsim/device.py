@@ -20,6 +20,7 @@ from vtaops.base.errors import (
     NoRoom,
     UnsupportedError,
 )
+from vtaops.base.shapes import ceil_div
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
@@ -27,8 +28,15 @@ from vtaops.hardware.rtl import FAULTS, RtlParameters
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_seconds
-from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.arguments import (
+    as_bytes,
+    as_extent,
+    as_integer,
+    as_launch,
+    as_nbytes,
+    foreign_buffer,
+)
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 
 DEFAULT_LATENCY = 32
@@ -51,7 +59,7 @@ class TsimBuffer:
     nbytes: int
 
 
-class Tsim(Closing):
+class Tsim(ConfiguredDevice):
     """Our RTL of VTA, simulated cycle by cycle.
 
     The model of a configuration is built on first use (some seconds) and cached.
@@ -114,15 +122,14 @@ class Tsim(Closing):
         parameters: RtlParameters | None = None,
         interface: str = "port",
     ) -> None:
-        if not isinstance(config, HardwareConfig):
-            config = HardwareConfig.load(config)
+        super().__init__(config)
         if interface not in INTERFACES:
             raise ConfigError(f"interface is {interface!r}; it must be one of {INTERFACES}")
         _check_memory(latency, bandwidth, jitter_seed)
         _check_trace(trace, trace_window)
-        self._config, self._interface = config, interface
+        self._interface = interface
         self._parameters = parameters or RtlParameters(
-            port_bytes=config.board.bus_bits // 8 if port_bytes is None else port_bytes
+            port_bytes=self._config.board.bus_bits // 8 if port_bytes is None else port_bytes
         )
         if parameters is not None and port_bytes not in (None, parameters.port_bytes):
             raise ConfigError(
@@ -130,7 +137,7 @@ class Tsim(Closing):
             )
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
-        library = _build(config, self._parameters, self._trace, interface == "axi")
+        library = _build(self._config, self._parameters, self._trace, interface == "axi")
         self._turn = threading.RLock()  # of launches and the logic; taken before _lock
         self._lock = threading.RLock()  # of the model and its DRAM
         self._interrupted = threading.Event()
@@ -139,10 +146,6 @@ class Tsim(Closing):
         self._performance = TsimPerformance()
 
     # ------------------------------------------------------------------ Device protocol
-
-    @property
-    def config(self) -> HardwareConfig:
-        return self._config
 
     @property
     def parameters(self) -> RtlParameters:
@@ -159,9 +162,8 @@ class Tsim(Closing):
         """
         with self._lock:
             model = self._open()
-            nbytes = as_integer("the size of a buffer in bytes", nbytes, 1, DRAM_BYTES)
-            buffer = self._dram.alloc(nbytes)
-            model.set_pages(buffer.address, _whole_pages(nbytes), True)
+            buffer = self._dram.alloc(as_nbytes(nbytes))
+            model.set_pages(buffer.address, _whole_pages(buffer.nbytes), True)
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
@@ -180,9 +182,8 @@ class Tsim(Closing):
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             model = self._open()
-            self._dram.check(buffer, as_integer("the number of bytes to read", nbytes, 0, 1 << 32))
-            image: npt.NDArray[np.uint8] = model.dram[buffer.address :][:nbytes].copy()
-        return image
+            size = self._dram.check(buffer, nbytes)
+            return np.array(model.dram[buffer.address : buffer.address + size])
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
         """Run a program; see `vtaops.runtime.Device.launch`.
@@ -197,14 +198,12 @@ class Tsim(Closing):
             If the hardware reports a fault, DRAM that is not allocated is accessed, or FINISH is
             missing or not the last to complete, or tokens remain at the end.
         """
-        insn_address = as_integer("the instruction address", insn_address, 0, DRAM_BYTES - 1)
+        insn_address, count, timeout = as_launch(insn_address, count, timeout)
         if insn_address % INSTRUCTION_BYTES:
             raise DeviceError(
                 f"the instruction address is {insn_address:#x}; it must be a multiple of "
                 f"{INSTRUCTION_BYTES}"
             )
-        count = as_integer("the number of instructions", count, 0, (1 << 28) - 1)
-        timeout = as_seconds(timeout)
         with self._turn:
             self._interrupted.clear()
             with self._lock:
@@ -240,9 +239,7 @@ class Tsim(Closing):
         UnsupportedError
             If the RTL was built without counters.
         """
-        with self._turn, self._lock:
-            self._check_counters()
-            p, config = self._performance, self._config
+        p, config = self.performance(), self._config
         return Statistics(
             inp_load_nbytes=p.inp_elements * config.inp.element_bytes,
             wgt_load_nbytes=p.wgt_elements * config.wgt.element_bytes,
@@ -276,7 +273,12 @@ class Tsim(Closing):
             If the RTL was built without counters.
         """
         with self._turn, self._lock:
-            self._check_counters()
+            self._open()
+            if not self._parameters.performance_counters:
+                raise UnsupportedError(
+                    "this RTL was built without performance counters; build it with "
+                    "RtlParameters(performance_counters=True)"
+                )
             return self._performance
 
     def reset_logic(self) -> None:
@@ -318,14 +320,6 @@ class Tsim(Closing):
             raise DeviceError("this tsim device is closed")
         return self._model
 
-    def _check_counters(self) -> None:
-        self._open()
-        if not self._parameters.performance_counters:
-            raise UnsupportedError(
-                "this RTL was built without performance counters; build it with "
-                "RtlParameters(performance_counters=True)"
-            )
-
     def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
             model.trace(self._trace, *(self._trace_window or (0, NO_LIMIT)))
@@ -340,17 +334,12 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
     ConfigError
         Naming the parameter and its range.
     """
-
-    def is_integer(value: object) -> bool:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-    if not is_integer(latency) or not 2 <= latency < 1 << 31:
-        raise ConfigError(f"latency is {latency!r} cycles; it must be an integer in 2..2**31-1")
+    as_integer("latency in cycles", latency, 2, (1 << 31) - 1, ConfigError)
+    if jitter_seed is not None:
+        as_integer("jitter_seed", jitter_seed, 0, (1 << 64) - 1, ConfigError)
     number = bandwidth is None or isinstance(bandwidth, int | float | np.number)
     if not number or (bandwidth is not None and not 0 < bandwidth < math.inf):
         raise ConfigError(f"bandwidth is {bandwidth!r} bytes per cycle; it must be positive")
-    if jitter_seed is not None and not (is_integer(jitter_seed) and 0 <= jitter_seed < 1 << 64):
-        raise ConfigError(f"jitter_seed is {jitter_seed!r}; it must be an integer in 0..2**64-1")
 
 
 def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> None:
@@ -372,7 +361,7 @@ def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> No
 
 
 def _whole_pages(nbytes: int) -> int:
-    return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
+    return ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES
 
 
 class _PageAllocator:
@@ -383,8 +372,6 @@ class _PageAllocator:
         self._buffers: set[DeviceBuffer] = set()
 
     def alloc(self, nbytes: int) -> TsimBuffer:
-        if nbytes < 1:
-            raise DeviceError(f"cannot allocate {nbytes} bytes; give at least 1")
         size = _whole_pages(nbytes) + PAGE_BYTES
         for index, (address, room) in enumerate(self._free):
             if room >= size:
@@ -406,12 +393,11 @@ class _PageAllocator:
                 merged.append((address, size))
         self._free = merged
 
-    def check(self, buffer: DeviceBuffer, nbytes: int) -> None:
-        """Refuse buffers of others, and accesses beyond the end."""
+    def check(self, buffer: DeviceBuffer, nbytes: int) -> int:
+        """Return the size of an access; refuse buffers of others, and accesses beyond the end."""
         if buffer not in self._buffers:
-            raise DeviceError(f"{buffer!r} is not allocated on this device")
-        if not 0 <= nbytes <= buffer.nbytes:
-            raise DeviceError(f"{nbytes} bytes exceed a buffer of {buffer.nbytes} bytes")
+            raise foreign_buffer(buffer)
+        return as_extent(buffer, nbytes)[0]
 
 
 def _build(
@@ -455,10 +441,8 @@ def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
             f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
         )
     tokens = model.read_register(RtlRegisters.TOKENS)
-    waits, queues = (
-        _named(tokens, RtlRegisters.WAITS),
-        _named(tokens >> len(RtlRegisters.WAITS), _QUEUES),
-    )
+    waits = _named(tokens, RtlRegisters.WAITS)
+    queues = _named(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
         raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
     if result is Result.STANDSTILL:

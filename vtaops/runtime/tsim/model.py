@@ -28,26 +28,21 @@ class Result(IntEnum):
     VIOLATION = 5
 
 
+_MODEL, _INT, _U32, _U64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "tsim_new": (
-        ctypes.c_void_p,
-        [ctypes.c_uint32, ctypes.c_double, ctypes.c_int, ctypes.c_uint64],
-    ),
-    "tsim_free": (None, [ctypes.c_void_p]),
-    "tsim_dram": (ctypes.c_void_p, [ctypes.c_void_p]),
-    "tsim_pages": (None, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]),
-    "tsim_reset": (None, [ctypes.c_void_p]),
-    "tsim_csr_write": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]),
-    "tsim_csr_read": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
-    "tsim_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint64]),
-    "tsim_bad_address": (ctypes.c_uint64, [ctypes.c_void_p]),
-    "tsim_bad_client": (ctypes.c_int, [ctypes.c_void_p]),
-    "tsim_outstanding": (ctypes.c_uint64, [ctypes.c_void_p]),
-    "tsim_violation": (ctypes.c_char_p, [ctypes.c_void_p]),
-    "tsim_trace": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64],
-    ),
+    "tsim_new": (_MODEL, [_U32, ctypes.c_double, _INT, _U64]),
+    "tsim_free": (None, [_MODEL]),
+    "tsim_dram": (ctypes.c_void_p, [_MODEL]),
+    "tsim_pages": (None, [_MODEL, _U64, _U64, _INT]),
+    "tsim_reset": (None, [_MODEL]),
+    "tsim_csr_write": (None, [_MODEL, _U32, _U32]),
+    "tsim_csr_read": (_U32, [_MODEL, _U32]),
+    "tsim_run": (_INT, [_MODEL, _U64]),
+    "tsim_bad_address": (_U64, [_MODEL]),
+    "tsim_bad_client": (_INT, [_MODEL]),
+    "tsim_outstanding": (_U64, [_MODEL]),
+    "tsim_violation": (ctypes.c_char_p, [_MODEL]),
+    "tsim_trace": (_INT, [_MODEL, ctypes.c_char_p, _U64, _U64]),
 }
 
 

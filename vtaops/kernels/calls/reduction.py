@@ -1,20 +1,25 @@
-"""Pooling; the calls of `vtaops.cpu` and `vtaops.cuda`."""
+"""Pooling and softmax; the calls of `vtaops.cpu` and `vtaops.cuda`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
-from vtaops.base.shapes import four_sides
-from vtaops.kernels.arrays import Array, as_array
-from vtaops.kernels.calls.arguments import FLOAT
-from vtaops.kernels.calls.backend import Backend, KernelCall
-from vtaops.kernels.ops import GlobalPoolOp, PoolOp, Window
+import numpy as np
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array, four_sides
+from vtaops.kernels.arrays import as_array, deliver
+from vtaops.kernels.calls.arguments import ANY, FLOAT
+from vtaops.kernels.calls.backend import Backend, KernelCall, operator
+from vtaops.kernels.ops import GlobalPoolOp, PoolOp, SoftmaxOp, Window
 
 
-class PoolingCalls(Backend):
-    """Pooling over windows and whole images."""
+class ReductionCalls(Backend):
+    """Pooling over windows and whole images; softmax."""
 
+    @operator(1)
     def max_pool2d(
         self,
         data: Any,
@@ -25,7 +30,7 @@ class PoolingCalls(Backend):
         dilation: int | tuple[int, int] = 1,
         ceil_mode: bool = False,
         out: Any = None,
-    ) -> Array:
+    ) -> KernelCall:
         """Return the maximum over each window of float32 NCHW data.
 
         Parameters
@@ -50,9 +55,11 @@ class PoolingCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        parameters = ("max", kernel_size, strides, padding, dilation, bool(ceil_mode))
-        return self.call(_pool, (data,), out, parameters)
+        steps = kernel_size if strides is None else strides
+        window = Window.of(kernel_size, steps, four_sides(padding), dilation, ceil_mode)
+        return _pool("max", data, window)
 
+    @operator(1)
     def avg_pool2d(
         self,
         data: Any,
@@ -63,7 +70,7 @@ class PoolingCalls(Backend):
         count_include_pad: bool = True,
         ceil_mode: bool = False,
         out: Any = None,
-    ) -> Array:
+    ) -> KernelCall:
         """Return the average over each window of float32 NCHW data.
 
         Parameters
@@ -73,36 +80,47 @@ class PoolingCalls(Backend):
         count_include_pad : bool
             Divide by the pixels of the window that lie in the padded image, else in the image.
         """
-        flags = bool(ceil_mode), bool(count_include_pad)
-        parameters = ("avg", kernel_size, strides, padding, 1, *flags)
-        return self.call(_pool, (data,), out, parameters)
+        steps = kernel_size if strides is None else strides
+        window = Window.of(kernel_size, steps, four_sides(padding), ceil=ceil_mode)
+        return _pool("avg", data, window, bool(count_include_pad))
 
-    def global_max_pool2d(self, data: Any, *, out: Any = None) -> Array:
+    @operator(1)
+    def global_max_pool2d(self, data: Any, *, out: Any = None) -> KernelCall:
         """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32.
 
         The CPU returns NaN for an image with NaN, and minus infinity for one of nothing else; CUDA
         passes over NaN and returns the least finite float32 where no pixel is greater.
         """
-        return self.call(_global_pool, (data,), out, ("max",))
+        return _global_pool("max", data)
 
-    def global_avg_pool2d(self, data: Any, *, out: Any = None) -> Array:
+    @operator(1)
+    def global_avg_pool2d(self, data: Any, *, out: Any = None) -> KernelCall:
         """Return the average of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
-        return self.call(_global_pool, (data,), out, ("avg",))
+        return _global_pool("avg", data)
+
+    def softmax(self, data: Any, *, axis: int = -1, out: Any = None) -> Array:
+        """Return exp(x - max) / sum(exp(x - max)) along an axis of float32 data.
+
+        Parameters
+        ----------
+        data : array_like
+            Of any shape.
+        axis : int
+            Whose elements sum to 1. The last is fastest: others are moved there by a copy.
+        out : array, optional
+            Where to write.
+        """
+        if axis == -1:
+            return self.call(_softmax, (data,), out)
+        x = as_array(data, "data", ANY)
+        if not -x.ndim <= axis < x.ndim:
+            raise ShapeError(f"axis is {axis}; data has {x.ndim} axes")
+        last = self.call(_softmax, (np.moveaxis(x, axis, -1),), None)
+        return deliver(np.moveaxis(last, -1, axis), data, out)
 
 
-def _pool(
-    data: Any,
-    kind: str,
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    include_padding: bool = True,
-) -> KernelCall:
+def _pool(kind: str, data: Any, window: Window, include_padding: bool = True) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
-    steps = kernel_size if strides is None else strides
-    window = Window.of(kernel_size, steps, four_sides(padding), dilation, ceil_mode)
     n, c, height, width = x.shape
     beyond = window.beyond(height, width)
     top, left, bottom, right = window.padding
@@ -111,7 +129,14 @@ def _pool(
     return KernelCall(PoolOp(kind, n, c, height, width, window, include_padding, beyond), (x,))
 
 
-def _global_pool(data: Any, kind: str) -> KernelCall:
+def _global_pool(kind: str, data: Any) -> KernelCall:
     x = as_array(data, "data", FLOAT, rank=4)
     n, c, height, width = x.shape
     return KernelCall(GlobalPoolOp(kind, n * c, height * width), (x,), (n, c, 1, 1))
+
+
+def _softmax(_: Backend, data: Any) -> KernelCall:
+    x = as_array(data, "data", FLOAT)
+    if x.ndim == 0:
+        raise ShapeError("data is a scalar; softmax needs at least one axis")
+    return KernelCall(SoftmaxOp(prod(x.shape[:-1]), x.shape[-1]), (x,), x.shape)

@@ -1,4 +1,6 @@
-"""Post-processing of accumulators: bias, shift, residual, clip; fixed-point requantisation.
+"""The epilogue: what is done to the sums of an operator on their way to int8.
+
+Bias, shift, residual, clip; or fixed-point requantisation.
 
 ``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift, which truncates
 towards minus infinity, or rounds half up. Owns the list of vector ALU stages that compute it, which
@@ -22,6 +24,9 @@ from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import vector_layout
+from vtaops.program import Buffer, Role
 
 Lane = Callable[..., Any]
 """Maps the indices of a lane to its value."""
@@ -104,33 +109,26 @@ Stage = AluStage | ScaleStage
 """A step from the sums to the result."""
 
 
-def check_postprocessing(shift: int, clip: tuple[int, int] | None) -> None:
-    """Refuse shifts outside 0..31 and clip bounds that are not an int8 interval.
+def check_epilogue(
+    shift: int, clip: tuple[int, int] | None, rounding: str = "truncate", lowest: int = 0
+) -> None:
+    """Refuse shifts outside ``lowest..31``, clip bounds that are no int8 interval, and other words.
 
     Raises
     ------
     ShapeError
         Naming the value and its range.
     """
-    if not isinstance(shift, int) or not 0 <= shift <= MAX_SHIFT:
-        raise ShapeError(f"shift is {shift}; it must lie in 0..{MAX_SHIFT}")
-    if clip is None:
-        return
-    if not isinstance(clip, tuple) or len(clip) != 2 or not -128 <= clip[0] <= clip[1] <= 127:
+    if not isinstance(shift, int) or not lowest <= shift <= MAX_SHIFT:
+        left = " (negative: to the left)" if lowest else ""
+        raise ShapeError(f"shift is {shift}; it must lie in {lowest}..{MAX_SHIFT}{left}")
+    if clip is not None and not (
+        isinstance(clip, tuple) and len(clip) == 2 and -128 <= clip[0] <= clip[1] <= 127
+    ):
         raise ShapeError(
             f"clip is {clip}; it must be (lo, hi) with -128 <= lo <= hi <= 127, or None "
             f"to store the low 8 bits"
         )
-
-
-def check_rounding(rounding: str) -> None:
-    """Refuse an unknown rounding mode.
-
-    Raises
-    ------
-    ShapeError
-        Naming the modes.
-    """
     if rounding not in get_args(Rounding):
         raise ShapeError(f"rounding is {rounding!r}; it must be one of {get_args(Rounding)}")
 
@@ -218,12 +216,10 @@ def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
     ]
 
 
-def declare_postprocessing(
-    acc: te.Tensor,
-    stages: Sequence[Stage],
-    operands: Mapping[str, Lane],
+def declare_stages(
+    acc: te.Tensor, stages: Sequence[Stage], operands: Mapping[str, Lane]
 ) -> te.Tensor:
-    """Append the stages and the final cast to int8 to an accumulation.
+    """Append stages to int32 accumulators; return the last one.
 
     Parameters
     ----------
@@ -233,20 +229,7 @@ def declare_postprocessing(
         The steps.
     operands : mapping of str to callable
         For each operand that a stage names: indices of an accumulator lane to the operand's value.
-
-    Returns
-    -------
-    te.Tensor
-        The stage ``res``, int8, of the same shape.
     """
-    value = declare_stages(acc, stages, operands)
-    return te.compute(acc.shape, lambda *i: value(*i).astype("int8"), name="res")
-
-
-def declare_stages(
-    acc: te.Tensor, stages: Sequence[Stage], operands: Mapping[str, Lane]
-) -> te.Tensor:
-    """Append stages to an accumulation, as `declare_postprocessing`; return the last one."""
     value = acc
     for stage in stages:
         value = te.compute(acc.shape, _stage_body(stage, value, operands), name=stage.name)
@@ -300,11 +283,70 @@ def _clipped(value: Any, low: int, high: int) -> Any:
 
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
     """Return what an ALU operation computes on one lane, as a TIR expression."""
-    if op is AluOp.SHR:
-        left = isinstance(second, int) and second < 0
-        return first << -second if left else first >> second
-    if op is AluOp.ADD:
-        return first + second
-    if op is AluOp.MUL:
-        return first * second
-    return (tirx.max if op is AluOp.MAX else tirx.min)(first, second)
+    return op.expression(tirx, first, second)
+
+
+@dataclass(frozen=True)
+class UniformScale:
+    """One fixed-point scale for all channels, of operators without weights of their own.
+
+    ``clip((((sum + constant) * multiplier + half) >> shift) + zero_point)``, on hardware with the
+    extension ``post``: one row of constant parameters, which all tiles share. Not there (false) if
+    the multiplier is 0.
+
+    Attributes
+    ----------
+    multiplier, shift : int
+        16 bits, unsigned; 0..47.
+    zero_point, constant : int
+        int8, added after the shift; int32, added to the sums.
+    clip : (int, int) or None
+        Bounds of the result; not None if there is a multiplier.
+
+    Raises
+    ------
+    ShapeError
+        If a number is out of its range, or belongs to a multiplier and there is none.
+    """
+
+    multiplier: int
+    shift: int
+    zero_point: int
+    constant: int
+    clip: tuple[int, int] | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
+            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
+        if not -128 <= self.zero_point <= 127:
+            raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
+        if not self.multiplier:
+            if self.zero_point or self.constant:
+                raise ShapeError("zero_point and constant need a multiplier")
+            return
+        if self.clip is None:
+            raise ShapeError("clip is None; with a multiplier it must be bounds (lo, hi)")
+        if not isinstance(self.shift, int) or not 0 <= self.shift <= MAX_SCALE_SHIFT:
+            raise ShapeError(
+                f"shift is {self.shift}; with a multiplier it must lie in 0..{MAX_SCALE_SHIFT}"
+            )
+
+    def __bool__(self) -> bool:
+        return self.multiplier > 0
+
+    @property
+    def stage(self) -> ScaleStage:
+        """The step that scales."""
+        assert self.clip is not None
+        vectors = ("bias", "scales") if self.constant else ("scales",)
+        return ScaleStage("res_scaled", vectors, self.zero_point, self.clip)
+
+    def buffers(self, config: HardwareConfig) -> list[Buffer]:
+        """Return the row of parameters; nothing without a multiplier."""
+        values = {"bias": self.constant, "scales": self.multiplier | self.shift << MULTIPLIER_BITS}
+        names = self.stage.operands if self else ()
+        block, layout = config.block_out, vector_layout(config)
+        return [
+            Buffer(name, Role.CONSTANT, (block,), "int32", layout, (values[name],) * block)
+            for name in names
+        ]

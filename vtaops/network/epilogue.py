@@ -17,14 +17,14 @@ from vtaops.graph import Requantization
 from vtaops.network import rules
 from vtaops.network.storage import Lanes, on_lanes
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
-from vtaops.ops.diagonal import digits
-from vtaops.ops.postprocess import MULTIPLIER_BITS
+from vtaops.ops.constants import digits
+from vtaops.ops.epilogue import MULTIPLIER_BITS
 
 Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
 
 @dataclass(frozen=True, eq=False)
-class Ending:
+class Epilogue:
     """What follows the sums of products of an operator.
 
     Attributes
@@ -51,8 +51,8 @@ class Ending:
         scaling: Requantization,
         zero_points: tuple[int, ...],
         factor: int = 0,
-    ) -> Ending:
-        """Return the ending on plain hardware.
+    ) -> Epilogue:
+        """Return the epilogue on plain hardware.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Ending:
             scale, rest = factor >> bits, shift - bits
             residual = {"residual": True, "residual_scale": scale, "residual_shift": rest}
             shift = bits
-        return Ending({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
+        return Epilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
 
     @staticmethod
     def scaled(
@@ -85,8 +85,8 @@ class Ending:
         scaling: Requantization,
         zero_points: tuple[int, ...],
         factor: Array | None = None,
-    ) -> Ending:
-        """Return the ending on hardware with ``post``; as `shifted`, with factors for channels."""
+    ) -> Epilogue:
+        """Return the epilogue with ``post``; as `shifted`, with factors for channels."""
         channels = len(weight)
         fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
         fields["zero_point"] = scaling.zero_point
@@ -99,10 +99,10 @@ class Ending:
             for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
                 vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
         constant = rules.sum_constant(weight, bias, zero_points, factors)
-        return Ending(fields, constant, vectors=vectors)
+        return Epilogue(fields, constant, vectors=vectors)
 
-    def on_lanes(self, lanes: Lanes, size: int) -> Ending:
-        """Return the ending for lanes, of which some hold the channels."""
+    def on_lanes(self, lanes: Lanes, size: int) -> Epilogue:
+        """Return the epilogue for lanes, of which some hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
         return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
 

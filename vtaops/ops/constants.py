@@ -1,4 +1,4 @@
-"""Diagonal products: how int8 data enter the accumulators on every VTA.
+"""Products with constant tiles: how int8 data, and constants, enter the accumulators on every VTA.
 
 A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
 one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it
@@ -6,6 +6,11 @@ subtracts. Elementwise operators, residuals and pooling are built on it.
 
 A factor beyond int8 is two products: its `digits`, 256 times the first (a shift to the left of what
 the accumulators hold) plus the second.
+
+A constant is the product of a constant input tile, which holds -128, and 1 in the last lane
+(`vtaops.machine.views.constant_values`), with a row of int8 weights: any below 2**18 for blocks
+of 16 (`vtaops.machine.views.constant_digits`). It costs one cycle a tile, a bias on the vector ALU
+two.
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import diagonal_layout
-from vtaops.ops.postprocess import Lane
+from vtaops.machine.layout import diagonal_layout, kernel_layout, matrix_layout
+from vtaops.machine.views import constant_values
+from vtaops.ops.epilogue import Lane
 from vtaops.program import Buffer, Role
 
 WIDEST = 127 * 256 + 127
@@ -51,17 +57,33 @@ def scale_buffer(name: str, scale: int, config: HardwareConfig) -> Buffer:
     return Buffer(name, Role.CONSTANT, shape, "int8", diagonal_layout(config), (scale,) * block)
 
 
-def declare_scale(name: str, config: HardwareConfig) -> tuple[te.Tensor, te.Tensor]:
-    """Declare a weight tile `name` and its copy ``{name}_buf``; return both."""
-    block = config.block_in
-    tile = te.placeholder((1, 1, 1, 1, block, block), "int8", name=name)
-    copy = te.compute((block, block), lambda o, i: tile(0, 0, 0, 0, o, i), name=f"{name}_buf")
-    return tile, copy
+def constant_buffers(channels: int, config: HardwareConfig) -> list[Buffer]:
+    """Return the constant tile, and the weights (channels, block, 1, 1) that stand for the bias."""
+    shape, weights = (config.batch, config.block_in), (channels, config.block_in, 1, 1)
+    value = tuple(constant_values(config.block_in) * config.batch)
+    return [
+        Buffer("constant", Role.CONSTANT, shape, "int8", matrix_layout(config), value),
+        Buffer("constant_scale", Role.PARAMETER, weights, "int8", kernel_layout(config)),
+    ]
 
 
 def declare_copy(tensor: te.Tensor) -> te.Tensor:
     """Declare the copy of a tensor on chip, ``{name}_buf``."""
     return te.compute(tensor.shape, lambda *i: tensor(*i), name=f"{tensor.op.name}_buf")
+
+
+def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
+    """Declare the copy on chip of one weight tile for all blocks of channels, or for `each`."""
+    blocks, _, _, _, *tile = weights.shape
+    name = f"{weights.op.name}_buf"
+    if each:
+        return te.compute((blocks, *tile), lambda c, o, i: weights(c, 0, 0, 0, o, i), name=name)
+    return te.compute(tile, lambda o, i: weights(0, 0, 0, 0, o, i), name=name)
+
+
+def value_of(tensor: te.Tensor) -> Lane:
+    """Return the value of a tensor for each lane of a result of its shape."""
+    return lambda *index: tensor(*index)
 
 
 def declare_product(
@@ -121,11 +143,15 @@ def _block(scale: te.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
     return (index[1],) if len(scale.shape) > 2 else ()
 
 
-def declare_scales(name: str, blocks: int, config: HardwareConfig) -> tuple[te.Tensor, te.Tensor]:
-    """Declare a weight tile for each block of channels, and their copy ``{name}_buf``."""
-    block = config.block_in
-    tiles = te.placeholder((blocks, 1, 1, 1, block, block), "int8", name=name)
-    copy = te.compute(
-        (blocks, block, block), lambda c, o, i: tiles(c, 0, 0, 0, o, i), name=f"{name}_buf"
+def declare_constant(
+    shape: tuple[int, ...], tile: te.Tensor, weights: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the constant of each lane of a packed image of `shape`."""
+    constant = te.compute(tile.shape[2:], lambda r, i: tile(0, 0, r, i), name="constant_buf")
+    return declare_product_at(
+        "res_constant",
+        shape,
+        lambda *index: constant(*index[-2:]),
+        declare_tiles(weights, each=True),
+        config,
     )
-    return tiles, copy

@@ -1,4 +1,4 @@
-"""AluTail: the passes of the vector ALU as the epilogue of a sum on any processor.
+"""AluEpilogue: the passes of the vector ALU as the epilogue of a sum on any processor.
 
 The stages are those that an operator of the VTA lists for its accumulators, so both compute the
 same, overflows included: sums and products wrap.
@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue
 from vtaops.machine.isa import AluOp
-from vtaops.ops.postprocess import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
-
-_WRAPPING = frozenset({AluOp.ADD, AluOp.MUL})
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
 
 
 @dataclass(frozen=True)
-class AluTail(Epilogue):
+class AluEpilogue(Epilogue):
     """Passes of the vector ALU, then the low 8 bits.
 
     Attributes
@@ -66,7 +64,7 @@ class AluTail(Epilogue):
 
 def _pass(op: AluOp, first: Expr, second: Expr) -> Expr:
     """Return what a pass computes; int32 that overflows is undefined in LLVM, int64 does not."""
-    if op not in _WRAPPING:
+    if not op.wraps:
         return lane_meaning(op, first, second)
     other = second if isinstance(second, int) else second.astype("int64")
     return lane_meaning(op, first.astype("int64"), other).astype("int32")

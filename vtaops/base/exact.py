@@ -1,0 +1,71 @@
+"""Sums and maxima over windows in NumPy: what an operator on images means, whoever computes it.
+
+Sums of products go through float64 matrix products, which are exact below 2**53.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.window import Size, Window
+
+Array = npt.NDArray[Any]
+
+
+def padded(data: Array, window: Window, value: float = 0) -> Array:
+    """Return images (N, C, H, W) with `value` around them."""
+    top, left, bottom, right = window.padding
+    return np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Array:
+    """Return the sums of a convolution of (N, C, H, W) with (O, C / groups, KH, KW), in float64.
+
+    A matrix product for each tap, or one multiplication if depthwise.
+    """
+    outputs, inputs, kh, kw = weight.shape
+    oh, ow = window.out_size(*data.shape[2:])
+    image = padded(data, window).astype(np.float64)
+    taps = weight.astype(np.float64).reshape(groups, outputs // groups, inputs, kh, kw)
+    total = np.zeros((len(data), groups, outputs // groups, oh * ow))
+    for dy, dx, seen in window.taps(oh, ow):
+        pixels = image[seen].reshape(len(data), groups, inputs, oh * ow)
+        tap = taps[..., dy, dx]
+        total += tap * pixels if inputs == 1 else tap @ pixels
+    return total.reshape(len(data), outputs, oh, ow)
+
+
+def convolve_transposed(data: Array, weight: Array, window: Window, size: Size) -> Array:
+    """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW), in float64.
+
+    Every pixel adds its scaled kernel to the result; then the padding is cut off.
+    """
+    n, channels, height, width = data.shape
+    (oh, ow), (top, left, *_), outputs = size, window.padding, weight.shape[1]
+    rows, columns = window.reach(height, width)
+    whole = np.zeros((n, outputs, max(rows, top + oh), max(columns, left + ow)))
+    pixels = data.astype(np.float64).reshape(n, channels, -1)
+    for dy, dx, seen in window.taps(height, width):
+        tap = weight[:, :, dy, dx].T.astype(np.float64)
+        whole[seen] += (tap @ pixels).reshape(n, outputs, height, width)
+    return whole[:, :, top : top + oh, left : left + ow]
+
+
+def over_windows(function: np.ufunc, data: Array, window: Window, value: float) -> Array:
+    """Reduce every window of images padded with `value`: first the columns, then the rows."""
+    rows, columns = window.out_size(*data.shape[2:])
+    high, _ = window.reach(rows, 1)
+    (kh, kw), (sh, sw) = window.kernel, window.strides
+    across = Window((1, kw), (1, sw), dilation=(1, window.dilation[1]))
+    down = Window((kh, 1), (sh, 1), dilation=(window.dilation[0], 1))
+    data = padded(data, window, value)
+    for axis, size in ((across, (high, columns)), (down, (rows, columns))):
+        (_, _, first), *others = axis.taps(*size)
+        total = data[first].copy()
+        for _, _, seen in others:
+            function(total, data[seen], out=total)
+        data = total
+    return data

@@ -1,0 +1,33 @@
+"""Packages that only some features need: found when they are used, and told how to install."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from vtaops.base.errors import UnsupportedError
+
+
+def optional(module: str, name: str, purpose: str, install: str) -> Any:
+    """Return a module that may not be installed.
+
+    Parameters
+    ----------
+    module, name : str
+        What is imported, and what people call it.
+    purpose : str
+        What needs it, as the beginning of a sentence ("the search over hardware needs").
+    install : str
+        What pip installs.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is not installed; the message says what to install.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{purpose} {name}, which is not installed: pip install {install}"
+        ) from error

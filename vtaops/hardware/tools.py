@@ -1,0 +1,57 @@
+"""Runs compilers and synthesis tools and reports their errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vtaops.base.errors import DeviceError
+
+_MOST_SHOWN = 2000  # characters of the beginning, and of the end, of what a tool says
+
+
+def execute_tool(
+    command: Sequence[str | Path],
+    folder: Path | None = None,
+    *,
+    name: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Execute a tool.
+
+    Parameters
+    ----------
+    command : sequence of str or Path
+        The program and its arguments.
+    folder : Path, optional
+        Where it runs; by default the current folder.
+    name : str
+        What messages call it; by default the name of the program.
+    environment : mapping, optional
+        Variables of the environment beside those of this process.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be started or fails; the message holds what it said.
+    """
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **(environment or {})},
+        )
+    except OSError as error:
+        raise DeviceError(f"cannot execute {words[0]}: {error}") from error
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip()
+        if len(said) > 2 * _MOST_SHOWN:
+            said = f"{said[:_MOST_SHOWN]}\n...\n{said[-_MOST_SHOWN:]}"
+        called = name or Path(words[0]).name
+        raise DeviceError(f"{called} failed with exit code {done.returncode}:\n{said}")

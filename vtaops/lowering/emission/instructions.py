@@ -1,0 +1,107 @@
+"""One GEMM, ALU, DEPTHWISE or POOL instruction: its fields, and what its micro-ops touch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from vtaops.base.errors import ScheduleError
+from vtaops.lowering.emission.microcode import MicroKernel, Strides
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.parsing.nests import CallNest, TileOperand
+from vtaops.lowering.passes.windows import WINDOW_CALL
+from vtaops.machine.config import WINDOW_TILES
+from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
+from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
+
+
+def roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
+    """Return which operands the dst, src and wgt fields of the micro-ops name."""
+    if leaf.call in (GEMM_CALL, WINDOW_CALL):
+        acc, inp, wgt = leaf.operands
+        return acc, inp, wgt
+    if leaf.call == POOL_CALL:
+        acc, inp = leaf.operands
+        return acc, inp, None
+    if leaf.call == REQUANTIZE_CALL:
+        acc, _, *bias, scales = leaf.operands
+        return acc, scales, bias[0] if bias else None
+    # In place: an immediate operation and a reset read what they write.
+    dst = leaf.operands[0]
+    return dst, (leaf.operands[2] if len(leaf.operands) == 3 else dst), None
+
+
+def operation_of(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operation:
+    """Return the instruction of a kernel; `tiles` are the neighbouring inputs of a maximum."""
+    post = _post(leaf) if leaf.call == REQUANTIZE_CALL else None
+    touches = [Touch("acc", _touched(kernel, 0), write=True)]
+    instruction: LoopInstruction
+    if leaf.call in (GEMM_CALL, WINDOW_CALL):
+        windows = leaf.call == WINDOW_CALL
+        instruction = (Depthwise if windows else Gemm)(**loop_fields(kernel, 3))
+        touches.append(_inputs(kernel, WINDOW_TILES if windows else 1))
+        touches.append(Touch("wgt", _touched(kernel, 2), write=False))
+    elif leaf.call == POOL_CALL:
+        instruction = Pool(**loop_fields(kernel, 2), tiles=tiles)
+        touches.append(_inputs(kernel, tiles))
+    elif leaf.call == RESET_CALL:
+        instruction = Gemm(**loop_fields(kernel, 1), reset=1)
+    else:
+        in_place = int(post is not None or leaf.imm is not None)
+        alu_op = AluOp.ADD if leaf.alu_op is None else leaf.alu_op
+        instruction = Alu(
+            **loop_fields(kernel, 2), alu_op=alu_op, use_imm=in_place, imm=leaf.imm or 0
+        )
+        if not in_place:
+            touches.append(Touch("acc", _touched(kernel, 1), write=False))
+    return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops, post=post)
+
+
+def _inputs(kernel: MicroKernel, tiles: int) -> Touch:
+    """Return the input tiles that a kernel reads, `tiles` neighbours in each step."""
+    first = _touched(kernel, 1)
+    return Touch("inp", distinct(first[:, None] + np.arange(tiles)), write=False)
+
+
+def _post(leaf: CallNest) -> Post:
+    """Return the POST that a requantisation stands for; its rows are those of the micro-ops."""
+    scaling = dict(zip(("zero_point", "low", "high"), leaf.scaling, strict=True))
+    use_bias = int(len(leaf.operands) > 3)
+    return Post(enable=1, use_bias=use_bias, use_scale=1, round_half=1, **scaling)
+
+
+def moved(operation: Operation, tiles: Strides) -> Operation:
+    """Return an operation with its operands in tiles that begin at `tiles` (dst, src, wgt)."""
+    dst, src, wgt = tiles
+    assert operation.micro_ops is not None
+    touches = [
+        Touch(t.space, t.elements + (dst if t.write else wgt if t.space == "wgt" else src), t.write)
+        for t in operation.touches
+    ]
+    rows = operation.micro_ops + np.array(tiles, np.int64)
+    if operation.post is not None and operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
+        raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
+    return replace(operation, touches=tuple(touches), micro_ops=rows)
+
+
+def loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:
+    """Return the fields of the hardware loops, with the steps of the first `operands` operands."""
+    fields = {
+        "uop_end": len(kernel.micro_ops),
+        "iter_out": kernel.outer.extent,
+        "iter_in": kernel.inner.extent,
+    }
+    for column, operand in enumerate(("dst", "src", "wgt")[:operands]):
+        fields[f"{operand}_factor_out"] = kernel.outer.strides[column]
+        fields[f"{operand}_factor_in"] = kernel.inner.strides[column]
+    return fields
+
+
+def _touched(kernel: MicroKernel, column: int) -> Elements:
+    """Return the distinct elements of one operand over all iterations of a kernel."""
+    elements = distinct(kernel.micro_ops[:, column])
+    for loop in (kernel.inner, kernel.outer):
+        steps = np.arange(loop.extent) * loop.strides[column]
+        elements = distinct(elements[:, None] + steps)
+    return elements

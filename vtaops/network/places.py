@@ -1,0 +1,160 @@
+"""The images of a region in DRAM, and where in them each tensor lies.
+
+The inputs of a concatenation lie in one image from the start, so that joining them moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vtaops.base.shapes import ceil_div
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import operators as ops
+from vtaops.network import rules
+from vtaops.network.storage import Lanes, StoredImage, TensorPlace, image_shape, packed_lanes
+
+
+class Places:
+    """The places of the tensors of a region in DRAM.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    nodes : sequence of Node
+        What the region executes, in order.
+    block : int
+        Channels of a block.
+
+    Attributes
+    ----------
+    inputs, outputs : list of Tensor
+        What the region reads of the host, and what others read of it.
+    memories : dict of str to StoredImage
+        The images in DRAM, by name.
+    places : dict of str to TensorPlace
+        Where each tensor lies, by its name.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], block: int) -> None:
+        self.graph = graph
+        self.nodes = list(nodes)
+        self.block = block
+        self.memories: dict[str, StoredImage] = {}
+        self.places: dict[str, TensorPlace] = {}
+        made = [tensor for node in nodes for tensor in node.outputs]
+        names = {tensor.name for tensor in made}
+        self.inputs = unique(t for n in nodes for t in n.inputs if t.name not in names)
+        self.outputs = [tensor for tensor in made if self._is_read_outside(tensor)]
+        self._slots: dict[str, TensorPlace] = {}
+
+    def reads_alone(self, node: Node) -> bool:
+        """Whether nothing else reads the first input of a node."""
+        tensor = node.inputs[0]
+        return self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
+
+    def _is_read_outside(self, tensor: Tensor) -> bool:
+        readers = self.graph.consumers(tensor)
+        return tensor in self.graph.outputs or any(node not in self.nodes for node in readers)
+
+    def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
+        """Return a new image for a tensor, its channels one after the other."""
+        image = image_of(tensor)
+        memory = self._memory(name or tensor.name, image, tensor, role)
+        return TensorPlace(memory, packed_lanes(image[1]))
+
+    def _memory(
+        self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
+    ) -> StoredImage:
+        n, c, h, w = image
+        if role != "input":  # the host pads what it hands over
+            c = ceil_div(c, self.block) * self.block
+        memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
+        self.memories[name] = memory
+        return memory
+
+    def result(self, tensor: Tensor, lanes: Lanes | None = None) -> TensorPlace:
+        """Return where a step puts a tensor: its part of a concatenation, or a new image.
+
+        `lanes` are those that the operator keeps from its input, counted from the first block.
+        """
+        place = self._slots.get(tensor.name)
+        if place is None:
+            n, channels, h, w = image_of(tensor)
+            lanes = packed_lanes(channels) if lanes is None else lanes
+            place = TensorPlace(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
+        self.places[tensor.name] = place
+        return place
+
+    def is_fixed(self, tensor: Tensor) -> bool:
+        return tensor.name in self._slots
+
+    def width(self, place: TensorPlace) -> int:
+        """Return the lanes of the blocks that hold a tensor."""
+        return place.blocks(self.block)[1] * self.block
+
+    # ---------------------------------------------------------------- concatenations
+
+    def join_concatenations(self) -> None:
+        """Give the inputs of every concatenation their parts of one image.
+
+        An input that lies elsewhere anyway, in another concatenation or as a view of something, is
+        copied; the others are stored where they belong.
+        """
+        joins = [node for node in self.nodes if isinstance(node.op, ops.Concat)]
+        parts = self._parts(joins)
+        widths: dict[str, int] = {}  # in lanes
+        for node in joins:
+            for name, tensor in parts[node.name]:
+                blocks = ceil_div(image_of(tensor)[1], self.block)
+                widths.setdefault(name, blocks * self.block)
+            widths[node.name] = sum(widths[name] for name, _ in parts[node.name])
+        for node in reversed(joins):
+            (result,) = node.outputs
+            if result.name not in self._slots:
+                n, _, h, w = image_of(result)
+                memory = self._memory(result.name, (n, widths[result.name], h, w), result)
+                self._slots[result.name] = TensorPlace(memory, (0,))
+            slot = self._slots[result.name]
+            start = slot.lanes[0]
+            for name, tensor in parts[node.name]:
+                lanes = range(start, start + image_of(tensor)[1])
+                self._slots[name] = TensorPlace(slot.memory, tuple(lanes))
+                start += widths[name]
+
+    def _parts(self, joins: Sequence[Node]) -> dict[str, list[tuple[str, Tensor]]]:
+        """Return the inputs of each concatenation by name; copies have names of their own."""
+        makers = {tensor.name: node for node in self.nodes for tensor in node.outputs}
+        parts: dict[str, list[tuple[str, Tensor]]] = {}
+        taken: set[str] = set()
+        for node in reversed(joins):
+            parts[node.name] = []
+            for position, tensor in enumerate(node.inputs):
+                maker, name = makers.get(tensor.name), tensor.name
+                stored = maker is not None and (maker in joins or not rules.is_free(maker.op))
+                if not stored or name in taken:
+                    name = copy_name(node, position)
+                taken.add(name)
+                parts[node.name].append((name, tensor))
+        return parts
+
+    def joined(self, node: Node, position: int) -> TensorPlace | None:
+        """Return where the copy of an input of a concatenation belongs; None: there is none."""
+        return self._slots.get(copy_name(node, position))
+
+
+def image_of(tensor: Tensor) -> tuple[int, int, int, int]:
+    """Return the image of a tensor that can lie on the device."""
+    image = image_shape(tensor.shape)
+    assert image is not None
+    return image
+
+
+def copy_name(node: Node, position: int) -> str:
+    """Return the name of the copy of an input of a concatenation."""
+    return f"{node.name}:{position}"
+
+
+def unique(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return tensors once each, in order."""
+    return list({tensor.name: tensor for tensor in tensors}.values())

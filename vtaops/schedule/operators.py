@@ -1,0 +1,310 @@
+"""The schedule of each operator: blocking, virtual threads, scratchpads, tensorization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from vtaops.base.errors import ScheduleError, UnsupportedError
+from vtaops.machine.alu import AluOp
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    DepthwiseConv2dAlu,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.depthwise import MULTIPLY
+from vtaops.ops.maxima import SeparateMaxima
+from vtaops.ops.pooling import LEAST
+from vtaops.schedule.blocked import check_tiling
+from vtaops.schedule.candidates import default_tiling
+from vtaops.schedule.intrinsics import (
+    ACC_SCOPE,
+    INP_SCOPE,
+    WGT_SCOPE,
+    alu_reduction,
+    gemm,
+    pool,
+)
+from vtaops.schedule.steps import (
+    attach_chain,
+    attach_factor,
+    attach_output_stages,
+    attach_product,
+    attach_vectors,
+    bind_threads,
+    block_image,
+    block_matrix,
+    place,
+    tensorize,
+    tensorize_decomposed,
+    tensorize_reduction,
+    tensorize_stages,
+)
+from vtaops.schedule.tiling import Tiling
+
+
+def schedule(op: Operator, config: HardwareConfig, tiling: Tiling | None = None) -> Schedule:
+    """Return the schedule of `op` for VTA with the given or the default tiling.
+
+    Raises
+    ------
+    ScheduleError
+        If the tiling does not suit the operator or overflows a scratchpad.
+    """
+    if tiling is None:
+        tiling = default_tiling(op, config)
+    else:
+        check_tiling(op, config, tiling)
+    return _schedule(op, config, tiling)
+
+
+@singledispatch
+def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    raise ScheduleError(f"there is no VTA schedule for {type(op).__name__}")
+
+
+# --------------------------------------------------------------------- matrix products
+
+
+@_schedule.register
+def _(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    s = Schedule(op.declare(config))
+    loops = block_matrix(s, config, tiling)
+    attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
+    step = _block_product(s, config, tiling, "kernel_buf")
+    bind_threads(s, loops.thread)
+    tensorize(s, config, "res_gem", op.stages, step)
+    return s
+
+
+@_schedule.register
+def _(op: BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Schedule one pair of matrices after the other."""
+    s = Schedule(op.declare(config))
+    loops = block_matrix(s, config, tiling)
+    attach_chain(s, op.stages, loops.tile)
+    place(s, "res_gem", loops.tile, ACC_SCOPE)
+    if op.coarse:
+        _attach_coarse(s, loops.tile)
+    attach_vectors(s, op.stages, loops.channels)
+    step = _block_product(s, config, tiling, "other_buf", batch=True)
+    bind_threads(s, loops.thread)
+    if op.coarse:
+        first = s.get_loops(s.get_sblock("res_coarse"))[-7]
+        tensorize_reduction(s, config, "res_coarse", first, 0, gemm(config))
+    tensorize(s, config, "res_gem", op.stages, step)
+    return s
+
+
+def _block_product(
+    s: Schedule, config: HardwareConfig, tiling: Tiling, weights: str, *, batch: bool = False
+) -> LoopRV:
+    """Block the reduction of a matrix product; return the loop over steps, which load operands."""
+    *_, pair, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_gem"))
+    step, k_i = s.split(ko, [None, tiling.ic // config.block_in])
+    s.reorder(step, *([pair] if batch else []), mo, k_i, no, mi, ni, ki)
+    place(s, "data_buf", step, INP_SCOPE)
+    place(s, weights, step, WGT_SCOPE)
+    return step
+
+
+def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
+    """Compute the coarse product, and load its operands, inside loop `tile`."""
+    place(s, "res_coarse", tile, ACC_SCOPE)
+    place(s, "data_coarse_buf", tile, INP_SCOPE)
+    place(s, "other_coarse_buf", tile, WGT_SCOPE)
+    *_, one, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_coarse"))
+    s.reorder(ko, one, mo, no, mi, ni, ki)
+
+
+# ------------------------------------------------------------------------- convolutions
+
+
+@_schedule.register
+def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
+    op = op.unfolded
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    if op.residual and op.scales:  # the residual with factors, the convolution and their sum
+        attach_chain(s, op.stages, loops.tile)
+        for block in ("res_conv", "res_residual_low", "res_residual_high"):
+            place(s, block, loops.tile, ACC_SCOPE)
+        place(s, "residual_buf", loops.tile, INP_SCOPE)
+        for name in ("residual_high", "residual_low"):
+            place(s, f"{name}_buf", loops.tile, WGT_SCOPE)
+        attach_vectors(s, op.stages, loops.channels)
+    else:
+        attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
+
+    *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))
+    step, ic_i, outside, inside = _block_taps(s, config, tiling, [ic, dy, dx])
+    s.reorder(step, *outside, b, co, i, ic_i, *inside, j, bi, ci, ic_tns)
+    attach_loads(s, [step, *outside][-1])
+
+    bind_threads(s, loops.thread)
+    tensorize(s, config, "res_conv", op.stages, step)
+    return s
+
+
+@_schedule.register
+def _(op: Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Schedule with a loop over the phases of the output.
+
+    ``h`` and ``w`` of the tiling count pixels of one phase. In parts of the kernel, a tile is one
+    row of the output: its rows are of one phase.
+    """
+    s = Schedule(op.declare(config))
+    phases = op.rows.phases if tiling.taps == "all" else 1, op.columns.phases
+    loops = block_image(s, config, tiling, phases)
+    attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
+
+    *_, b, co, y, x, bi, ci, ic, ty, tx, lane = s.get_loops(s.get_sblock("res_conv"))
+    step, ic_i, outside, inside = _block_taps(s, config, tiling, [ic, ty, tx])
+    s.reorder(step, *outside, b, co, ic_i, *inside, y, x, bi, ci, lane)
+    attach_loads(s, [step, *outside][-1])
+
+    bind_threads(s, loops.thread)
+    s.decompose_reduction(s.get_sblock("res_conv"), step)
+
+    # All phases of a tile share its input pixels and weights.
+    *outer, y, x, bi, ci, lane = s.get_loops(s.get_sblock("res_conv_update"))
+    y_i, phase_y = s.split(y, [None, phases[0]])
+    x_i, phase_x = s.split(x, [None, phases[1]])
+    sums = outer[-3 - len(inside) :]  # b, co, ic, and the taps of a step
+    s.reorder(phase_y, phase_x, *sums, y_i, x_i, bi, ci, lane)
+    tensorize_decomposed(s, config, "res_conv", op.stages)
+    return s
+
+
+def _block_taps(
+    s: Schedule, config: HardwareConfig, tiling: Tiling, sums: Sequence[LoopRV]
+) -> tuple[LoopRV, LoopRV, list[LoopRV], list[LoopRV]]:
+    """Block the sum over channels and taps; return steps, channels, the taps outside and inside."""
+    channels, *taps = sums
+    step, inner = s.split(channels, [None, tiling.ic // config.block_in])
+    outside = {"all": 0, "row": 1, "one": 2}[tiling.taps]
+    return step, inner, taps[:outside], taps[outside:]
+
+
+def attach_loads(s: Schedule, step: LoopRV) -> None:
+    """Load input and weights inside loop `step`, into their scratchpads."""
+    place(s, "data_buf", step, INP_SCOPE)
+    place(s, "kernel_buf", step, WGT_SCOPE)
+
+
+@_schedule.register
+def _(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Schedule tap by tap: load the pixels widened, multiply, add."""
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    attach_output_stages(s, "res_total", op.stages, loops.tile, loops.channels)
+
+    *_, b, c, y, x, row, lane, dy, dx = s.get_loops(s.get_sblock("res_total"))
+    s.reorder(dy, dx, b, c, y, x, row, lane)
+    place(s, MULTIPLY.name, dx, ACC_SCOPE)
+    place(s, "pixel_buf", dx, ACC_SCOPE)
+    place(s, "kernel_buf", loops.channels, ACC_SCOPE)
+
+    bind_threads(s, loops.thread)
+    tensorize_reduction(s, config, "res_total", dy, 0, alu_reduction(config, AluOp.ADD))
+    tensorize_stages(s, config, [MULTIPLY, *op.stages])
+    return s
+
+
+# -------------------------------------------------------------------------- elementwise
+
+
+@_schedule.register
+def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Schedule pieces of a row of tiles; ``h`` of the tiling counts tiles."""
+    s = Schedule(op.declare(config))
+    tiles, *lanes = s.get_loops(s.get_sblock("res"))
+    piece, thread, inner = s.split(tiles, [None, tiling.h_threads, tiling.h])
+    s.reorder(thread, piece, inner, *lanes)
+    attach_chain(s, op.stages, piece)
+    for name, _, _ in reversed(op.products):
+        attach_factor(s, name, piece)
+    for name in ("data", "other") if op.binary else ("data",):
+        place(s, f"{name}_buf", piece, INP_SCOPE)
+    attach_vectors(s, op.stages, piece)
+
+    bind_threads(s, thread)
+    tensorize_stages(s, config, op.stages)
+    return s
+
+
+# ------------------------------------------------------------------------------ pooling
+
+
+@_schedule.register
+def _(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    bind_threads(s, loops.thread)  # later TVM could not prove that overlapping windows allow it
+    if separate := op.separate(config):
+        _attach_separate(s, separate, loops.tile)
+        return s
+    place(s, "res_max", loops.tile, ACC_SCOPE)
+    *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
+    if op.reads_inputs(config):  # one instruction for each row of the window
+        place(s, "data_buf", loops.tile, INP_SCOPE)
+        maximum = pool(config)
+        s.reorder(dy, b, co, y, x, dx, bi, ci)
+    else:  # one for each pixel: its real pixels form a rectangle
+        attach_product(s, "data", loops.tile)
+        maximum = alu_reduction(config, AluOp.MAX)
+        s.reorder(dy, dx, b, co, y, x, bi, ci)
+    tensorize_reduction(s, config, "res_max", dy, LEAST, maximum)
+    return s
+
+
+def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
+    """Take maxima along the columns, then along the rows, inside loop `tile`.
+
+    Lowering recognises products and maxima as they stand: tiles overlap (`attach_product`).
+    """
+    attach_chain(s, maxima.stages, tile)
+    attach_chain(s, maxima.side_stages, tile)
+    for name in maxima.products:
+        place(s, name, tile, ACC_SCOPE)
+    place(s, "data_buf", tile, INP_SCOPE)
+    place(s, "data_scale_buf", tile, WGT_SCOPE)
+
+
+@_schedule.register
+def _(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    """Schedule like a convolution that mixes no channels.
+
+    Raises
+    ------
+    UnsupportedError
+        If windows at the border have fewer pixels than others.
+    """
+    if op.divides:
+        raise UnsupportedError(
+            "avg_pool2d with padding and count_include_pad=False divides border pixels by "
+            "other numbers than inner ones; VTA shifts all of a tile alike"
+        )
+    s = Schedule(op.declare(config))
+    loops = block_image(s, config, tiling)
+    attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
+    place(s, "data_buf", loops.tile, INP_SCOPE)
+    place(s, "data_scale_buf", loops.tile, WGT_SCOPE)
+
+    *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
+    s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
+
+    bind_threads(s, loops.thread)
+    tensorize(s, config, "res_sum", op.stages, b)
+    return s
