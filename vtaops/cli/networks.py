@@ -132,7 +132,7 @@ def profile(
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
 
-    compiled = _compiled(model, config, trusted=trust)
+    compiled = _compiled(model, config)
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
     if against:
