@@ -1,5 +1,6 @@
 """Shared by all tests: hypothesis profiles with printed, reproducible examples, and the workers."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -28,3 +29,9 @@ settings.load_profile("default")
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Spread the whole suite over the cores; named files run here, where a debugger works."""
     return 0 if config.option.file_or_dir else min(os.cpu_count() or 1, 8)
+
+
+def pytest_collection_finish() -> None:
+    """Take what collection leaves (modules, thousands of tests) out of all later collections."""
+    gc.collect()
+    gc.freeze()

@@ -495,6 +495,15 @@ def test_the_table_of_a_network_is_legible(network, width):
             assert f"host {number}: {layer.reason}" in {line.strip() for line in lines}
 
 
+def test_the_use_of_the_array_is_that_of_the_timeline(network):
+    """Tile products by cycles: of layers, which add up, and of launches."""
+    report = network.report()
+    products = sum(layer.utilization * layer.cycles for layer in report.layers)
+    timelines = [program.timeline() for program in network.programs]
+    assert products == pytest.approx(sum(t.gemm_utilization * t.cycles for t in timelines))
+    assert products == pytest.approx(report.counters.gemm_counter)
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_long_names_leave_the_numbers_their_place(network, width):
     """Names as PyTorch's exporter writes them: folded, without the folders that all share."""

@@ -27,12 +27,7 @@ from rich.progress import (
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, VTAError
 from vtaops.base.files import exists, is_file
-from vtaops.cli.options import (
-    DEFAULT_LATENCY,
-    Commands,
-    list_table,
-    show,
-)
+from vtaops.cli.options import DEFAULT_LATENCY, Commands, list_table, show
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops.base.errors import EncodingError
-from vtaops.cli.options import (
-    Commands,
-    list_table,
-    progress_bar,
-    show,
-    text_columns,
-)
+from vtaops.cli.options import Commands, list_table, progress_bar, show, text_columns
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:
@@ -200,6 +193,8 @@ def list_devices(*, as_json: bool = False) -> None:
 
     Example: vtaops device list
     """
+    from importlib.metadata import entry_points
+
     from vtaops.runtime import DEVICES, ENTRY_POINTS
 
     found = dict.fromkeys(DEVICES, "vtaops")

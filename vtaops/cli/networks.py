@@ -21,16 +21,10 @@ from rich.table import Table
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.files import exists, read_array, read_file, write_file
-from vtaops.cli.options import (
-    list_table,
-    progress_bar,
-    read_preparation,
-    show,
-)
+from vtaops.cli.options import list_table, progress_bar, read_preparation, show
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.quantization.pictures import Preparation, read_picture
-from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
@@ -207,6 +201,7 @@ def run_model(
         was compiled for.
     """
     from vtaops.runtime import ResidentPrograms, open_device
+    from vtaops.runtime.arguments import as_tuple
 
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
@@ -330,6 +325,8 @@ def _check(
     model: Model, arrays: list[np.ndarray[Any, Any]], results: tuple[np.ndarray[Any, Any], ...]
 ) -> None:
     """Compare results with those of the integer reference; exit with code 1 if they differ."""
+    from vtaops.runtime.arguments import as_tuple
+
     expected = as_tuple(model.reference(*arrays))
     if not all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True)):
         typer.echo("the results differ from the reference", err=True)

@@ -55,7 +55,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -223,6 +223,7 @@ def _described(documented: Any, section: str) -> tuple[str, list[inspect.Paramet
     return text, [_option(p, *about[p.name]) if p.name in about else p for p in parameters]
 
 
+@cache
 def _entries(doc: str | None, section: str) -> tuple[str, dict[str, tuple[str, str]]]:
     """Return a docstring up to a section, and flags and text of each entry of the section."""
     text, _, entries = (doc or "").partition(f"\n{section}\n{'-' * len(section)}\n")

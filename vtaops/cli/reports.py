@@ -17,13 +17,7 @@ import typer
 from rich.table import Table
 
 from vtaops.base.errors import ShapeError, UnsupportedError
-from vtaops.cli.options import (
-    DEFAULT_LATENCY,
-    parse_tiling,
-    progress_bar,
-    read_cycles,
-    show,
-)
+from vtaops.cli.options import DEFAULT_LATENCY, parse_tiling, progress_bar, read_cycles, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters

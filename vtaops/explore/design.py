@@ -104,11 +104,10 @@ class Design:
         )
 
     @cached_property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def sizes(self) -> tuple[int, ...]:
         """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
-        c = self.config
-        inputs, weights = c.log_inp_buff_size, c.log_wgt_buff_size
-        return c.log_uop_buff_size, inputs, weights, c.log_acc_buff_size
+        memories = ("uop", "inp", "wgt", "acc")
+        return tuple(getattr(self.config, f"log_{memory}_buff_size") for memory in memories)
 
     def contains(self, other: Design) -> bool:
         """Whether every program for `other` fits this design and takes as long on it."""

@@ -83,8 +83,8 @@ def search(
         If the journal cannot be used.
     """
     check_objectives(objectives)
-    least_of = {"trials": (trials, 1), "batch": (batch, 1), "population": (population, 2)}
-    for name, (value, least) in least_of.items():
+    numbers = {"trials": (trials, 1), "batch": (batch, 1), "population": (population, 2)}
+    for name, (value, least) in numbers.items():
         if value < least:
             raise ConfigError(f"{name} is {value}; it must be at least {least}")
     optuna = optional("optuna", "Optuna", "the search over hardware needs", "'vtaops[explore]'")

@@ -100,13 +100,11 @@ class Operation:
         return [touch for touch in self.touches if touch.write]
 
     @property
-    def reads(self) -> list[Touch]:
-        """What it uses the values of: also the accumulators that a product or the ALU adds to."""
+    def in_place(self) -> bool:
+        """Whether it uses what the accumulators held that it writes."""
         i = self.instruction
         begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
-        if isinstance(i, LoopInstruction) and not begins:
-            return [touch for touch in self.touches if touch.space == "acc" or not touch.write]
-        return [touch for touch in self.touches if not touch.write]
+        return isinstance(i, LoopInstruction) and not begins
 
     @property
     def accumulators(self) -> list[Elements]:

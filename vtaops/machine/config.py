@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
 from html import escape
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,7 @@ class Scratchpad:
     @property
     def lanes(self) -> int:
         """Number of lanes (scalars) of one element."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return prod(self.shape)
 
 
 def _key(attribute: str) -> str:
@@ -460,10 +458,7 @@ class HardwareConfig:
     def _scratchpad(
         self, memory: Memory, shape: tuple[int, ...], dtype: str, log_bytes: int
     ) -> Scratchpad:
-        bits = {"uint32": 32, "int8": 8, "int32": 32}[dtype]
-        element_bytes = bits // 8
-        for extent in shape:
-            element_bytes *= extent
+        element_bytes = {"uint32": 4, "int8": 1, "int32": 4}[dtype] * prod(shape)
         depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: refused later
         return Scratchpad(memory, shape, dtype, element_bytes, depth)
 

@@ -622,22 +622,29 @@ def disassemble(instruction: Instruction) -> str:
     """Return one line of text for an instruction, without its tokens."""
     if isinstance(instruction, _MemoryInstruction):
         return _disassemble_memory(instruction)
-    if isinstance(instruction, Gemm):
-        kind = "RESET" if instruction.reset else instruction.opcode.name
-        wgt = f" wgt +{instruction.wgt_factor_out},+{instruction.wgt_factor_in}"
-        src = "" if instruction.reset else _src_text(instruction) + wgt
-        overwrite = " overwrite" if instruction.overwrite else ""
-        return f"{kind:<10}{_loops_text(instruction)}{src}{overwrite}"
-    if isinstance(instruction, Alu):
-        operand = f" imm {instruction.imm}" if instruction.use_imm else _src_text(instruction)
-        return f"{AluOp(instruction.alu_op).name:<10}{_loops_text(instruction)}{operand}"
-    if isinstance(instruction, Pool):
-        overwrite = " overwrite" if instruction.overwrite else ""
-        operand = f"{_src_text(instruction)} tiles {instruction.tiles}{overwrite}"
-        return f"{'POOL':<10}{_loops_text(instruction)}{operand}"
     if isinstance(instruction, Post):
         return _disassemble_post(instruction)
+    if isinstance(instruction, LoopInstruction):
+        kind = instruction.opcode.name
+        if isinstance(instruction, Alu):
+            kind = AluOp(instruction.alu_op).name
+        elif instruction.reset and isinstance(instruction, Gemm):
+            kind = "RESET"
+        return f"{kind:<10}{_loops_text(instruction)}{_operands_text(instruction)}"
     return "FINISH"
+
+
+def _operands_text(i: LoopInstruction) -> str:
+    source = f" src +{i.src_factor_out},+{i.src_factor_in}"
+    if isinstance(i, Alu):
+        return f" imm {i.imm}" if i.use_imm else source
+    if isinstance(i, Pool):
+        source += f" tiles {i.tiles}"
+    elif i.reset:
+        source = ""
+    else:
+        source += f" wgt +{i.wgt_factor_out},+{i.wgt_factor_in}"
+    return source + (" overwrite" if i.overwrite else "")
 
 
 def _disassemble_post(i: Post) -> str:
@@ -676,10 +683,6 @@ def _loops_text(instruction: _LoopInstruction) -> str:
         f"loops {instruction.iter_out}x{instruction.iter_in} "
         f"dst +{instruction.dst_factor_out},+{instruction.dst_factor_in}"
     )
-
-
-def _src_text(instruction: LoopInstruction) -> str:
-    return f" src +{instruction.src_factor_out},+{instruction.src_factor_in}"
 
 
 def layout_table(config: HardwareConfig) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,33 @@ from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
 Array = npt.NDArray[np.generic]
 Shape = tuple[int, ...]
 
+LARGEST = 1 << 20
+"""Largest number in a view of an image."""
+
 
 class View(ABC):
     """A mapping of logical tensors to the tensors that a layout cuts into tiles."""
 
     rank: int | None
     """Rank of the logical tensor; None: any."""
+
+    ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
+    """The least and the greatest value of each number of a view."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers outside of their ranges: a file may hold any.
+
+        Raises
+        ------
+        ShapeError
+            Naming the number and its range.
+        """
+        for name, (low, high) in self.ranges.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                text = str(value) if abs(value) < 1 << 64 else "huge"
+                kind = type(self).__name__
+                raise ShapeError(f"{name} of a {kind} is {text}; it is {low}..{high}")
 
     @abstractmethod
     def shape(self, shape: Shape) -> Shape:
@@ -82,9 +104,7 @@ class Plus(View):
 
     value: int
     rank = 1
-
-    def __post_init__(self) -> None:
-        _check_numbers(self, value=(-(1 << 31), (1 << 31) - 1))
+    ranges: ClassVar = {"value": (-(1 << 31), (1 << 31) - 1)}
 
     def shape(self, shape: Shape) -> Shape:
         return shape
@@ -134,10 +154,7 @@ class BlockDiagonal(View):
     merged: int
     inputs: int
     rank = 4
-
-    def __post_init__(self) -> None:
-        possible = (1, LARGEST)
-        _check_numbers(self, groups=possible, merged=possible, inputs=possible)
+    ranges: ClassVar = dict.fromkeys(("groups", "merged", "inputs"), (1, LARGEST))
 
     def shape(self, shape: Shape) -> Shape:
         outputs, channels, height, width = shape
@@ -177,10 +194,10 @@ class Columns(View):
     before: int
     after: int
     rank = 4
-
-    def __post_init__(self) -> None:
-        steps, sides = (1, LARGEST), (0, LARGEST)
-        _check_numbers(self, size=steps, stride=steps, dilation=steps, before=sides, after=sides)
+    ranges: ClassVar = {
+        **dict.fromkeys(("size", "stride", "dilation"), (1, LARGEST)),
+        **dict.fromkeys(("before", "after"), (0, LARGEST)),
+    }
 
     @staticmethod
     def of(window: Window) -> Columns:
@@ -342,9 +359,7 @@ class Windows(View):
     channels: int
     step: int
     rank = 4
-
-    def __post_init__(self) -> None:
-        _check_numbers(self, channels=(1, LARGEST), step=(1, WINDOW_TILES))
+    ranges: ClassVar = {"channels": (1, LARGEST), "step": (1, WINDOW_TILES)}
 
     @staticmethod
     def step_over(columns: int) -> int:
@@ -375,25 +390,6 @@ class Windows(View):
                     lane = tile * self.channels + first + channel
                     found[output, lane, :, window] = array[:, channel, :, column]
         return found
-
-
-LARGEST = 1 << 20
-"""Largest number in a view of an image."""
-
-
-def _check_numbers(view: View, **ranges: tuple[int, int]) -> None:
-    """Refuse numbers outside of their ranges: a file may hold any.
-
-    Raises
-    ------
-    ShapeError
-        Naming the number and its range.
-    """
-    for name, (low, high) in ranges.items():
-        value = getattr(view, name)
-        if not low <= value <= high:
-            text = str(value) if abs(value) < 1 << 64 else "huge"
-            raise ShapeError(f"{name} of a {type(view).__name__} is {text}; it is {low}..{high}")
 
 
 _KINDS: dict[str, type[View]] = {

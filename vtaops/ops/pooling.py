@@ -79,9 +79,6 @@ class _Pool2d(WindowOperator):
     def macs(self) -> int:
         return 0
 
-    def _summary(self, kind: str) -> str:
-        return f"{kind} {self._image_text(self.channels)}, {self.window.text}"
-
     def _buffers(self, scale: int, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout, rows = data_layout(config), (self.batch, self.channels)
         image, result = (*rows, self.height, self.width), (*rows, *self.out_size)
@@ -145,7 +142,7 @@ class MaxPool2d(_Pool2d):
 
     @property
     def summary(self) -> str:
-        return self._summary("max_pool2d")
+        return f"max_pool2d {self._image_text(self.channels)}, {self.window.text}"
 
     @property
     def stages(self) -> list[AluStage]:
@@ -295,7 +292,7 @@ class AvgPool2d(_Pool2d):
 
     @property
     def summary(self) -> str:
-        return self._summary("avg_pool2d")
+        return f"avg_pool2d {self._image_text(self.channels)}, {self.window.text}"
 
     @property
     def divides(self) -> bool:

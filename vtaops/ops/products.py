@@ -10,7 +10,6 @@ from vtaops.machine.layout import bias_layout, vector_layout
 from vtaops.ops.base import Operator
 from vtaops.ops.epilogue import (
     VECTORS,
-    AluStage,
     Rounding,
     ScaleStage,
     Stage,
@@ -45,17 +44,15 @@ class SumOfProducts(Operator):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        return [self._scale_stage] if self.scales else self._alu_stages
+        if self.scales:
+            return [self._scale_stage]
+        return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
 
     @property
     def _scale_stage(self) -> ScaleStage:
         assert self.clip is not None
         operands = ("bias", "scales") if self.bias else ("scales",)
         return ScaleStage("res_scaled", operands, self.zero_point, self.clip)
-
-    @property
-    def _alu_stages(self) -> list[AluStage]:
-        return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
 
     def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
         """Return bias, multiplier and scales, those that there are.

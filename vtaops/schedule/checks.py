@@ -425,13 +425,14 @@ def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     if direct and all(_call_is(site, POOL_CALL) for site in direct):
         return True
     made = {_touched(site)[0].name for site in direct}
-    readers = [
-        site
-        for site in sites
-        if made & (_read(site) - {name}) and not (site.has_init or _call_is(site, GEMM_CALL))
-    ]
-    other_operands = [s for s in readers if made & {buffer.name for buffer in _touched(s)[2:]}]
-    return bool(readers) and all(map(_is_maximum, other_operands))
+    found = False
+    for site in sites:
+        if made & (_read(site) - {name}) and not (site.has_init or _call_is(site, GEMM_CALL)):
+            found = True
+            other_operands = {buffer.name for buffer in _touched(site)[2:]}
+            if made & other_operands and not _is_maximum(site):
+                return False
+    return found
 
 
 def _read(site: _Site) -> set[str]:

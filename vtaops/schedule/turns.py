@@ -71,17 +71,22 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Ti
     config : HardwareConfig
         The hardware.
     """
-    depth = np.array([getattr(config, memory).depth for memory in _MEMORIES])
     orders: tuple[Order, ...] = ("rows", "channels")
     choices = [
         each for order in orders for each in product(*(_choices(op, config, order) for op in ops))
     ]
     for found in sorted(choices, key=lambda each: sum(choice.cost for choice in each)):
-        if (np.sum([choice.used for choice in found], axis=0) <= depth).all():
+        if _hold([choice.used for choice in found], config):
             tilings = [choice.tiling for choice in found]
             late = "forward" in config.extensions
             return _with_results_that_stay(ops, config, tilings) if late else tilings
     return None
+
+
+def _hold(used: Sequence[Sequence[int]], config: HardwareConfig) -> bool:
+    """Whether the scratchpads hold what operators use together."""
+    depths = [getattr(config, memory).depth for memory in _MEMORIES]
+    return bool((np.sum(used, axis=0) <= depths).all())
 
 
 def _with_results_that_stay(
@@ -105,7 +110,7 @@ def _fit_together(
 ) -> bool:
     """Whether the scratchpads hold tilings side by side."""
     used = [shape.footprint(tiling, config) for shape, tiling in zip(shapes, tilings, strict=True)]
-    return all(sum(u[m] for u in used) <= getattr(config, m).depth for m in _MEMORIES)
+    return _hold([[each[memory] for memory in _MEMORIES] for each in used], config)
 
 
 @lru_cache(maxsize=1024)

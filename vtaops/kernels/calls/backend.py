@@ -289,6 +289,8 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
 
         @wraps(describe)
         def call(self: Backend, *given: Any, out: Any = None, **keywords: Any) -> Array:
+            if len(given) == arrays:
+                return self.call(describe, given, out, (), keywords)
             if len(given) < arrays:  # some by name
                 bound = described.bind(self, *given, **keywords)
                 given, keywords = bound.args[1:], bound.kwargs

@@ -38,6 +38,7 @@ class Computation:
 
     def __init__(self, leaf: CallNest, context: Context) -> None:
         self._leaf = leaf
+        self._roles = roles(leaf)
         self._context = context
         self._addresses = context.addresses
         self._micro_op_depth = context.options.depth(context.config)
@@ -123,10 +124,12 @@ class Computation:
 
         Axes of loops that do not occur in it have extent 1.
         """
-        open_grid = np.ogrid[tuple(slice(span.start, span.stop) for span in box)]
-        names = (loop.name for loop in self._leaf.loops)
-        found = np.asarray(expression({**values, **dict(zip(names, open_grid, strict=True))}))
-        return found.reshape(found.shape or (1,) * len(box))
+        point: dict[str, Any] = {**values}
+        for inner, loop, span in zip(range(len(box))[::-1], self._leaf.loops, box, strict=True):
+            if loop.name in expression.names:  # an open grid; `numpy.ogrid` takes its time
+                point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *[1] * inner)
+        found = np.asarray(expression(point))
+        return found.reshape((1,) * (len(box) - found.ndim) + found.shape)
 
     def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
         """Return the position within its tile of an operand in the iterations of a box."""
@@ -139,13 +142,13 @@ class Computation:
         A phase of a transposed convolution, for example, reads a pixel that is no affine function
         of the phase.
         """
-        return self._known.once(("regular", *_spans(box)), lambda: [*self._cut(box, values)])
+        return self._known.once(("regular", *box), lambda: [*self._cut(box, values)])
 
     def _operations(self, box: Box, values: Values, thread: int) -> list[Operation]:
         """Return the operations of a box in which every operand is affine."""
         dst, src, wgt = (
             self._addresses.base(operand.buffer.name, thread) if operand else 0
-            for operand in roles(self._leaf)
+            for operand in self._roles
         )
         key = self._key(box, values)
         plain = self._known.once(("plain", *key), lambda: self._emitted(box, values))
@@ -154,11 +157,11 @@ class Computation:
 
     def _key(self, box: Box, values: Values) -> tuple[Hashable, ...]:
         """Return what distinguishes the evaluations of the operands."""
-        return (*_spans(box), *(values[name] for name in self._offset_names))
+        return (*box, *(values[name] for name in self._offset_names))
 
     def _emitted(self, box: Box, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements that count from the starts of tiles."""
-        affine = [self._affine(operand, box, values) for operand in roles(self._leaf)]
+        affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
         steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
@@ -189,11 +192,6 @@ class Computation:
     def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
         lanes = self._addresses.lanes(operand.buffer)
         scalars = self._evaluate(operand.offset, box, values)
-        if (scalars % lanes).any():
-            raise ScheduleError(
-                f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
-                f"tiles of {lanes} lanes"
-            )
         return self._addresses.place(operand.buffer.name, scalars // lanes)
 
     def _guarded_box(self, values: Values) -> Box | None:
@@ -235,6 +233,12 @@ class Computation:
         """Return the first place of an operand in its tile and what one step of each loop adds."""
         if operand is None:
             return 0, [0] * len(box)
+        lanes = self._addresses.lanes(operand.buffer)
+        if (self._evaluate(operand.offset, box, values) % lanes).any():
+            raise ScheduleError(
+                f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
+                f"tiles of {lanes} lanes"
+            )
         places = self._positions(operand, box, values)
         base = int(places.flat[0])
         strides = [
@@ -253,7 +257,3 @@ class Computation:
 def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:
     """Return the loops around a nest that occur in expressions; `own` are those of the nest."""
     return sorted({name for expression in expressions for name in expression.names} - own)
-
-
-def _spans(box: Box) -> tuple[Hashable, ...]:
-    return tuple((span.start, span.stop) for span in box)

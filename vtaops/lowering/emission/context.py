@@ -44,7 +44,7 @@ class Context:
         Whether the ALU adds 0 to what was reset.
     voids, zeros : Voids
         Padding of the current tiles that nobody wrote, and that a LOAD wrote. Copies find it,
-        computation leaves it out: zeros only if the options say so.
+        computation leaves out the products with it.
     """
 
     config: HardwareConfig

@@ -120,9 +120,10 @@ def _nests(
     padded = [*loops, _ONCE, _ONCE]
     for outer, inner in permutations(range(len(padded)), 2):
         hardware = padded[outer], padded[inner]
+        if any(loop.extent > MAX_EXTENT or min(loop.strides) < 0 for loop in hardware):
+            continue
         rest = [loop for index, loop in enumerate(loops) if index not in (outer, inner)]
-        fits = all(loop.extent <= MAX_EXTENT and min(loop.strides) >= 0 for loop in hardware)
-        if fits and _count(rest) <= max_micro_ops:
+        if _count(rest) <= max_micro_ops:
             # Reductions outermost: the accumulators in between keep equal ones apart.
             orders = permutations(rest) if every_order else [sorted(rest, key=_moves)]
             yield from ([*hardware, *order] for order in orders)

@@ -175,9 +175,6 @@ class Addresses:
             self._regions[buffer.name, thread] = _Region(first, elements, places)
             self.used[buffer.scratchpad] += elements * places
 
-    def _region(self, buffer: str, thread: int) -> _Region:
-        return self._regions[self.root(buffer), thread]
-
     def root(self, buffer: str) -> str:
         """Return the buffer whose place a buffer shares; itself, if it has one of its own."""
         return self._root.get(buffer, buffer)
@@ -188,11 +185,11 @@ class Addresses:
         Returns False, and takes the old place, if `content` is known and still there.
         """
         fresh = object() if content is None else content
-        return self._region(buffer, thread).fill(fresh)
+        return self._regions[self.root(buffer), thread].fill(fresh)
 
     def base(self, buffer: str, thread: int) -> int:
         """Return the address of the current tile of a buffer."""
-        return self._region(buffer, thread).current
+        return self._regions[self._root.get(buffer, buffer), thread].current
 
     def is_overwritten(self, buffer: str) -> bool:
         """Whether an ALU stage works in place on what is loaded into a buffer."""

@@ -170,10 +170,7 @@ def assemble(
         raise ProgramError(f"parts are for different configurations: {', '.join(others.values())}")
     depth = min(part.fragment.options.depth(config) for part in parts)
     touching = _DramTouches(operations, buffers, config)
-    own = [
-        Operation(o.instruction, o.relocation, touching.of(o), o.micro_ops, o.operator)
-        for o in operations
-    ]
+    own = [*map(touching.added, operations)]
     for numbers, lag in together.items():
         own = _in_turns(own, numbers, lag)
     own = weights_ahead(own, together, config)
@@ -320,19 +317,23 @@ class _DramTouches:
         self._shared = used[True] & used[False]
         self._known: dict[tuple[object, ...], Touch] = {}
 
-    def of(self, operation: Operation) -> tuple[Touch, ...]:
-        """Return all touches of an operation."""
+    def added(self, o: Operation) -> Operation:
+        """Return an operation with all its touches."""
+        touches = (*o.touches, *self._touches(o))
+        return Operation(o.instruction, o.relocation, touches, o.micro_ops, o.operator)
+
+    def _touches(self, operation: Operation) -> tuple[Touch, ...]:
         i, relocation = operation.instruction, operation.relocation
         if relocation < 0 or self._spaces[relocation] not in self._shared:
-            return operation.touches
+            return ()
         assert isinstance(i, Load | Store)
         if not i.y_size:  # padding alone
-            return operation.touches
+            return ()
         key = (relocation, i.unit, i.memory, i.dram_base, i.y_size, i.x_size, i.x_stride)
         if key not in self._known:
             granules = _granules(i, self._offsets[relocation], self._config)
             self._known[key] = Touch(self._spaces[relocation], granules, isinstance(i, Store))
-        return (*operation.touches, self._known[key])
+        return (self._known[key],)
 
 
 def whole(fragment: Fragment) -> Part:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -106,17 +107,17 @@ class CopyNest(_Nest):
     inside: Expression | None = None
     padding: int = 0
 
-    @property
+    @cached_property
     def loads(self) -> bool:
         """Whether it writes a scratchpad."""
         return bool(self.dst.buffer.scratchpad)
 
-    @property
+    @cached_property
     def on_chip(self) -> TileOperand:
         """The side in a scratchpad."""
         return self.operands[0 if self.loads else 1]
 
-    @property
+    @cached_property
     def dram(self) -> TileOperand | None:
         """The side in DRAM."""
         return next((side for side in self.operands if not side.buffer.scratchpad), None)

@@ -257,6 +257,8 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
     if config.batch > 1:
         return {}
     is_vector = np.array([*map(_loads_vectors, operations), False])  # also of place -1
+    if not is_vector.any():
+        return {}
     uses = LastUses()
     found: dict[int, int] = {}
     others: set[int] = set()
@@ -267,11 +269,17 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
             if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
                 found[place] = int(added[0])
         if place not in found:
-            for touch in operation.reads:
-                if touch.space == "acc":
-                    others |= uses.writers("acc", touch.elements)
+            for elements in _accumulators_read(operation):
+                last = uses.last_writes("acc", elements)
+                others.update(last[is_vector[last]].tolist())
         uses.note_writes(operation, place)
     return {place: load for place, load in found.items() if load not in others}
+
+
+def _accumulators_read(operation: Operation) -> list[Elements]:
+    """Return the accumulators whose values an operation uses; a STORE those that it stores."""
+    touches = [touch for touch in operation.touches if touch.space == "acc"]
+    return [touch.elements for touch in touches if operation.in_place or not touch.write]
 
 
 def _adds_tile(operation: Operation) -> bool:

@@ -50,8 +50,8 @@ def weights_ahead(
     for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
         own = [*run]
         loads = _first_weights(own, begin, config)
-        last_uses = [uses.conflict(operations[k].touches[0]) for k in loads]
-        wanted = [loads_before[last] + _BEHIND if last >= 0 else 0 for last in last_uses]
+        last = np.array([uses.conflict(operations[k].touches[0]) for k in loads], np.int64)
+        wanted = np.where(last >= 0, loads_before[last] + _BEHIND, 0)
         earliest = np.searchsorted(loads_before, wanted)
         _hoist(loads, begin, operations, slack, earliest, order, config)
         for place, operation in enumerate(own, start=begin):

@@ -17,24 +17,21 @@ from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 _NOTHING = np.zeros(0, np.int64)
 
 
-class PerElement:
+class PerElement(dict[object, npt.NDArray[Any]]):
     """A number for each element of some memories; `fill` until it is set."""
 
     def __init__(self, fill: Any) -> None:
+        super().__init__()
         self._fill = fill
-        self._arrays: dict[object, npt.NDArray[Any]] = {}
 
     def of(self, memory: object, end: int) -> npt.NDArray[Any]:
         """Return the numbers of a memory, at least of its first `end` elements."""
-        found = self._arrays.get(memory, _NOTHING)
+        found = self.get(memory, _NOTHING)
         if len(found) < end:
             grown = np.full(max(end, 2 * len(found)), self._fill)
             grown[: len(found)] = found
-            self._arrays[memory] = found = grown
+            self[memory] = found = grown
         return found
-
-    def __contains__(self, memory: object) -> bool:
-        return memory in self._arrays
 
 
 class LastUses:
@@ -68,10 +65,11 @@ class LastUses:
         """
         latest = -1
         for write in (True, False) if touch.write else (True,):
-            memory = touch.space, write
-            if memory in self._last:
-                last = self._last.of(memory, touch.end)[touch.index]
-                latest = max(latest, int(last.max(initial=-1)))
+            last = self._last.get((touch.space, write))
+            if last is not None:
+                if len(last) < touch.end:
+                    last = self._last.of((touch.space, write), touch.end)
+                latest = max(latest, int(last[touch.index].max()))
         return latest
 
 
@@ -94,7 +92,10 @@ class Live:
 
     def pass_back(self, operation: Operation) -> None:
         """Go to the place in front of an operation."""
-        for live, touches in ((False, operation.writes), (True, operation.reads)):
-            for touch in touches:
-                if touch.space.startswith(self._spaces):
-                    self._live.of(touch.space, touch.end)[touch.index] = live
+        touches = [touch for touch in operation.touches if touch.space.startswith(self._spaces)]
+        for touch in touches:
+            if touch.write:
+                self._live.of(touch.space, touch.end)[touch.index] = False
+        for touch in touches:
+            if not touch.write or operation.in_place:
+                self._live.of(touch.space, touch.end)[touch.index] = True

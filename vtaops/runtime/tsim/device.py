@@ -334,7 +334,7 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
     ConfigError
         Naming the parameter and its range.
     """
-    as_integer("latency in cycles", latency, 2, (1 << 31) - 1, ConfigError)
+    as_integer("latency", latency, 2, (1 << 31) - 1, ConfigError)
     if jitter_seed is not None:
         as_integer("jitter_seed", jitter_seed, 0, (1 << 64) - 1, ConfigError)
     number = bandwidth is None or isinstance(bandwidth, int | float | np.number)
