@@ -241,7 +241,7 @@ def _reasons(rows: list[dict[str, Any]]) -> str:
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for kind, reason, count in row["host"]:
-            if reason != "the border to floating point":
+            if reason != "the quantize/dequantize boundary":
                 found.setdefault((kind, reason), []).append(f"{row['network']} {count}")
     lines = [f"* `{k}`: {reason} ({', '.join(names)})" for (k, reason), names in found.items()]
     return "On the host, besides quantize and dequantize:\n\n" + "\n".join(lines)

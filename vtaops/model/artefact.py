@@ -38,6 +38,7 @@ import numpy as np
 
 from vtaops.base.errors import ProgramError, VTAError
 from vtaops.base.files import NETWORK, open_file, read_open
+from vtaops.base.shapes import ceil_div
 from vtaops.graph import (
     Graph,
     GraphOperator,
@@ -169,7 +170,7 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return ceil_div(size, _ALIGNMENT) * _ALIGNMENT
 
 
 def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:

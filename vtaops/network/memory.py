@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vtaops.base.shapes import ceil_div
+
 
 @dataclass(frozen=True)
 class Lifetime:
@@ -58,9 +60,9 @@ def _best_gap(taken: Sequence[tuple[int, int]], nbytes: int, alignment: int) -> 
     best: tuple[int, int] | None = None
     end = 0
     for first, behind in taken:
-        start = -(-end // alignment) * alignment
+        start = ceil_div(end, alignment) * alignment
         gap = first - start
         if gap >= nbytes and (best is None or gap < best[0]):
             best = gap, start
         end = max(end, behind)
-    return best[1] if best else -(-end // alignment) * alignment
+    return best[1] if best else ceil_div(end, alignment) * alignment

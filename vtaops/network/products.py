@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vtaops.base.shapes import ceil_div
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
@@ -108,9 +109,9 @@ def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> 
     if not sum(needed):
         return MappedProduct(op, {})
     single = [min(1, lanes) for lanes in needed]
-    together = -(-(op.k + sum(needed)) // block)
-    apart = -(-(op.k + sum(single)) // block) + -(-sum(units) // block) + 1
-    if together <= apart:
+    together = ceil_div(op.k + sum(needed), block)
+    separate = ceil_div(op.k + sum(single), block) + ceil_div(sum(units), block) + 1
+    if together <= separate:
         left, right = _joined(first, second, needed)
         return MappedProduct(replace(op, k=op.k + sum(needed)), {"data": left, "other": right})
     left, right = _joined(replace(first, part="rest"), replace(second, part="rest"), single)

@@ -74,7 +74,7 @@ def _(op: ops.Host, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Quantize | ops.Dequantize, node: Node, graph: Graph, target: Target) -> str:
-    return "the border to floating point"
+    return "the quantize/dequantize boundary"
 
 
 @_reason.register

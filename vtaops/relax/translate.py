@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.shapes import ceil_div
 from vtaops.graph import operators as ops
 from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
@@ -378,7 +379,7 @@ def _get_item(value: Value, target: ResultRange) -> Source:
     if hasattr(sections, "__len__"):
         cuts = [0, *(int(cut) for cut in sections), extent]
     else:
-        size = -(-extent // int(sections))
+        size = ceil_div(extent, int(sections))
         cuts = [*range(0, extent, size), extent]
     return _moved(ops.Slice(axis, cuts[index], cuts[index + 1]), translate(source, target))
 
