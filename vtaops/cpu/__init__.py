@@ -8,10 +8,6 @@ float16 and bfloat16 arrays, all of a call alike, are computed in float32 and ro
 own dtype. The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import CACHE, CpuKernel, kernel
 from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.backend import RunnableKernel
@@ -32,7 +28,3 @@ class _Cpu(OperatorCalls):
 _cpu = _Cpu()
 globals().update(_cpu.operators())
 __all__ = ["CACHE", "CpuKernel", "kernel", *_cpu.operators()]
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Callable[..., Array]: ...

@@ -9,9 +9,8 @@ Without a GPU every kernel can still be scheduled, printed and compiled to CUDA 
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vtaops.base.shapes import Array
 from vtaops.cuda.calls import GpuCalls, pack_int8_kernel
 from vtaops.cuda.gpu import GpuCall, device_present, lies_on_gpu
 from vtaops.cuda.kernel import CACHE, CudaKernel, kernel
@@ -59,7 +58,3 @@ __all__ = [
     "resources",
     *_cuda.operators(),
 ]
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Callable[..., Array]: ...
