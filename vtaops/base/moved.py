@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib import import_module, util
-from importlib.abc import InspectLoader, Loader, MetaPathFinder
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
+from typing import Any
 
 MOVED = {
     "vtaops.alu": "vtaops.machine.alu",
@@ -49,13 +49,20 @@ MOVED = {
 }
 
 
-class MovedModules(MetaPathFinder, Loader):
-    """Finds a moved module by its old path, with a `DeprecationWarning` that names the new one."""
+class MovedModules:
+    """Finds and loads a moved module by its old path; a `DeprecationWarning` names the new one.
+
+    The protocols of `importlib.abc`, whose import would cost more than all else here.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(name, self, origin=MOVED[name]) if name in MOVED else None
+        loader: Any = self
+        return ModuleSpec(name, loader, origin=MOVED[name]) if name in MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Return nothing: Python makes the module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
@@ -64,9 +71,11 @@ class MovedModules(MetaPathFinder, Loader):
 
     def get_code(self, name: str) -> CodeType | None:
         """Return the code of the module, for ``python -m`` with the old path."""
-        spec = util.find_spec(MOVED[name])
-        loader = spec.loader if spec else None
-        return loader.get_code(MOVED[name]) if isinstance(loader, InspectLoader) else None
+        from importlib.util import find_spec
+
+        spec: Any = find_spec(MOVED[name])
+        code: CodeType | None = spec.loader.get_code(MOVED[name])
+        return code
 
 
 def find_moved_modules() -> None:
