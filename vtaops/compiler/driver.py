@@ -361,7 +361,7 @@ def _device(
     config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
 ) -> tuple[HardwareConfig, Capabilities]:
     """Return a configuration, and what the device of a call can execute."""
-    hardware = config if isinstance(config, HardwareConfig) else HardwareConfig.load(config)
+    hardware = HardwareConfig.of(config)
     return hardware, of_target(hardware) if capabilities is None else find(capabilities)
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,7 +20,7 @@ from typing import Any, Literal
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ScheduleError
-from vtaops.base.files import read_file
+from vtaops.base.files import read_file, write_file
 from vtaops.compiler.driver import compile, settled
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
@@ -191,9 +189,7 @@ def keep(op: Operator, config: HardwareConfig, effort: Effort, tuned: Tuned) -> 
     record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        temporary.write_text(json.dumps(record))
-        temporary.replace(path)
+        write_file(path, json.dumps(record).encode())
 
 
 def _check_effort(effort: str) -> None:

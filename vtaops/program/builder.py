@@ -43,7 +43,7 @@ class ProgramBuilder:
     """
 
     def __init__(self, config: HardwareConfig | str) -> None:
-        self.config = HardwareConfig.load(config) if isinstance(config, str) else config
+        self.config = HardwareConfig.of(config)
         self.buffers: list[Buffer] = []
         self.table: list[tuple[int, int, int]] = []
         self.instructions: list[Instruction] = []
