@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Sides, ceil_div
+from vtaops.base.shapes import Concise, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
@@ -66,7 +66,7 @@ _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padd
 """How many integers the parameters of windows have."""
 
 
-class GraphOperator(ABC):
+class GraphOperator(Concise, ABC):
     """Base class: a frozen dataclass of parameters and weights."""
 
     arity: int | None = 1
@@ -111,7 +111,7 @@ class Requantized(GraphOperator):
 # ----------------------------------------------------------------------- sums of products
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Convolution(Requantized):
     """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
 
@@ -190,7 +190,7 @@ class Convolution(Requantized):
         return self.result(shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TransposedConvolution(Requantized):
     """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
 
@@ -237,7 +237,7 @@ class TransposedConvolution(Requantized):
         return self.result((n, o, rows, columns))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dense(Requantized):
     """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
 
@@ -267,7 +267,7 @@ class Dense(Requantized):
         return self.result((*data.shape[:-1], self.weight.shape[0]))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Matmul(Requantized):
     """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
 
@@ -293,7 +293,7 @@ class Matmul(Requantized):
 # ----------------------------------------------------------------------------- pooling
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaxPool(GraphOperator):
     """The greatest value of each window; padding never wins (a window of padding: -128).
 
@@ -320,7 +320,7 @@ class MaxPool(GraphOperator):
         return (replace(inputs[0], shape=(n, c, *self.window.out_size(h, w))),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
@@ -434,7 +434,7 @@ class AveragePool(Requantized):
 # ------------------------------------------------------------------------- elementwise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Add(Requantized):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
 
@@ -486,7 +486,7 @@ class Add(Requantized):
         return self.result(shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
@@ -500,7 +500,7 @@ class Multiply(Requantized):
         return self.result(_broadcast(self.kind, inputs))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: another scale, a clip, a ReLU by itself."""
 
@@ -510,7 +510,7 @@ class Requantize(Requantized):
         return self.result(inputs[0].shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LeakyRelu(Requantized):
     """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
 
@@ -534,7 +534,7 @@ class LeakyRelu(Requantized):
         return self.result(inputs[0].shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LookupTable(GraphOperator):
     """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
 
@@ -574,7 +574,7 @@ class LookupTable(GraphOperator):
 # ------------------------------------------------------------------------------ movement
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Concat(GraphOperator):
     """Tensors of one scale and zero point, one after the other on `axis`."""
 
@@ -599,7 +599,7 @@ class Concat(GraphOperator):
         return (replace(first, shape=tuple(shape)),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Upsample(GraphOperator):
     """Nearest neighbour: every pixel `factors` (height, width) times."""
 
@@ -614,7 +614,7 @@ class Upsample(GraphOperator):
         return (replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1])),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
     """Pixels of value 0.0 around an image: (top, left, bottom, right)."""
 
@@ -626,7 +626,7 @@ class Pad(GraphOperator):
         return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several of them."""
 
@@ -649,7 +649,7 @@ class Slice(GraphOperator):
         return (replace(inputs[0], shape=tuple(shape)),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChannelShuffle(GraphOperator):
     """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
 
@@ -663,7 +663,7 @@ class ChannelShuffle(GraphOperator):
         return (inputs[0],)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reshape(GraphOperator):
     """The same scalars in C order under another shape."""
 
@@ -676,7 +676,7 @@ class Reshape(GraphOperator):
         return (replace(inputs[0], shape=tuple(self.shape)),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Transpose(GraphOperator):
     """Axes in another order, as ``numpy.transpose``."""
 
@@ -692,7 +692,7 @@ class Transpose(GraphOperator):
 # -------------------------------------------------------------------- the world outside
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does.
 
@@ -707,7 +707,7 @@ class Quantize(GraphOperator):
         return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dequantize(GraphOperator):
     """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
 
@@ -715,7 +715,7 @@ class Dequantize(GraphOperator):
         return (Tensor("-", inputs[0].shape, "float32"),)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
     """A function that an importer made for the host: nothing of it is known but its results.
 
