@@ -417,13 +417,14 @@ def _print_run(
 ) -> None:
     from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
 
-    timeline, config = program.timeline() if options.timing else None, program.config
-    data = statistics_data(program, statistics, timeline)
+    timeline, config = program.timeline(), program.config
+    data = statistics_data(program, statistics, timeline if options.timing else None)
+    data["cycles"] = timeline.cycles
     if options.as_csv and not options.as_json:
         typer.echo(as_csv({name: data}), nl=False)
         return
     title = f"{name} on {options.device}, {config.name} ({config.bitstream_id})"
-    tables = [statistics_table(program, statistics, title, timeline)]
+    tables = [statistics_table(program, statistics, title, timeline, units=options.timing)]
     if performance:
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
