@@ -310,7 +310,7 @@ def _check_sizes(op: TensorOp) -> None:
     ShapeError
         Naming the argument.
     """
-    for spec in (*op.inputs, op.output):
+    for spec in op.arguments:
         elements = prod(spec.shape)
         if elements == 0:
             raise ShapeError(f"{spec.name} of shape {spec.shape} is empty, the result is not")
