@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import Operator
-from vtaops.ops.constants import declare_copy
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_sum, value_of
 from vtaops.ops.epilogue import (
     INT8,
     AluStage,
@@ -149,28 +149,24 @@ class BatchMatmul(Operator):
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
         return (*operands, *self.scaling.buffers(config), result)
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         def product(part: str, name: str) -> te.Tensor:
             left, right = (declare_copy(given[f"{side}{part}"]) for side in ("data", "other"))
-            ko = te.reduce_axis((0, left.shape[2]), name="ko")
-            ki = te.reduce_axis((0, config.block_in), name="ki")
-            return te.compute(
+            return declare_sum(
+                name,
                 shape,
-                lambda b, mo, no, mi, ni: te.sum(
-                    left[b, mo, ko, mi, ki].astype("int32")
-                    * right[b, no, ko, ni, ki].astype("int32"),
-                    axis=[ko, ki],
+                {"ko": left.shape[2], "ki": config.block_in},
+                lambda b, mo, no, mi, ni, ko, ki: (
+                    left[b, mo, ko, mi, ki],
+                    right[b, no, ko, ni, ki],
                 ),
-                name=name,
             )
 
         total = product("", "res_gem")
         if not self.coarse:
             return self.declare_epilogue(total, given, config)
         first = product("_coarse", "res_coarse")
-        return self.declare_epilogue(first, given, config, {"product": lambda *i: total(*i)})
+        return self.declare_epilogue(first, given, config, {"product": value_of(total)})
 
 
 def _pair(

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
@@ -25,12 +25,12 @@ from vtaops.ops.constants import (
     check_scale,
     constant_buffers,
     declare_constant,
-    declare_copy,
     declare_product,
     declare_tiles,
     scale_buffer,
     value_of,
 )
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_image, declare_sum
 from vtaops.ops.epilogue import (
     INT8,
     AluStage,
@@ -383,34 +383,21 @@ class Conv2d(WindowOperator, SumOfProducts):
             return kernel_layout(config, self._grouped(config)).packed_shape(buffer.shape)
         return buffer.packed_shape
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         blocks = self.blocks(config)
         data_buf = self._declare_input(given["data"], blocks.count * blocks.ic)
         kernel_buf = declare_copy(given["kernel"])
         (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.strides, self.window.dilation
         row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
-        ic = te.reduce_axis((0, blocks.ic), name="ic")
-        dy = te.reduce_axis((0, kh), name="dy")
-        dx = te.reduce_axis((0, kw), name="dx")
-        ic_tns = te.reduce_axis((0, config.block_in), name="ic_tns")
-        acc = te.compute(
-            shape,
-            lambda bo, co, i, j, bi, ci: te.sum(
-                data_buf[
-                    bo,
-                    co // blocks.oc * blocks.ic + ic if blocks.count > 1 else ic,
-                    i * row_step + dy * row_tap,
-                    j * sw + dx * dw,
-                    bi,
-                    ic_tns,
-                ].astype("int32")
-                * kernel_buf[co, ic, dy, dx, ci, ic_tns].astype("int32"),
-                axis=[ic, dy, dx, ic_tns],
-            ),
-            name="res_conv",
-        )
+
+        def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
+            group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
+            row, column = i * row_step + dy * row_tap, j * sw + dx * dw
+            pixel = data_buf[b, group + ic, row, column, bi, lane]
+            return pixel, kernel_buf[co, ic, dy, dx, ci, lane]
+
+        axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
+        acc = declare_sum("res_conv", shape, axes, factors)
         return self._declare_residual(acc, given, config)
 
     def _declare_residual(
@@ -439,21 +426,10 @@ class Conv2d(WindowOperator, SumOfProducts):
         `blocks` is the number of channel blocks that the groups read; the last merged group can
         read more than there are.
         """
-        n, c, _, _, *tile = (int(extent) for extent in data.shape)
         (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
-        top, left, _, _ = self.pads
         rows, columns = self.padded_size
-        if self.gathers_rows:
-            rows = self.out_size[0] * kh
-
-        def body(bo, ci, r, x, *lanes):  # type: ignore[no-untyped-def]
-            y = (r // kh) * sh + (r % kh) * dh - top if self.gathers_rows else r - top
-            value = data(bo, ci, y, x - left, *lanes)
-            inside = [ci < c] if blocks > c else []
-            if any(self.pads):
-                inside += [y >= 0, y < self.height, x >= left, x < self.width + left]
-            if not inside:
-                return value
-            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "int8"))
-
-        return te.compute((n, blocks, rows, columns, *tile), body, name="data_buf")
+        border = {"before": self.pads[:2], "border": any(self.pads), "blocks": blocks}
+        if not self.gathers_rows:
+            return declare_image(data, (rows, columns), **border)
+        size = self.out_size[0] * kh, columns
+        return declare_image(data, size, **border, row=lambda r: (r // kh) * sh + (r % kh) * dh)

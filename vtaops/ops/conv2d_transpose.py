@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
+from vtaops.ops.declarations import Expr, Given, Shape, declare_image, declare_sum
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
@@ -84,6 +85,11 @@ class Phases:
     def span(self) -> int:
         """Input pixels that all outputs read, padding included."""
         return self.steps - 1 + self.window
+
+    def read(self, output: Expr, tap: Expr) -> tuple[Expr, Expr]:
+        """Return which pixel, from the lowest on, and tap of the kernel an output reads."""
+        place = output + self.before
+        return place // self.stride - tap - self.lowest, place % self.stride + tap * self.stride
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -248,51 +254,19 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
     # -------------------------------------------------------------- declaration
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         rows, columns = self.rows, self.columns
-        data_buf = self._declare_input(given["data"])
+        size, before = (rows.span, columns.span), (-rows.lowest, -columns.lowest)
+        data_buf = declare_image(given["data"], size, before)
         kernel_buf = self._declare_kernel(given["kernel"])
-        ic = te.reduce_axis((0, data_buf.shape[1]), name="ic")
-        ty = te.reduce_axis((0, rows.taps), name="ty")
-        tx = te.reduce_axis((0, columns.taps), name="tx")
-        lane = te.reduce_axis((0, config.block_in), name="lane")
 
-        def products(b, co, y, x, bi, ci):  # type: ignore[no-untyped-def]
-            row, column = y + rows.before, x + columns.before
-            pixel = data_buf[
-                b,
-                ic,
-                row // rows.stride - ty - rows.lowest,
-                column // columns.stride - tx - columns.lowest,
-                bi,
-                lane,
-            ]
-            weight = kernel_buf[
-                co,
-                ic,
-                row % rows.stride + ty * rows.stride,
-                column % columns.stride + tx * columns.stride,
-                ci,
-                lane,
-            ]
-            product = pixel.astype("int32") * weight.astype("int32")
-            return te.sum(product, axis=[ic, ty, tx, lane])
+        def factors(b, co, y, x, bi, ci, ic, ty, tx, lane):  # type: ignore[no-untyped-def]
+            (i, dy), (j, dx) = rows.read(y, ty), columns.read(x, tx)
+            return data_buf[b, ic, i, j, bi, lane], kernel_buf[co, ic, dy, dx, ci, lane]
 
-        acc = te.compute(shape, products, name="res_conv")
+        axes = {"ic": data_buf.shape[1], "ty": rows.taps, "tx": columns.taps}
+        acc = declare_sum("res_conv", shape, {**axes, "lane": config.block_in}, factors)
         return self.declare_epilogue(acc, given, config)
-
-    def _declare_input(self, data: te.Tensor) -> te.Tensor:
-        n, c, height, width, *tile = (int(extent) for extent in data.shape)
-        top, left = self.rows.lowest, self.columns.lowest
-
-        def body(b, ci, r, q, *lanes):  # type: ignore[no-untyped-def]
-            y, x = r + top, q + left
-            inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
-            return tirx.if_then_else(inside, data(b, ci, y, x, *lanes), tirx.const(0, "int8"))
-
-        return te.compute((n, c, self.rows.span, self.columns.span, *tile), body, name="data_buf")
 
     def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
         """Declare the weights, padded to the same number of taps for every phase.

@@ -6,7 +6,6 @@ in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,6 +20,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
+from vtaops.ops.declarations import Given, Shape
 from vtaops.ops.epilogue import INT8, AluStage, Lane, Rounding, lane_meaning
 from vtaops.ops.products import SumOfProducts
 from vtaops.ops.window import WindowOperator
@@ -128,9 +128,7 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             Buffer("res", Role.OUTPUT, (*rows, *self.out_size), "int8", layout),
         )
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         kernel = given["kernel"]
         blocks, _, kh, kw, *tile = kernel.shape
         kernel_buf = te.compute(

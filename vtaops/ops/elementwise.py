@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -23,13 +23,13 @@ from vtaops.ops.constants import (
     DIGIT_BITS,
     WIDEST,
     check_scale,
-    declare_copy,
     declare_product,
     declare_tiles,
     digits,
     scale_buffer,
     value_of,
 )
+from vtaops.ops.declarations import Given, Shape, declare_copy
 from vtaops.ops.epilogue import (
     INT8,
     AluStage,
@@ -245,9 +245,7 @@ class Elementwise(Operator):
             return (self.tiles(config), *config.inp.shape)
         return buffer.packed_shape
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         names = ("data", "other") if self.binary else ("data",)
         copies = {name: declare_copy(given[name]) for name in names}
         found = {

@@ -16,7 +16,7 @@ Hardware with the extension ``post`` requantises with a multiplier and a shift f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,10 +27,8 @@ from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import vector_layout
+from vtaops.ops.declarations import Lane
 from vtaops.program import Buffer, Role
-
-Lane = Callable[..., Any]
-"""Maps the indices of a lane to its value."""
 
 VECTORS = frozenset({"bias", "multiplier", "scales"})
 """Operands of stages that have one value for each output channel."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from vtaops.base.shapes import require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, vectors
-from vtaops.ops.constants import declare_copy
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_sum
 from vtaops.ops.epilogue import INT8, Rounding
 from vtaops.ops.products import SumOfProducts
 from vtaops.program import Buffer, Role
@@ -112,21 +111,12 @@ class Gemm(SumOfProducts):
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
-        data, weight = given["data"], given["weight"]
-        data_buf = declare_copy(data)
-        kernel_buf = te.compute(weight.shape, lambda *i: weight(*i), name="kernel_buf")
-        ko = te.reduce_axis((0, data.shape[1]), name="ko")
-        ki = te.reduce_axis((0, config.block_in), name="ki")
-        acc = te.compute(
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+        data, kernel = declare_copy(given["data"]), declare_copy(given["weight"], "kernel_buf")
+        acc = declare_sum(
+            "res_gem",
             shape,
-            lambda mo, no, mi, ni: te.sum(
-                data_buf[mo, ko, mi, ki].astype("int32")
-                * kernel_buf[no, ko, ni, ki].astype("int32"),
-                axis=[ko, ki],
-            ),
-            name="res_gem",
+            {"ko": data.shape[1], "ki": config.block_in},
+            lambda mo, no, mi, ni, ko, ki: (data[mo, ko, mi, ki], kernel[no, ko, ni, ki]),
         )
         return self.declare_epilogue(acc, given, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
+from vtaops.ops.declarations import Given, Shape, declare_image, declare_sum
 from vtaops.ops.epilogue import (
     INT8,
     AluStage,
@@ -90,17 +91,8 @@ class _Pool2d(WindowOperator):
 
     def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
         """Declare the stage ``data_buf``: packed images with `value` around them."""
-        n, c, height, width, *tile = (int(extent) for extent in data.shape)
-        top, left, _, _ = self.pads
-
-        def body(b, ci, y, x, *lanes):  # type: ignore[no-untyped-def]
-            pixel = data(b, ci, y - top, x - left, *lanes)
-            if not any(self.pads):
-                return pixel
-            inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
-            return tirx.if_then_else(inside, pixel, tirx.const(value, "int8"))
-
-        return te.compute((n, c, *self.padded_size, *tile), body, name="data_buf")
+        border = any(self.pads)
+        return declare_image(data, self.padded_size, self.pads[:2], border=border, value=value)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -172,9 +164,7 @@ class MaxPool2d(_Pool2d):
         data, scale, result = self._buffers(1, config)
         return (data, result) if self.reads_inputs(config) else (data, scale, result)
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         pixels = self._declare_padded(given["data"], LEAST)
         if not self.reads_inputs(config):
             scale = declare_tiles(given["data_scale"])
@@ -313,22 +303,18 @@ class AvgPool2d(_Pool2d):
         *others, result = self._buffers(factor, config)
         return *others, *self.scaling.buffers(config), result
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         data_buf = self._declare_padded(given["data"], 0)
         scale_buf = declare_tiles(given["data_scale"])
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
-        dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
-        lane = te.reduce_axis((0, config.block_in), name="lane")
-        total = te.compute(
+        total = declare_sum(
+            "res_sum",
             shape,
-            lambda b, c, y, x, row, channel: te.sum(
-                data_buf(b, c, y * sh + dy, x * sw + dx, row, lane).astype("int32")
-                * scale_buf(channel, lane).astype("int32"),
-                axis=[dy, dx, lane],
+            {"dy": kh, "dx": kw, "lane": config.block_in},
+            lambda b, c, y, x, row, channel, dy, dx, lane: (
+                data_buf(b, c, y * sh + dy, x * sw + dx, row, lane),
+                scale_buf(channel, lane),
             ),
-            name="res_sum",
         )
         mean = self._declare_division(total) if self.divides else total
         return self.declare_epilogue(mean, given, config)
