@@ -50,7 +50,7 @@ class PlainOp(TensorOp):
     op: Operator
 
     @cached_property
-    def arguments(self) -> tuple[TensorSpec, ...]:  # type: ignore[override]
+    def arguments(self) -> tuple[TensorSpec, ...]:
         return tuple(
             TensorSpec(tensor.op.name, tuple(map(int, tensor.shape)), str(tensor.dtype))
             for tensor in self.declare()

@@ -18,7 +18,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import BlockDiagonal, Columns, KernelColumns, Windows
-from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, vectors
+from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import (
     DIGIT_BITS,
@@ -28,9 +28,16 @@ from vtaops.ops.constants import (
     declare_product,
     declare_tiles,
     scale_buffer,
+)
+from vtaops.ops.declarations import (
+    Expr,
+    Given,
+    Shape,
+    declare_copy,
+    declare_image,
+    declare_sum,
     value_of,
 )
-from vtaops.ops.declarations import Given, Shape, declare_copy, declare_image, declare_sum
 from vtaops.ops.epilogue import (
     INT8,
     AluStage,
@@ -41,6 +48,7 @@ from vtaops.ops.epilogue import (
     clip_stages,
     shift_stages,
 )
+from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import (
     GroupBlocks,
     check_groups,
@@ -48,8 +56,6 @@ from vtaops.ops.groups import (
     grouped_view,
     window_view,
 )
-from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import WindowOperator
 from vtaops.program import Buffer, Role
 
 
@@ -178,7 +184,6 @@ class Conv2d(WindowOperator, SumOfProducts):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        padding: Padding = 0,
         groups: int = 1,
         bias: npt.ArrayLike | None = None,
         multiplier: npt.ArrayLike | None = None,
@@ -199,7 +204,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             Added before the clip.
         residual_factor : int array, shape (O,), optional
             With scales: the factors of the residual.
-        padding, groups, **parameters
+        groups, **parameters
             The fields of this class that arrays do not tell.
 
         Raises
@@ -216,17 +221,14 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
                 f"(shape {filters.shape}, groups {groups})"
             )
+        given = {"bias": bias, "multiplier": multiplier, "scales": scales}
         op = cls(
-            **image_sizes(images),
+            **image_sizes(images, filters),
             in_channels=c,
-            out_channels=filters.shape[0],
-            kernel=filters.shape[2:],
-            padding=padding,
+            out_channels=len(filters),
             groups=groups,
-            bias=bias is not None,
-            multiplier=multiplier is not None,
-            scales=scales is not None,
             residual=residual is not None,
+            **present(given),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
@@ -234,8 +236,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             added += factor_digits(op.out_channels, residual_factor)
         elif residual_factor is not None:
             raise ShapeError("residual_factor belongs to a residual with scales")
-        per_channel = vectors(op.out_channels, bias=bias, multiplier=multiplier, scales=scales)
-        return op, (images, filters, *per_channel, *added)
+        return op, (images, filters, *vectors(op.out_channels, given), *added)
 
     # ------------------------------------------------------------------- shapes
 
@@ -338,21 +339,18 @@ class Conv2d(WindowOperator, SumOfProducts):
         )
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        n, i, o = self.batch, self.in_channels, self.out_channels
-        image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.window.kernel)
-        result = (n, o, *self.out_size)
-        data, kernel = self._layouts(config)
-        found = [
-            Buffer("data", Role.INPUT, image, "int8", data),
-            Buffer("kernel", Role.PARAMETER, filters, "int8", kernel),
-            *self.vector_buffers(o, config),
-        ]
+        i, o = self.in_channels, self.out_channels
+        layout, weights = self._layouts(config)
+        data, res = self.image_buffers(i, o, config, layout)
+        filters = (o, i // self.groups, *self.window.kernel)
+        kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
+        found = [data, kernel, *self.vector_buffers(o, config)]
         if self.bias_tiles:
             found += constant_buffers(o, config)
         if self.residual:
-            found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
+            found.append(replace(res, name="residual", role=Role.INPUT))
             found += self._factor_buffers(config)
-        return (*found, Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)))
+        return (*found, res)
 
     def _factor_buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the weight tiles that multiply the residual."""
@@ -428,8 +426,15 @@ class Conv2d(WindowOperator, SumOfProducts):
         """
         (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
         rows, columns = self.padded_size
-        border = {"before": self.pads[:2], "border": any(self.pads), "blocks": blocks}
-        if not self.gathers_rows:
-            return declare_image(data, (rows, columns), **border)
-        size = self.out_size[0] * kh, columns
-        return declare_image(data, size, **border, row=lambda r: (r // kh) * sh + (r % kh) * dh)
+
+        def row_read(row: Expr) -> Expr:
+            return row // kh * sh + row % kh * dh
+
+        return declare_image(
+            data,
+            (self.out_size[0] * kh if self.gathers_rows else rows, columns),
+            self.pads[:2],
+            border=any(self.pads),
+            blocks=blocks,
+            row=row_read if self.gathers_rows else None,
+        )

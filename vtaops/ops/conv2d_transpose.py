@@ -23,12 +23,11 @@ from vtaops.base.shapes import (
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
+from vtaops.machine.layout import Layout
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
 from vtaops.ops.declarations import Expr, Given, Shape, declare_image, declare_sum
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
-from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import WindowOperator
+from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
 
 
@@ -162,8 +161,6 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        strides: Pair = 1,
-        padding: int | tuple[int, int] | Sides = 0,
         bias: npt.ArrayLike | None = None,
         scales: npt.ArrayLike | None = None,
         **parameters: Any,
@@ -182,18 +179,15 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects "
                 f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
             )
+        given = {"bias": bias, "scales": scales}
         op = cls(
-            **image_sizes(images),
+            **image_sizes(images, filters),
             in_channels=c,
             out_channels=filters.shape[1],
-            kernel=filters.shape[2:],
-            strides=strides,
-            padding=padding,
-            bias=bias is not None,
-            scales=scales is not None,
+            **present(given),
             **parameters,
         )
-        return op, (images, filters, *vectors(op.out_channels, bias=bias, scales=scales))
+        return op, (images, filters, *vectors(op.out_channels, given))
 
     @cached_property
     def window(self) -> Window:
@@ -241,16 +235,11 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         return [AluStage("res_copy", AluOp.SHR, 0)]
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        n, i, o = self.batch, self.in_channels, self.out_channels
+        i, o = self.in_channels, self.out_channels
         weights = Layout(f"OIHW{config.block_out}o{config.block_in}i", "IOHW")
-        filters = (i, o, *self.window.kernel)
-        image = (n, i, self.height, self.width)
-        return (
-            Buffer("data", Role.INPUT, image, "int8", data_layout(config)),
-            Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
-            *self.vector_buffers(o, config),
-            Buffer("res", Role.OUTPUT, (n, o, *self.out_size), "int8", data_layout(config)),
-        )
+        kernel = Buffer("kernel", Role.PARAMETER, (i, o, *self.window.kernel), "int8", weights)
+        data, res = self.image_buffers(i, o, config)
+        return (data, kernel, *self.vector_buffers(o, config), res)
 
     # -------------------------------------------------------------- declaration
 

@@ -39,7 +39,7 @@ def declare_image(
     border: bool = True,
     value: int = 0,
     blocks: int = 0,
-    row: Callable[[Expr], Expr] = lambda r: r,
+    row: Callable[[Expr], Expr] | None = None,
 ) -> te.Tensor:
     """Declare the stage ``data_buf``: packed images (n, blocks, rows, columns, ...) with a border.
 
@@ -57,13 +57,13 @@ def declare_image(
         What lies there.
     blocks : int
         Blocks of channels of the stage, if there are more than of the data.
-    row : callable
-        Which row of the image with its border a row of the stage is.
+    row : callable, optional
+        Which row of the image with its border a row of the stage is, if not the same.
     """
     n, c, height, width, *tile = (int(extent) for extent in data.shape)
 
     def pixel(b: Expr, ci: Expr, r: Expr, q: Expr, *lanes: Expr) -> Expr:
-        y, x = row(r) - before[0], q - before[1]
+        y, x = (row(r) if row else r) - before[0], q - before[1]
         inside = [ci < c] if blocks > c else []
         inside += [y >= 0, y < height, x >= 0, x < width] if border else []
         found = data(b, ci, y, x, *lanes)

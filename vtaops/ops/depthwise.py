@@ -18,12 +18,11 @@ from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
-from vtaops.ops.declarations import Given, Shape
-from vtaops.ops.epilogue import INT8, AluStage, Lane, Rounding, lane_meaning
-from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import WindowOperator
+from vtaops.machine.layout import Layout
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
+from vtaops.ops.declarations import Given, Lane, Shape
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, lane_meaning
+from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
 
 CYCLES_OF_A_TAP = 6
@@ -76,7 +75,6 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        padding: Padding = 0,
         bias: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[DepthwiseConv2dAlu, Arguments]:
@@ -93,15 +91,9 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
                 f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
                 f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
             )
-        op = cls(
-            **image_sizes(images),
-            channels=len(filters),
-            kernel=filters.shape[2:],
-            padding=padding,
-            bias=bias is not None,
-            **parameters,
-        )
-        return op, (images, filters, *vectors(op.channels, bias=bias))
+        sizes, given = image_sizes(images, filters), {"bias": bias}
+        op = cls(**sizes, channels=len(filters), **present(given), **parameters)
+        return op, (images, filters, *vectors(op.channels, given))
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -117,16 +109,12 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
         return f"depthwise_conv2d {self._image_text(self.channels)}, {self.window.text} on the ALU"
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        layout, rows = data_layout(config), (self.batch, self.channels)
         filters = (self.channels, 1, *self.window.kernel)
         # One accumulator tile for each tap and block of channels; all rows have the same weights.
         weights = Layout(f"OIHW{config.batch}n{config.block_out}o")
-        return (
-            Buffer("data", Role.INPUT, (*rows, self.height, self.width), "int8", layout),
-            Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
-            *self.vector_buffers(self.channels, config),
-            Buffer("res", Role.OUTPUT, (*rows, *self.out_size), "int8", layout),
-        )
+        kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
+        data, res = self.image_buffers(self.channels, self.channels, config)
+        return (data, kernel, *self.vector_buffers(self.channels, config), res)
 
     def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         kernel = given["kernel"]

@@ -95,6 +95,13 @@ class ScaleStage:
     zero_point: int
     clip: tuple[int, int]
 
+    @staticmethod
+    def of(bias: bool, zero_point: int, clip: tuple[int, int] | None) -> ScaleStage:
+        """Return the stage of sums, with a bias or without; the bounds must be given."""
+        assert clip is not None
+        operands = ("bias", "scales") if bias else ("scales",)
+        return ScaleStage("res_scaled", operands, zero_point, clip)
+
 
 Stage = AluStage | ScaleStage
 """A step from the sums to the result."""
@@ -328,9 +335,7 @@ class UniformScale:
     @property
     def stage(self) -> ScaleStage:
         """The step that scales."""
-        assert self.clip is not None
-        vectors = ("bias", "scales") if self.constant else ("scales",)
-        return ScaleStage("res_scaled", vectors, self.zero_point, self.clip)
+        return ScaleStage.of(self.constant != 0, self.zero_point, self.clip)
 
     def buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the row of parameters; nothing without a multiplier."""

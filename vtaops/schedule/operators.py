@@ -235,7 +235,7 @@ def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
     attach_chain(s, op.stages, piece)
     for name, _, _ in reversed(op.products):
         attach_factor(s, name, piece)
-    for name in ("data", "other") if op.binary else ("data",):
+    for name in op.operands:
         place(s, f"{name}_buf", piece, INP_SCOPE)
     attach_vectors(s, op.stages, piece)
 
