@@ -164,9 +164,9 @@ class Operator(metaclass=Described):
         """One short line for people: kind, shapes, what is not the default."""
 
     @property
-    @abstractmethod
     def stages(self) -> Sequence[Stage]:
         """The steps from sums to result: passes of the vector ALU, or what replaces them."""
+        return []
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -174,9 +174,9 @@ class Operator(metaclass=Described):
         return frozenset()
 
     @property
-    @abstractmethod
     def macs(self) -> int:
         """Multiply-accumulates of the operator as the user states it (no padding of channels)."""
+        return 0
 
     def schedule(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.s_tir.Schedule:
         """Return the schedule for VTA; ``.mod.script()`` prints it as TVMScript.

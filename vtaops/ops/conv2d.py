@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
-from vtaops.machine.views import BlockDiagonal, Columns, KernelColumns, Windows
+from vtaops.machine.views import Columns, KernelColumns, Windows
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import (
@@ -30,9 +31,9 @@ from vtaops.ops.constants import (
     scale_buffer,
 )
 from vtaops.ops.declarations import (
-    Expr,
     Given,
     Shape,
+    bordered,
     declare_copy,
     declare_image,
     declare_sum,
@@ -49,13 +50,7 @@ from vtaops.ops.epilogue import (
     shift_stages,
 )
 from vtaops.ops.families import SumOfProducts, WindowOperator
-from vtaops.ops.groups import (
-    GroupBlocks,
-    check_groups,
-    group_blocks,
-    grouped_view,
-    window_view,
-)
+from vtaops.ops.groups import ChannelGroups, GroupBlocks
 from vtaops.program import Buffer, Role
 
 
@@ -169,8 +164,7 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"residual scale, shift and clip are {own}; with scales, a residual has vectors of "
                 f"factors alone"
             )
-        require_at_least(1, groups=self.groups)
-        check_groups(self.groups, self.in_channels, self.out_channels)
+        self.channel_groups.check()
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
@@ -303,16 +297,19 @@ class Conv2d(WindowOperator, SumOfProducts):
             *clip_stages("res", self.clip),
         ]
 
+    @cached_property
+    def channel_groups(self) -> ChannelGroups:
+        """The channels in groups."""
+        return ChannelGroups(self.groups, self.in_channels, self.out_channels)
+
     def blocks(self, config: HardwareConfig) -> GroupBlocks:
         """Return the channel blocks of its groups."""
-        return group_blocks(self.groups, self.in_channels, self.out_channels, config)
+        return self.channel_groups.blocks(config)
 
     def windows(self, config: HardwareConfig) -> Windows | None:
         """Return how the weights are packed for products of windows, if it can be computed so."""
         (_, columns), (_, distance) = self.window.kernel, self.window.dilation
-        if distance > 1:
-            return None
-        return window_view(self.groups, self.in_channels, self.out_channels, columns, config)
+        return None if distance > 1 else self.channel_groups.windows(columns, config)
 
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
@@ -357,19 +354,16 @@ class Conv2d(WindowOperator, SumOfProducts):
         if not self.scales:
             return [scale_buffer("residual_scale", self.residual_scale, config)]
         o = self.out_channels
-        layout = kernel_layout(config, grouped_view(o, o, o, config))
+        layout = kernel_layout(config, ChannelGroups(o, o, o).view(config))
         names = "residual_high", "residual_low"
         return [Buffer(name, Role.PARAMETER, (o, 1, 1, 1), "int8", layout) for name in names]
 
     def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
         """Return the layouts of data and weights."""
         if not self.fold_columns:
-            view = self.windows(config) or self._grouped(config)
+            view = self.windows(config) or self.channel_groups.view(config)
             return data_layout(config), kernel_layout(config, view)
         return data_layout(config, Columns.of(self.window)), kernel_layout(config, KernelColumns())
-
-    def _grouped(self, config: HardwareConfig) -> BlockDiagonal | None:
-        return grouped_view(self.groups, self.in_channels, self.out_channels, config)
 
     # -------------------------------------------------------------- declaration
 
@@ -378,7 +372,8 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
         if buffer.name == "kernel" and self.windows(config):  # lowering joins those of a window
-            return kernel_layout(config, self._grouped(config)).packed_shape(buffer.shape)
+            layout = kernel_layout(config, self.channel_groups.view(config))
+            return layout.packed_shape(buffer.shape)
         return buffer.packed_shape
 
     def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
@@ -425,16 +420,12 @@ class Conv2d(WindowOperator, SumOfProducts):
         read more than there are.
         """
         (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
-        rows, columns = self.padded_size
+        pixel = bordered(data, self.pads[:2], border=any(self.pads), blocks=blocks)
+        if not self.gathers_rows:
+            return declare_image(data, self.padded_size, pixel, blocks)
 
-        def row_read(row: Expr) -> Expr:
-            return row // kh * sh + row % kh * dh
+        def gathered(b, ci, r, *index):  # type: ignore[no-untyped-def]
+            return pixel(b, ci, r // kh * sh + r % kh * dh, *index)
 
-        return declare_image(
-            data,
-            (self.out_size[0] * kh if self.gathers_rows else rows, columns),
-            self.pads[:2],
-            border=any(self.pads),
-            blocks=blocks,
-            row=row_read if self.gathers_rows else None,
-        )
+        size = self.out_size[0] * kh, self.padded_size[1]
+        return declare_image(data, size, gathered, blocks)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import (
@@ -25,7 +25,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
-from vtaops.ops.declarations import Expr, Given, Shape, declare_image, declare_sum
+from vtaops.ops.declarations import Expr, Given, Shape, bordered, declare_image, declare_sum
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
@@ -246,7 +246,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         rows, columns = self.rows, self.columns
         size, before = (rows.span, columns.span), (-rows.lowest, -columns.lowest)
-        data_buf = declare_image(given["data"], size, before)
+        data_buf = declare_image(given["data"], size, bordered(given["data"], before))
         kernel_buf = self._declare_kernel(given["kernel"])
 
         def factors(b, co, y, x, bi, ci, ic, ty, tx, lane):  # type: ignore[no-untyped-def]
@@ -263,14 +263,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         The padding is void: it is neither loaded nor multiplied (see
         `vtaops.lowering.emission.voids`).
         """
-        o, i, kh, kw, *tile = (int(extent) for extent in kernel.shape)
-        height, width = self.rows.taps * self.rows.stride, self.columns.taps * self.columns.stride
-
-        def body(co, ci, y, x, *lanes):  # type: ignore[no-untyped-def]
-            value = kernel(co, ci, y, x, *lanes)
-            if (height, width) == (kh, kw):
-                return value
-            inside = tirx.all(y < kh, x < kw)
-            return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
-
-        return te.compute((o, i, height, width, *tile), body, name="kernel_buf")
+        o, i, *size = (int(extent) for extent in kernel.shape)
+        padded = [axis.taps * axis.stride for axis in (self.rows, self.columns)]
+        tap = bordered(kernel, (0, 0), border=padded != size[:2])
+        return te.compute((o, i, *padded, *size[2:]), tap, name="kernel_buf")

@@ -31,39 +31,28 @@ def value_of(tensor: te.Tensor) -> Lane:
     return lambda *index: tensor(*index)
 
 
-def declare_image(
-    data: te.Tensor,
-    size: Size,
-    before: Size,
-    *,
-    border: bool = True,
-    value: int = 0,
-    blocks: int = 0,
-    row: Callable[[Expr], Expr] | None = None,
-) -> te.Tensor:
-    """Declare the stage ``data_buf``: packed images (n, blocks, rows, columns, ...) with a border.
+def bordered(
+    data: te.Tensor, before: Size, *, border: bool = True, value: int = 0, blocks: int = 0
+) -> Lane:
+    """Return each lane of packed images (n, blocks, rows, columns, ...) with a border.
 
     Parameters
     ----------
     data : te.Tensor
         The images.
-    size : (int, int)
-        Rows and columns of the stage.
     before : (int, int)
-        Those above and left of the image.
+        Rows and columns above and left of the image.
     border : bool
         Whether something lies outside of the image.
     value : int
         What lies there.
     blocks : int
-        Blocks of channels of the stage, if there are more than of the data.
-    row : callable, optional
-        Which row of the image with its border a row of the stage is, if not the same.
+        Blocks of channels that are read, if there are more than of the data.
     """
-    n, c, height, width, *tile = (int(extent) for extent in data.shape)
+    _, c, height, width, *_ = (int(extent) for extent in data.shape)
 
-    def pixel(b: Expr, ci: Expr, r: Expr, q: Expr, *lanes: Expr) -> Expr:
-        y, x = (row(r) if row else r) - before[0], q - before[1]
+    def lane(b: Expr, ci: Expr, row: Expr, column: Expr, *lanes: Expr) -> Expr:
+        y, x = row - before[0], column - before[1]
         inside = [ci < c] if blocks > c else []
         inside += [y >= 0, y < height, x >= 0, x < width] if border else []
         found = data(b, ci, y, x, *lanes)
@@ -71,7 +60,16 @@ def declare_image(
             return found
         return tirx.if_then_else(tirx.all(*inside), found, tirx.const(value, "int8"))
 
-    return te.compute((n, max(c, blocks), *size, *tile), pixel, name="data_buf")
+    return lane
+
+
+def declare_image(data: te.Tensor, size: Size, lane: Lane, blocks: int = 0) -> te.Tensor:
+    """Declare the stage ``data_buf``: of `size`, with each lane (see `bordered`) of packed images.
+
+    Of as many blocks of channels as the data, or of `blocks`.
+    """
+    n, c, _, _, *tile = data.shape
+    return te.compute((n, blocks or c, *size, *tile), lane, name="data_buf")
 
 
 def declare_sum(

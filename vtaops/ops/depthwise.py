@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
@@ -20,7 +20,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
-from vtaops.ops.declarations import Given, Lane, Shape
+from vtaops.ops.declarations import Given, Shape, bordered
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, lane_meaning
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
@@ -124,8 +124,17 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             lambda c, dy, dx, *lane: kernel(c, 0, dy, dx, *lane).astype("int32"),
             name="kernel_buf",
         )
+        # Every tap has a copy of its pixels, widened, to multiply in place.
         taps = (*shape[:2], kh, kw, *shape[2:4], *tile)
-        pixels = te.compute(taps, self._pixel_of_tap(given["data"]), name="pixel_buf")
+        sh, sw = self.window.strides
+        pixel = bordered(given["data"], self.pads[:2], border=any(self.pads))
+        pixels = te.compute(
+            taps,
+            lambda b, ci, dy, dx, y, x, *lane: pixel(b, ci, y * sh + dy, x * sw + dx, *lane).astype(
+                "int32"
+            ),
+            name="pixel_buf",
+        )
         products = te.compute(
             taps,
             lambda b, ci, dy, dx, y, x, *lane: lane_meaning(
@@ -140,17 +149,3 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             name="res_total",
         )
         return self.declare_epilogue(total, given, config)
-
-    def _pixel_of_tap(self, data: te.Tensor) -> Lane:
-        """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""
-        (sh, sw), (top, left, _, _) = self.window.strides, self.pads
-
-        def body(b, ci, dy, dx, i, j, *lane):  # type: ignore[no-untyped-def]
-            y, x = i * sh + dy - top, j * sw + dx - left
-            pixel = data(b, ci, y, x, *lane)
-            if any(self.pads):
-                inside = tirx.all(y >= 0, y < self.height, x >= 0, x < self.width)
-                pixel = tirx.if_then_else(inside, pixel, tirx.const(0, "int8"))
-            return pixel.astype("int32")
-
-        return body

@@ -175,10 +175,6 @@ class Elementwise(UniformlyScaled):
         return frozenset({Feature.MUL} if self.function == "multiply" else ())
 
     @property
-    def macs(self) -> int:
-        return 0
-
-    @property
     def summary(self) -> str:
         return f"{self.function} {'x'.join(map(str, self.shape))}"
 

@@ -53,8 +53,7 @@ class WindowOperator(Operator):
     @cached_property
     def window(self) -> Window:
         """The window over the image; it steps by its own size unless strides say otherwise."""
-        strides = self.kernel if self.strides is None else self.strides
-        return Window.of(self.kernel, strides, self.padding, self.dilation)
+        return Window.of(self.kernel, self.strides, self.padding, self.dilation)
 
     @property
     def pads(self) -> Sides:

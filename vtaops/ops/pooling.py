@@ -16,10 +16,9 @@ from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
-from vtaops.ops.declarations import Given, Shape, declare_image, declare_sum
+from vtaops.ops.declarations import Given, Shape, bordered, declare_image, declare_sum
 from vtaops.ops.epilogue import (
     INT8,
-    AluStage,
     Rounding,
     Stage,
     check_epilogue,
@@ -70,14 +69,10 @@ class _Pool2d(WindowOperator):
         sizes = image_sizes(images)
         return cls(**sizes, channels=images.shape[1], kernel=kernel, **parameters), (images,)
 
-    @property
-    def macs(self) -> int:
-        return 0
-
     def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
         """Declare the stage ``data_buf``: packed images with `value` around them."""
-        border = any(self.pads)
-        return declare_image(data, self.padded_size, self.pads[:2], border=border, value=value)
+        pixel = bordered(data, self.pads[:2], border=any(self.pads), value=value)
+        return declare_image(data, self.padded_size, pixel)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -120,10 +115,6 @@ class MaxPool2d(_Pool2d):
     @property
     def summary(self) -> str:
         return f"max_pool2d {self._image_text(self.channels)}, {self.window.text}"
-
-    @property
-    def stages(self) -> list[AluStage]:
-        return []
 
     def reads_inputs(self, config: HardwareConfig) -> bool:
         """Whether no product brings the pixels to the accumulators."""
