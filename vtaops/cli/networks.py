@@ -48,6 +48,7 @@ def compile(
     output: Path,
     config: str | None = None,
     search: str = "off",
+    host: bool = False,
     as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
@@ -60,6 +61,8 @@ def compile(
         The file to write: .vtam.
     search
         How tilings are found: off, fast or thorough.
+    host
+        Compile a model that is not quantised as well: all of it runs on the host.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
@@ -68,7 +71,7 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
-    compiled = _compiled(model, config, search)
+    compiled = _compiled(model, config, search, host=host)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -86,19 +89,27 @@ def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> Non
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
     """
+    from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
         compiled = _compiled(model, config)
-        rows, name = compiled.plan, compiled.config.name
+        rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
+        graph = compiled.graph
     else:
-        source, name = _source(model), config or DEFAULT_CONFIG
+        name = config or DEFAULT_CONFIG
         from vtaops.network import plan_model  # loads TVM: seconds
 
-        rows = plan_model(source, name).rows
-    count = f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA"
+        plan = plan_model(_source(model), name)
+        rows, graph = plan.rows, plan.graph
+        launches = sum(stage.where == "vta" for stage in plan.stages)
+    on_vta = sum(row.where == "vta" for row in rows)
+    facts = [
+        f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
+        str(placement(graph, rows)),
+    ]
     table = plan_table(rows, f"{model.name} on {name}")
-    show([vars(row) for row in rows], as_json, table, count)
+    show([vars(row) for row in rows], as_json, table, *facts)
 
 
 def profile(
@@ -381,7 +392,14 @@ def _source(path: Path) -> Path:
     return path
 
 
-def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool = False) -> Model:
+def _compiled(
+    path: Path,
+    config: str | None,
+    search: str = "off",
+    *,
+    trusted: bool = False,
+    host: bool = False,
+) -> Model:
     """Return a model: compiled now, or read from its file.
 
     Raises
@@ -395,7 +413,7 @@ def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool
     from vtaops.network import compile_model  # loads TVM: seconds
 
     with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
-        return compile_model(source, chosen, search=search)  # type: ignore[arg-type]
+        return compile_model(source, chosen, search=search, host=host)  # type: ignore[arg-type]
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:

@@ -13,13 +13,12 @@ from typing import Any
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.quantization.scales import Grid
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
-
-FLOAT = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
 
 NO_OPERATOR = "VTA has no operator "
 BETWEEN_FLOATS = ": not between quantised tensors"
@@ -122,7 +121,7 @@ class ValuePlan:
 
     def _why(self, value: Value) -> str:
         if not self._quantised_model:
-            return FLOAT
+            return NOT_QUANTIZED
         if value.op in RULES or value.op == "split":
             return f"{value.op}{BETWEEN_FLOATS}"
         return f"{NO_OPERATOR}{value.op}"
