@@ -8,20 +8,11 @@ from functools import singledispatch
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
+from vtaops import ops
 from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops import (
-    AvgPool2d,
-    BatchMatmul,
-    Conv2d,
-    Conv2dTranspose,
-    DepthwiseConv2dAlu,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import Operator
 from vtaops.ops.depthwise import MULTIPLY
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST
@@ -77,7 +68,7 @@ def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_matrix(s, config, tiling)
     attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
@@ -87,7 +78,7 @@ def _(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule one pair of matrices after the other."""
     s = Schedule(op.declare(config))
     loops = block_matrix(s, config, tiling)
@@ -129,7 +120,7 @@ def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
 
 
 @_schedule.register
-def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
     op = op.unfolded
     s = Schedule(op.declare(config))
@@ -155,7 +146,7 @@ def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule with a loop over the phases of the output.
 
     ``h`` and ``w`` of the tiling count pixels of one phase. In parts of the kernel, a tile is one
@@ -200,7 +191,7 @@ def attach_loads(s: Schedule, step: LoopRV) -> None:
 
 
 @_schedule.register
-def _(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule tap by tap: load the pixels widened, multiply, add."""
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
@@ -221,7 +212,7 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedul
 
 
 @_schedule.register
-def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule pieces of a row of tiles; ``h`` of the tiling counts tiles."""
     s = Schedule(op.declare(config))
     tiles, *lanes = s.get_loops(s.get_sblock("res"))
@@ -243,7 +234,7 @@ def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     if separate := op.separate(config):
@@ -277,7 +268,7 @@ def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
 
 
 @_schedule.register
-def _(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule like a convolution that mixes no channels.
 
     Raises
