@@ -411,7 +411,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             tile = declare_tiles(given["residual_scale"])
             tensors["residual"] = declare_product("res_residual", residual, tile, config)
         operands = {name: value_of(tensor) for name, tensor in tensors.items()}
-        return self.declare_epilogue(first, given, config, operands)
+        return self.declare_epilogue(first, given, operands)
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
         """Declare the padded input; where the stride skips rows, only those that are read.

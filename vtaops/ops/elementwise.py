@@ -247,4 +247,4 @@ class Elementwise(UniformlyScaled):
             for name, tensor, _ in self.products
         }
         operands = {name: value_of(product) for name, product in found.items()}
-        return self.declare_epilogue(next(iter(found.values())), given, config, operands)
+        return self.declare_epilogue(next(iter(found.values())), given, operands)

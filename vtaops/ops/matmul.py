@@ -125,7 +125,7 @@ class Gemm(SumOfProducts):
             {"ko": data.shape[1], "ki": config.block_in},
             lambda mo, no, mi, ni, ko, ki: (data[mo, ko, mi, ki], kernel[no, ko, ni, ki]),
         )
-        return self.declare_epilogue(acc, given, config)
+        return self.declare_epilogue(acc, given)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -250,9 +250,9 @@ class BatchMatmul(UniformlyScaled):
 
         total = product("", "res_gem")
         if not self.coarse:
-            return self.declare_epilogue(total, given, config)
+            return self.declare_epilogue(total, given)
         first = product("_coarse", "res_coarse")
-        return self.declare_epilogue(first, given, config, {"product": value_of(total)})
+        return self.declare_epilogue(first, given, {"product": value_of(total)})
 
 
 def _pair(

@@ -151,7 +151,7 @@ class MaxPool2d(_Pool2d):
             scale = declare_tiles(given["data_scale"])
             if separate := self.separate(config):
                 greatest = separate.declare(pixels, scale, shape, config)
-                return self.declare_epilogue(greatest, given, config)
+                return self.declare_epilogue(greatest, given)
             pixels = declare_product("res_data", pixels, scale, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
@@ -165,7 +165,7 @@ class MaxPool2d(_Pool2d):
             ),
             name="res_max",
         )
-        return self.declare_epilogue(greatest, given, config)
+        return self.declare_epilogue(greatest, given)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -294,7 +294,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
             ),
         )
         mean = self._declare_division(total) if self.divides else total
-        return self.declare_epilogue(mean, given, config)
+        return self.declare_epilogue(mean, given)
 
     def _declare_division(self, total: te.Tensor) -> te.Tensor:
         """Declare the sums over the number of pixels of their windows, rounded."""

@@ -102,16 +102,14 @@ def _block_product(
     *_, pair, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_gem"))
     step, k_i = s.split(ko, [None, tiling.ic // config.block_in])
     s.reorder(step, *([pair] if batch else []), mo, k_i, no, mi, ni, ki)
-    place(s, "data_buf", step, INP_SCOPE)
-    place(s, weights, step, WGT_SCOPE)
+    attach_loads(s, step, weights)
     return step
 
 
 def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
     """Compute the coarse product, and load its operands, inside loop `tile`."""
     place(s, "res_coarse", tile, ACC_SCOPE)
-    place(s, "data_coarse_buf", tile, INP_SCOPE)
-    place(s, "other_coarse_buf", tile, WGT_SCOPE)
+    attach_loads(s, tile, "other_coarse_buf", "data_coarse_buf")
     *_, one, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_coarse"))
     s.reorder(ko, one, mo, no, mi, ni, ki)
 
@@ -184,10 +182,12 @@ def _block_taps(
     return step, inner, taps[:outside], taps[outside:]
 
 
-def attach_loads(s: Schedule, step: LoopRV) -> None:
+def attach_loads(
+    s: Schedule, step: LoopRV, weights: str = "kernel_buf", data: str = "data_buf"
+) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
-    place(s, "data_buf", step, INP_SCOPE)
-    place(s, "kernel_buf", step, WGT_SCOPE)
+    place(s, data, step, INP_SCOPE)
+    place(s, weights, step, WGT_SCOPE)
 
 
 @_schedule.register
@@ -263,8 +263,7 @@ def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
     attach_chain(s, maxima.side_stages, tile)
     for name in maxima.products:
         place(s, name, tile, ACC_SCOPE)
-    place(s, "data_buf", tile, INP_SCOPE)
-    place(s, "data_scale_buf", tile, WGT_SCOPE)
+    attach_loads(s, tile, "data_scale_buf")
 
 
 @_schedule.register
@@ -284,8 +283,7 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
-    place(s, "data_buf", loops.tile, INP_SCOPE)
-    place(s, "data_scale_buf", loops.tile, WGT_SCOPE)
+    attach_loads(s, loops.tile, "data_scale_buf")
 
     *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
     s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
