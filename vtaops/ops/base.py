@@ -7,7 +7,7 @@ that follow the data further (`schedule`, `lower`) call the rooms that come afte
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from inspect import Signature, signature
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.declarations import Expr, Given, Lane, Shape, declare_copy
+from vtaops.ops.declarations import Expr, Given, Lane, Shape, declare_copy, value_of
 from vtaops.ops.epilogue import VECTORS, Stage, declare_stages
 from vtaops.program import Buffer
 
@@ -126,7 +126,7 @@ class Operator(metaclass=Described):
         """Return the result in te, of a packed `shape`, from the packed arguments by name."""
 
     def declare_epilogue(
-        self, sums: te.Tensor, given: Given, operands: Mapping[str, Lane] = MappingProxyType({})
+        self, sums: te.Tensor, given: Given, operands: Given = MappingProxyType({})
     ) -> te.Tensor:
         """Declare the stages behind int32 sums, and the cast to int8; return the result.
 
@@ -136,11 +136,12 @@ class Operator(metaclass=Described):
             Packed as the result.
         given : mapping of str to te.Tensor
             The arguments of the operator, of which it takes the vectors of channels.
-        operands : mapping of str to callable
-            Operands of stages that are no vectors: their values for a lane.
+        operands : mapping of str to te.Tensor
+            Operands of stages that are no vectors, of the shape of the sums.
         """
         vectors = {name: _vector_lane(given[name]) for name in given if name in VECTORS}
-        value = declare_stages(sums, self.stages, {**vectors, **operands})
+        others = {name: value_of(tensor) for name, tensor in operands.items()}
+        value = declare_stages(sums, self.stages, {**vectors, **others})
         return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
     def declare(self, config: HardwareConfig) -> tvm.IRModule:

@@ -17,14 +17,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
 from vtaops.ops.declarations import Given, Shape, bordered, declare_image, declare_sum
-from vtaops.ops.epilogue import (
-    INT8,
-    Rounding,
-    Stage,
-    check_epilogue,
-    clip_stages,
-    offset_stages,
-)
+from vtaops.ops.epilogue import INT8, Rounding, Stage, check_epilogue, clip_stages, offset_stages
 from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
@@ -53,10 +46,7 @@ class _Pool2d(WindowOperator):
 
     @classmethod
     def of(
-        cls: type[Pool],
-        data: npt.ArrayLike,
-        kernel: Pair,
-        **parameters: Any,
+        cls: type[Pool], data: npt.ArrayLike, kernel: Pair, **parameters: Any
     ) -> tuple[Pool, Arguments]:
         """Return the pool of an int8 array (N, C, H, W), and the array.
 

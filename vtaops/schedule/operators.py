@@ -18,14 +18,7 @@ from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST
 from vtaops.schedule.blocked import check_tiling
 from vtaops.schedule.candidates import default_tiling
-from vtaops.schedule.intrinsics import (
-    ACC_SCOPE,
-    INP_SCOPE,
-    WGT_SCOPE,
-    alu_reduction,
-    gemm,
-    pool,
-)
+from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE, alu_reduction, gemm, pool
 from vtaops.schedule.steps import (
     attach_chain,
     attach_factor,
