@@ -21,22 +21,17 @@ from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import Columns, KernelColumns, Windows
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
-from vtaops.ops.constants import (
-    DIGIT_BITS,
-    check_scale,
-    constant_buffers,
-    declare_constant,
-    declare_product,
-    declare_tiles,
-    scale_buffer,
-)
+from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
 from vtaops.ops.declarations import (
     Given,
     Shape,
     bordered,
+    declare_constant,
     declare_copy,
     declare_image,
+    declare_product,
     declare_sum,
+    declare_tiles,
 )
 from vtaops.ops.epilogue import (
     INT8,

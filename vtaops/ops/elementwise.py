@@ -18,23 +18,9 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.constants import (
-    DIGIT_BITS,
-    WIDEST,
-    check_scale,
-    declare_product,
-    declare_tiles,
-    digits,
-    scale_buffer,
-)
-from vtaops.ops.declarations import Given, Shape, declare_copy
-from vtaops.ops.epilogue import (
-    INT8,
-    AluStage,
-    Rounding,
-    Stage,
-    check_epilogue,
-)
+from vtaops.ops.constants import DIGIT_BITS, WIDEST, check_scale, digits, scale_buffer
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, check_epilogue
 from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
 

@@ -17,8 +17,7 @@ from tvm import te
 from vtaops.base.window import Size, Window
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.constants import declare_product_at
-from vtaops.ops.declarations import Lane
+from vtaops.ops.declarations import Lane, declare_product_at
 from vtaops.ops.epilogue import AluStage, declare_stages
 
 Count = Any

@@ -15,8 +15,16 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
-from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
-from vtaops.ops.declarations import Given, Shape, bordered, declare_image, declare_sum
+from vtaops.ops.constants import scale_buffer
+from vtaops.ops.declarations import (
+    Given,
+    Shape,
+    bordered,
+    declare_image,
+    declare_product,
+    declare_sum,
+    declare_tiles,
+)
 from vtaops.ops.epilogue import INT8, Rounding, Stage, check_epilogue, clip_stages, offset_stages
 from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
