@@ -490,13 +490,10 @@ class AveragePool(Requantized):
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the real pixels of windows along the height and the width of an image."""
         window, size = self.window(data), data.shape[2:]
-        outputs = window.out_size(size[0], size[1])
-        found = []
-        for axis in (0, 1):
-            first = np.arange(outputs[axis]) * self.strides[axis] - self.padding[axis]
-            last = np.minimum(first + window.kernel[axis], size[axis])
-            found.append(np.maximum(last - np.maximum(first, 0), 0))
-        return tuple(found)
+        return tuple(
+            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs)])
+            for axis, outputs in enumerate(window.out_size(size[0], size[1]))
+        )
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])

@@ -56,10 +56,9 @@ class AxisTaps:
     def of(window: Window, size: Size, axis: int) -> AxisTaps | None:
         """Return the taps along an axis of an image; None if some window has padding alone."""
         kernel, stride = window.kernel[axis], window.strides[axis]
-        before = window.padding[axis]
-        last = (window.out_size(*size)[axis] - 1) * stride + kernel
-        after = max(0, last - before - size[axis])
-        inside = range(before, kernel - after)
+        last = window.out_size(*size)[axis] - 1
+        first_taps, last_taps = (window.taps_inside(axis, size[axis], i) for i in (0, last))
+        inside = range(first_taps.start, last_taps.stop)
         if not inside:
             return None
         place = inside[len(inside) // 2]
