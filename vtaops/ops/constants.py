@@ -1,4 +1,6 @@
-"""Products with constant tiles: how int8 data, and constants, enter the accumulators on every VTA.
+"""Constant tiles, by which int8 data and constants enter the accumulators of every VTA.
+
+`vtaops.ops.declarations` declares the products with them.
 
 A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
 one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it

@@ -1,4 +1,4 @@
-"""What the declarations of operators are made of: copies on chip, images with borders, sums."""
+"""What declarations are made of: copies on chip, images with a border, sums, constant products."""
 
 from __future__ import annotations
 
