@@ -28,7 +28,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, largest_divisor, round_up
 from vtaops.kernels.ops.convolution import inside_or
-from vtaops.kernels.ops.pooling import PoolOp
+from vtaops.kernels.ops.reduction import PoolOp
 
 _KEPT_VECTORS = 8
 """Vectors of combined rows that stay in registers, at most."""

@@ -21,7 +21,7 @@ from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import round_up
 from vtaops.kernels.ops.convolution import DepthwiseOp
-from vtaops.kernels.ops.pooling import PoolOp
+from vtaops.kernels.ops.reduction import PoolOp
 
 _UNROLLED_TAPS = 49
 _PATCH = 64
