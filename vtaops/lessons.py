@@ -181,13 +181,10 @@ def run_lesson(
     else:
         runs = [_on_cuda(op, stage, budget, card) for stage in chosen]
     rows: list[LessonRow] = []
-    for run in runs:
-        first = runs[0].seconds
-        row = replace(
-            run,
-            gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
-            speedup=first / run.seconds if run.seconds and first else None,
-        )
+    for row in runs:
+        if row.seconds:
+            speedup = (runs[0].seconds or 0.0) / row.seconds
+            row = replace(row, gflops=op.flops / row.seconds / 1e9, speedup=speedup)
         rows.append(replace(row, remark=_remark(rows, row)))
     return rows
 
@@ -385,7 +382,7 @@ def curves_plot(
             line = [limits[size][name] for size in sizes]
             axes.plot(sizes, line, style, color="black", linewidth=1, label=_NAMES[name])
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_xticks(sizes, list(map(str, sizes)))
         ylabel = f"at most GFLOPS on {counted['card']}" if counted else "GFLOPS"
         axes.set(yscale="log", xlabel="size, log scale", ylabel=ylabel)
 

@@ -260,8 +260,7 @@ class PackedConv2d(_Weighted):
         # Dot products multiply shifted bytes; sums within a channel take them as they are.
         self._shifted = kernel.dtype == np.int8 and not self.depthwise
         ends = {"activation": activation, "shift": shift, "clip": clip}
-        offset = _OFFSET if self._shifted else 0
-        folded = self._fold(kernel, offset, bias, batch_norm, epsilon, **ends)
+        folded = self._fold(kernel, _OFFSET * self._shifted, bias, batch_norm, epsilon, **ends)
         # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
         floats = not (self.depthwise or self._bytes)
         self._plain = floats and self.in_channels < self._block

@@ -30,6 +30,7 @@ from vtaops.cpu.schedule.tiles import (
     blocks_by_columns,
     hold_in_registers,
     parallel_if,
+    register_tiles,
     rows_of_tile,
     store_vectors,
     write_back,
@@ -49,9 +50,6 @@ from vtaops.kernels.ops.common import (
     zero,
 )
 from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
-
-Tensors = dict[str, Tensor]
-"""The placeholders of an operator, by name."""
 
 _SUMS = (64, 200)
 """Products from which on a sum is not short, and from which on it is long."""
@@ -118,8 +116,7 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     steps = op.group_in * prod(op.window.kernel)
     length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
     strided = length > 0 and op.window.strides[1] > 1
-    columns = gain >= _COLUMN_GAIN[length] + (_STRIDED if strided else 0)
-    return by_column if columns else by_channel
+    return by_column if gain >= _COLUMN_GAIN[length] + _STRIDED * strided else by_channel
 
 
 def _busy(op: Conv2dOp, tile: ConvTile) -> float:
@@ -131,15 +128,13 @@ def _busy(op: Conv2dOp, tile: ConvTile) -> float:
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
     """Yield the tiles to choose from."""
     products = Products.of(op.dtype, target)
-    for channels in (2, 4, 6, 8, 12, 16) if products.group == 1 else ():
-        for vectors in (1, 2, 4):
-            if channels * vectors <= products.sums and op.group_out % channels == 0:
-                yield ConvTile("columns", channels, vectors * target.lanes)
-    for vectors in (1, 2):
-        for columns in (4, 7, 8, 14, 16):
-            block = vectors * products.lanes
-            if vectors * columns <= products.sums and op.group_out % block == 0:
-                yield ConvTile("channels", block, columns)
+    sides = (2, 4, 6, 8, 12, 16) if products.group == 1 else ()
+    for channels, vectors in register_tiles(sides, (1, 2, 4), products.sums):
+        if op.group_out % channels == 0:
+            yield ConvTile("columns", channels, vectors * target.lanes)
+    for vectors, columns in register_tiles((1, 2), (4, 7, 8, 14, 16), products.sums):
+        if op.group_out % (vectors * products.lanes) == 0:
+            yield ConvTile("channels", vectors * products.lanes, columns)
 
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
@@ -242,11 +237,11 @@ class PaddedCopy:
 
 def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = None) -> Any:
     """Return the scheduled kernel of an NCHW convolution."""
-    tile, tensors = tile or choose_tile(op, target), op.placeholders()
+    tile, ahead = tile or choose_tile(op, target), Prologue(op)
     met, first = without_idle_taps(op)
     if tile.lanes == "columns":
-        return _schedule_column_lanes(met, target, tile, tensors, first)
-    return _schedule_channel_lanes(met, target, tile, tensors, first)
+        return _schedule_column_lanes(met, target, tile, ahead, first)
+    return _schedule_channel_lanes(met, target, tile, ahead, first)
 
 
 def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
@@ -278,10 +273,10 @@ def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
 
 
 def _schedule_column_lanes(
-    op: Conv2dOp, target: CpuTarget, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, ahead: Prologue, first: tuple[int, int]
 ) -> Any:
     columns, block = op.out_size[1], tile.channels
-    ahead, s = _declare(op, tile, tensors, first)
+    s = ahead.create_schedule(_declare(op, tile, ahead, first))
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     exact = columns % tile.columns == op.group_out % block == 0
@@ -307,7 +302,7 @@ def _schedule_column_lanes(
 
 
 def _schedule_channel_lanes(
-    op: Conv2dOp, target: CpuTarget, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, ahead: Prologue, first: tuple[int, int]
 ) -> Any:
     (rows, columns), products = op.out_size, Products.of(op.dtype, target)
     of_bytes, worth = products.group > 1, op.flops >= PARALLEL_FLOPS
@@ -315,9 +310,10 @@ def _schedule_channel_lanes(
     inner = products.group if of_bytes else min(op.group_in, target.lanes)
     inputs = ceil_div(op.group_in, inner)
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
-    image = declare_woven(op, padding, inner, tensors["data"])
+    image = declare_woven(op, padding, inner, ahead.tensors["data"])
     width = products.lanes if of_bytes else block
-    packed = _pack_kernel(op, tensors["kernel"], first, width, inner, blocks * block // width)
+    kernel = ahead.tensors["kernel"]
+    packed = _pack_kernel(op, kernel, first, width, inner, blocks * block // width)
     ico = te.reduce_axis((0, inputs), name="ico")
     ici = te.reduce_axis((0, inner), name="ici")
     kh, kw = window_axes(op.window)
@@ -339,7 +335,6 @@ def _schedule_channel_lanes(
             c = c // op.group_out * (blocks * block) + c % op.group_out
         return total[n, i, j, c]
 
-    ahead = Prologue(tensors)
     s = ahead.create_schedule(_write_back(op, ahead, sums, first))
     product, result = s.get_sblock("total"), s.get_sblock("result")
     # The tile leaves the registers in whole vectors; only this copy of it is transposed.
@@ -435,10 +430,8 @@ def weave(s: Any, worth: bool, lanes: int) -> None:
         s.vectorize(g)
 
 
-def _declare(
-    op: Conv2dOp, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
-) -> tuple[Prologue, Any]:
-    """Return the convolution, not yet scheduled, in whole tiles: ``total`` and ``result``.
+def _declare(op: Conv2dOp, tile: ConvTile, ahead: Prologue, first: tuple[int, int]) -> Tensor:
+    """Declare the convolution in whole tiles: ``total`` and ``result``, which is returned.
 
     The image is sorted by phase where columns have a stride.
     """
@@ -446,10 +439,10 @@ def _declare(
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
     by_phase = op.window.strides[1] > 1
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
-    image = tensors["data"]
+    image = ahead.tensors["data"]
     if padding.needed(op.height, op.width):
         image = padding.declare(image, zero(op.dtype))
-    packed = _pack_kernel(op, tensors["kernel"], first, block, 1, blocks)
+    packed = _pack_kernel(op, ahead.tensors["kernel"], first, block, 1, blocks)
     channel = te.reduce_axis((0, op.group_in), name="ic")
     kh, kw = window_axes(op.window)
 
@@ -462,8 +455,7 @@ def _declare(
 
     shape = (op.batch, op.groups * blocks * block, rows, padding.columns)
     total = te.compute(shape, dot, name="total")
-    ahead = Prologue(tensors)
-    return ahead, ahead.create_schedule(_write_back(op, ahead, total, first))
+    return _write_back(op, ahead, total, first)
 
 
 def _pack_kernel(
@@ -500,8 +492,7 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int
         return v["kernel"][o, ic, top + kh, left + kw]
 
     over = (op.group_in, *op.window.kernel)
-    epilogue = ahead.epilogue(op.epilogue, op.accumulator)
-    epilogue = unshifted(epilogue, ahead, op.dtype, op.out_channels, weight, over, along=True)
+    epilogue = unshifted(ahead, op.dtype, op.out_channels, weight, over, along=True)
     return op.result(total, epilogue)
 
 
