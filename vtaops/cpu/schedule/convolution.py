@@ -249,27 +249,20 @@ def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
 
     The pair says how many rows and columns of the kernel are cut off at the top and left.
     """
-    window, edges = op.window, []
-    for axis, extent in enumerate((op.height, op.width)):
-        (above, below), gap = window.padding[axis::2], window.dilation[axis]
-        taps, last = window.kernel[axis], (op.out_size[axis] - 1) * window.strides[axis]
-        before = max(min(ceil_div(above - last, gap), above // gap, taps - 1), 0)
-        behind = min(taps - ceil_div(above + extent, gap), below // gap, taps - 1 - before)
-        edges.append((before, max(behind, 0)))
-    (top, bottom), (left, right) = edges
-    (rows, columns), (down, across), sides = window.kernel, window.dilation, window.padding
-    met = Window(
-        (rows - top - bottom, columns - left - right),
-        window.strides,
-        (
-            sides[0] - top * down,
-            sides[1] - left * across,
-            sides[2] - bottom * down,
-            sides[3] - right * across,
-        ),
-        window.dilation,
-    )
-    return replace(op, window=met), (top, left)
+    (rows, columns), (height, width) = op.out_size, (op.height, op.width)
+    down, across = _met_taps(op.window, 0, height, rows), _met_taps(op.window, 1, width, columns)
+    kernel, first, before, behind = zip(down, across, strict=True)
+    return replace(op, window=replace(op.window, kernel=kernel, padding=(*before, *behind))), first
+
+
+def _met_taps(window: Window, axis: int, extent: int, results: int) -> tuple[int, int, int, int]:
+    """Return along an axis the taps that meet data, the first of them, and the padding for them."""
+    (above, below), gap = window.padding[axis::2], window.dilation[axis]
+    taps, last = window.kernel[axis], (results - 1) * window.strides[axis]
+    before = max(min(ceil_div(above - last, gap), above // gap, taps - 1), 0)
+    behind = min(taps - ceil_div(above + extent, gap), below // gap, taps - 1 - before)
+    behind = max(behind, 0)
+    return taps - before - behind, before, above - before * gap, below - behind * gap
 
 
 def _schedule_column_lanes(

@@ -413,7 +413,7 @@ POOL = Stages(
 )
 
 
-def _pool_rows(op: ops.PoolOp, target: CpuTarget) -> Any:
+def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
     name = "result" if op.kind == "max" else "total"
     s, _, (n, c, i, j, kh, kw) = _declared(op, name)
     s.reorder(n, c, i, kh, kw, j)
@@ -422,31 +422,23 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget) -> Any:
     s.parallel(row)
     if name == "total":
         s.reverse_compute_at(s.get_sblock("result"), row)
-    return s
-
-
-def _pool_padded(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
-    s = _pool_rows(op, target)
-    if any(op.window.padding):
-        padded = s.get_sblock("padded")
-        if staged:
-            sums = s.get_sblock("result" if op.kind == "max" else "total")
-            s.compute_at(padded, s.get_loops(sums)[0])
-        else:
-            s.compute_inline(padded)
+    if any(op.window.padding) and staged:
+        s.compute_at(s.get_sblock("padded"), row)
+    elif any(op.window.padding):
+        s.compute_inline(s.get_sblock("padded"))
     return s
 
 
 @POOL.stage("inlined")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
     """Rows are shared among the threads, columns in vectors; padding has become a condition."""
-    return _pool_padded(op, target)
+    return _pool_rows(op, target)
 
 
 @POOL.stage("staged")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
     """The same, but the rows that a row of results needs are padded into a small copy."""
-    return _pool_padded(op, target, staged=True)
+    return _pool_rows(op, target, staged=True)
 
 
 @POOL.stage("tuned")

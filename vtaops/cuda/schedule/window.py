@@ -110,12 +110,11 @@ def schedule_window(
     tile = tile or choose_tile(op)
     s = create_schedule(op.declare())
     result = s.get_sblock("result")
-    fused = "total" in block_names(s)
-    block = s.get_sblock("total") if fused else result
-    if fused:
+    if "total" in block_names(s):
+        block = s.get_sblock("total")
         s.set_scope(block, 0, "local")
     else:
-        result = s.cache_write(block, 0, "local")
+        block, result = result, s.cache_write(result, 0, "local")
     reads = range(len(op.inputs[:2])) if tile.shared else ()  # pixels, and weights
     shared = [s.cache_read(block, index, "shared") for index in reads]
     patch = s.cache_read(block, 0, "local") if tile.registers else None
