@@ -435,8 +435,7 @@ class _Pool(_Layer):
         padding: int | tuple[int, ...] = 0,
     ) -> None:
         super().__init__()
-        steps = kernel_size if strides is None else strides
-        self.window = Window.of(kernel_size, steps, padding)
+        self.window = Window.of(kernel_size, strides, padding)
         self.window.check_for_pooling()
 
     def __call__(self, data: Any) -> Packed:
