@@ -22,7 +22,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import ops
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, largest_divisor, pad_image, zero
-from vtaops.kernels.stages import Stage, Stages, schedule_default
+from vtaops.kernels.stages import Stages
 
 _BLOCK = 32
 
@@ -36,7 +36,7 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 
 # --- matmul -----------------------------------------------------------------------------------
 
-MATMUL = Stages([Stage("default", "Three loops i, j, k as declared.", schedule_default)])
+MATMUL = Stages("Three loops i, j, k as declared.")
 
 
 def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
@@ -118,9 +118,7 @@ def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
 
 # --- conv2d -----------------------------------------------------------------------------------
 
-CONV2D = Stages(
-    [Stage("default", "Seven loops as declared, the padded image beforehand.", schedule_default)]
-)
+CONV2D = Stages("Seven loops as declared, the padded image beforehand.")
 
 
 @CONV2D.stage("parallel")
@@ -224,9 +222,7 @@ def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
 
 # --- depthwise convolution --------------------------------------------------------------------
 
-DEPTHWISE = Stages(
-    [Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default)]
-)
+DEPTHWISE = Stages("Six loops as declared, the padded image beforehand.")
 
 
 @DEPTHWISE.stage("parallel")
@@ -269,15 +265,10 @@ def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
 
 # --- conv1d -----------------------------------------------------------------------------------
 
-CONV1D = Stages()
-
-
-@CONV1D.stage("default")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a
-    register by itself.
-    """
-    return schedule_default(op, target)
+CONV1D = Stages(
+    "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
+    "register by itself."
+)
 
 
 def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
@@ -350,12 +341,8 @@ def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
 
 # --- addition ---------------------------------------------------------------------------------
 
-VECTOR_ADD = Stages(
-    [Stage("default", "One loop as declared; LLVM vectorises it by itself.", schedule_default)]
-)
-BROADCAST_ADD = Stages(
-    [Stage("default", "Two loops as declared, the rows outside.", schedule_default)]
-)
+VECTOR_ADD = Stages("One loop as declared; LLVM vectorises it by itself.")
+BROADCAST_ADD = Stages("Two loops as declared, the rows outside.")
 
 
 def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
@@ -408,9 +395,7 @@ def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
 
 # --- pooling ----------------------------------------------------------------------------------
 
-POOL = Stages(
-    [Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default)]
-)
+POOL = Stages("Six loops as declared, the padded image beforehand.")
 
 
 def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
