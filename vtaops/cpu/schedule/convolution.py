@@ -353,13 +353,7 @@ def _schedule_channel_lanes(
     parallel_if(s, outer, worth)
     hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
     weave(s, worth, target.lanes)
-    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
-    if not of_bytes:
-        ici, c = last
-        part, c = s.split(c, [None, min(products.lanes, _WAYS)])
-        s.reorder(part, kh, kw, ici, c)
-        s.vectorize(c)
-    parallel_if(s, s.fuse(o, ico), worth)
+    _pack_in_parts(s, worth, products)
     return ahead.attach(s)
 
 
@@ -475,6 +469,17 @@ def _pack_kernel(
     return te.compute(
         (op.groups * blocks, inputs, *op.window.kernel, *last), weight, name="pack_kernel"
     )
+
+
+def _pack_in_parts(s: Any, worth: bool, products: Products) -> None:
+    """Schedule the packing of a kernel, of floats some output channels at a time."""
+    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
+    if products.group == 1:
+        ici, c = last
+        part, c = s.split(c, [None, min(products.lanes, _WAYS)])
+        s.reorder(part, kh, kw, ici, c)
+        s.vectorize(c)
+    parallel_if(s, s.fuse(o, ico), worth)
 
 
 def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int]) -> Tensor:
