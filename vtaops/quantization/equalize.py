@@ -28,6 +28,7 @@ from vtaops.quantization.onnx_files import (
     initializers,
     make_node,
     replace_initializer,
+    tensor_shapes,
 )
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.samples import Sample
@@ -78,10 +79,8 @@ class _Network:
         self.model = model
         self.constants = initializers(model)
         self.functions = functions(model)
-        self._shapes = {
-            value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-            for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
-        }
+        graph = model.graph
+        self._shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
         self._inside = {name for function in self.functions for name in function.nodes}
         self._parents: list[int] = []
         self._pinned: list[int] = []

@@ -6,7 +6,8 @@ package `onnx` (extra `models`) is imported on the first call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +51,8 @@ def load(
     UnsupportedError
         If the model computes in float16, bfloat16 or float64, or calls domains unknown here.
     """
-    onnx = require("onnx")
-    model = onnx.ModelProto()
-    if isinstance(source, onnx.ModelProto):
-        model.CopyFrom(source)
-    else:
-        model = _read(Path(source))
+    known = isinstance(source, require("onnx").ModelProto)
+    model = deepcopy(source) if known else _read(Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
     model = checked(model)
@@ -121,9 +118,14 @@ def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the static shapes of the inputs by name."""
+    return tensor_shapes(graph_inputs(model))
+
+
+def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors by name; 0 is an extent that is not known."""
     return {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in graph_inputs(model)
+        for value in values
     }
 
 
@@ -237,6 +239,13 @@ def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs:
     return node
 
 
+def refill(field: Any, entries: Iterable[Any]) -> None:
+    """Replace the entries of a repeated field of a protocol buffer."""
+    kept = list(entries)
+    del field[:]
+    field.extend(kept)
+
+
 def additions(node: NodeProto) -> list[NodeProto]:
     """Return a Sum of several tensors as additions of two."""
     left, *terms = node.input
@@ -276,9 +285,7 @@ def _read(path: Path) -> ModelProto:
 
 def _list_inputs_only(model: ModelProto) -> None:
     """Old models list their weights among the inputs, where they count as no constants."""
-    kept = graph_inputs(model)
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
+    refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
 
 

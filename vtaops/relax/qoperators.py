@@ -7,6 +7,7 @@ of each operator: dequantise the operands, compute, quantise the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from vtaops.quantization.onnx_files import (
     checked,
     initializers,
     make_node,
+    refill,
     replace_initializer,
     require,
 )
@@ -38,21 +40,17 @@ def to_pairs(model: ModelProto) -> ModelProto:
     ModelError
         If such a node is malformed.
     """
-    onnx = require("onnx")
     if not any(
         node.domain or node.op_type in _REWRITES | _COMPOSITIONS for node in model.graph.node
     ):
         return model
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     writer = _Writer(result)
     for node in model.graph.node:
         writer.rewrite(node)
-    del result.graph.node[:]
-    result.graph.node.extend(writer.nodes)
-    kept = [entry for entry in result.opset_import if entry.domain in ("", "ai.onnx")]
-    del result.opset_import[:]
-    result.opset_import.extend(kept)
+    refill(result.graph.node, writer.nodes)
+    own = (entry for entry in result.opset_import if entry.domain in ("", "ai.onnx"))
+    refill(result.opset_import, own)
     return checked(result)
 
 
