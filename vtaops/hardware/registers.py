@@ -8,7 +8,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -32,6 +32,11 @@ _STOP_POLLS = 1000  # the transfers under way take microseconds, as does each po
 
 MapPage = Callable[[int, int], Mmio]
 """Maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
+
+
+def names_of(mask: int, names: Iterable[str]) -> list[str]:
+    """Return the names of the bits that are set, the lowest first."""
+    return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
 class RegisterMap(str, Enum):
@@ -182,12 +187,10 @@ class RtlRegisters(ControlRegisters):
         if faults:
             from vtaops.hardware.rtl import FAULTS  # where the RTL is generated from
 
-            causes = [cause for bit, cause in enumerate(FAULTS.values()) if faults >> bit & 1]
-            return f"the hardware reports a fault: {'; '.join(causes)}"
+            return f"the hardware reports a fault: {'; '.join(names_of(faults, FAULTS.values()))}"
         waits = self._page.read(self.TOKENS)
         if self._page.read(self.CONTROL) & (self.FINISHED | self.QUIET) == self.QUIET and waits:
-            named = [name for bit, name in enumerate(self.WAITS) if waits >> bit & 1]
-            return "; ".join(named)
+            return "; ".join(names_of(waits, self.WAITS))
         return ""
 
     def values(self) -> dict[str, int]:

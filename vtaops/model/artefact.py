@@ -256,18 +256,8 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     for tensor in (tensors[name] for name in entry["inputs"]):
         graph.input_like(tensor)
     for node in entry["nodes"]:
-        cls = getattr(operators, node["operator"])
-        if not issubclass(cls, GraphOperator):
-            raise ProgramError(f"{node['operator']!r} is no operator")
-        parameters = {
-            name: blobs.function(value)
-            if (cls, name) == (operators.Host, "function")
-            else _read_value(value, blobs)
-            for name, value in node["parameters"].items()
-        }
-        check_types(cls, parameters)
         graph.add_many(
-            cls(**parameters),
+            _read_operator(node, blobs),
             *(graph.tensors[name] for name in node["inputs"]),
             names=[_text(name) for name in node["outputs"]],
             scales=[tensors[name].scale for name in node["outputs"]],
@@ -276,6 +266,21 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
         raise ProgramError("the tensors of the graph are not what its operators make")
     graph.output(*(graph.tensors[name] for name in entry["outputs"]))
     return graph
+
+
+def _read_operator(node: dict[str, Any], blobs: _Reader) -> GraphOperator:
+    cls = getattr(operators, node["operator"])
+    if not issubclass(cls, GraphOperator):
+        raise ProgramError(f"{node['operator']!r} is no operator")
+    parameters = {
+        name: blobs.function(value)
+        if (cls, name) == (operators.Host, "function")
+        else _read_value(value, blobs)
+        for name, value in node["parameters"].items()
+    }
+    check_types(cls, parameters)
+    operator: GraphOperator = cls(**parameters)
+    return operator
 
 
 _Plain = TypeVar("_Plain")

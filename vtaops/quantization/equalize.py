@@ -27,6 +27,7 @@ from vtaops.quantization.onnx_files import (
     float_tensors,
     initializers,
     make_node,
+    producers,
     replace_initializer,
     tensor_shapes,
 )
@@ -248,7 +249,7 @@ class _Network:
             self._insert_product(place, function.root, name, name, 1 / before)
         if (behind != 1).any():
             name = f"{function.end}_unscaled"
-            last = next(node for node in nodes.values() if function.end in node.output)
+            last = producers(self.model)[function.end]
             last.output[0] = name
             place = list(self.model.graph.node).index(last)
             self._insert_product(place + 1, name, function.end, name, behind)

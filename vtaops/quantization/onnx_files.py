@@ -71,7 +71,8 @@ def checked(model: ModelProto) -> ModelProto:
     onnx = require("onnx")
     with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
         onnx.checker.check_model(model)
-        if _opset(model) < OPSET:
+        own = (entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+        if any(entry.version < OPSET for entry in own):
             model = onnx.version_converter.convert_version(model, OPSET)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return inferred
@@ -311,13 +312,6 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         if dim.HasField("dim_value") and dim.dim_value not in (0, size):
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
         dim.dim_value = int(size)
-
-
-def _opset(model: ModelProto) -> int:
-    return min(
-        (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
-        default=OPSET,
-    )
 
 
 def _refuse_other_floats(model: ModelProto) -> None:

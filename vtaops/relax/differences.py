@@ -144,13 +144,11 @@ class _Layer:
             if node is None:
                 return None
             found[name] = node
-            data = node.input[0]
-            if node.op_type == "DequantizeLinear" and data not in constants:
-                inputs[data] = None
+            if node.op_type == "DequantizeLinear" and node.input[0] not in constants:
+                inputs[node.input[0]] = None
             else:
                 stack.extend(node.input)
-        inside = {id(node) for node in found.values()}
-        nodes = tuple(node for node in model.graph.node if id(node) in inside)
+        nodes = tuple(n for n in model.graph.node if not found.keys().isdisjoint(n.output))
         return _Layer(rounding, nodes, tuple(inputs)) if inputs else None
 
     def compare(

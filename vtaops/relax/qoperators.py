@@ -40,9 +40,7 @@ def to_pairs(model: ModelProto) -> ModelProto:
     ModelError
         If such a node is malformed.
     """
-    if not any(
-        node.domain or node.op_type in _REWRITES | _COMPOSITIONS for node in model.graph.node
-    ):
+    if not any(node.domain or node.op_type in _REWRITES for node in model.graph.node):
         return model
     result = deepcopy(model)
     writer = _Writer(result)
@@ -63,13 +61,10 @@ class _Writer:
         self.nodes: list[NodeProto] = []
 
     def rewrite(self, node: NodeProto) -> None:
-        if node.op_type in _REWRITES | _COMPOSITIONS:
+        if node.op_type in _REWRITES:
             text = f"{node.op_type} {_name(node)} is malformed"
             with raising(ModelError, text, IndexError, TypeError, ValueError):
-                if node.op_type in _COMPOSITIONS:
-                    self.compose(node, _COMPOSITIONS[node.op_type])
-                else:
-                    _REWRITES[node.op_type](self, node)
+                _REWRITES[node.op_type](self, node)
             return
         if node.domain in ("", "ai.onnx"):
             self.nodes.append(node)
@@ -161,6 +156,9 @@ class Composition:
     weight_axis: Callable[[dict[str, Any]], int] = lambda _: 1
     bias: int = 0
 
+    def __call__(self, writer: _Writer, node: NodeProto) -> None:
+        writer.compose(node, self)
+
 
 def _integer_product(writer: _Writer, node: NodeProto) -> None:
     """MatMulInteger and ConvInteger: the product of integers less their zero points, as int32."""
@@ -199,7 +197,7 @@ def _sum(writer: _Writer, node: NodeProto) -> None:
     writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
 
 
-_COMPOSITIONS = {
+_REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
     "QGemm": Composition("Gemm", (0, 3), 7, lambda given: 1 - given.get("transB", 0), bias=6),
@@ -211,13 +209,9 @@ _COMPOSITIONS = {
     "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
     "QLinearSoftmax": Composition("Softmax", (0,), 3),
     "QLinearConcat": Composition("Concat", (), 0),
-}
-"""Operators on integers, one row each."""
-
-_REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "Pad": _pad,
     "Sum": _sum,
     "MatMulInteger": _integer_product,
     "ConvInteger": _integer_product,
 }
-"""How other operators are rewritten."""
+"""How each operator that is no float one between pairs is rewritten."""
