@@ -253,8 +253,8 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
-    for tensor in (tensors[name] for name in entry["inputs"]):
-        graph.input_like(tensor)
+    for name in entry["inputs"]:
+        graph.input_like(tensors[name])
     for node in entry["nodes"]:
         graph.add_many(
             _read_operator(node, blobs),

@@ -90,7 +90,7 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
         Naming the tensor, the node or the buffer that does not fit.
     """
     nodes = {node.name: node for node in graph.nodes}
-    known = {tensor.name for tensor in graph.inputs}
+    known = set(_names(graph.inputs))
     for stage in stages:
         for name in stage.nodes:
             if name not in nodes:
@@ -103,9 +103,13 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
             known |= {argument.tensor for argument in stage.outputs}
             continue
         for node in own:
-            _require(known, (tensor.name for tensor in node.inputs))
-            known |= {tensor.name for tensor in node.outputs}
-    _require(known, (tensor.name for tensor in graph.outputs))
+            _require(known, _names(node.inputs))
+            known.update(_names(node.outputs))
+    _require(known, _names(graph.outputs))
+
+
+def _names(tensors: Iterable[Tensor]) -> list[str]:
+    return [tensor.name for tensor in tensors]
 
 
 def _check_program(region: Region, nodes: Iterable[Node], fingerprint: str) -> None:

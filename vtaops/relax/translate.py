@@ -78,13 +78,18 @@ def natural_grid(value: Value) -> Grid | None:
         if own not in (None, grid):
             raise NotTranslated(f"a tensor is dequantised as {grid} that was quantised as {own}")
         return grid
-    if value.op == "input" and value.dtype == "int8":
-        readers = (reader for reader in value.readers if reader is not None)
-        return next((grid_of(r) for r in readers if r.op == "dequantize"), None)
+    if value.op == "input":
+        return _input_grid(value)
     if value.op not in KEEPING_GRIDS:
         return None
     first, *others = (natural_grid(argument) for argument in value.args)
     return first if all(other == first for other in others) else None
+
+
+def _input_grid(value: Value) -> Grid | None:
+    """Return the grid of an input of integers: that from which it is dequantised."""
+    reader = next((r for r in value.readers if r and r.op == "dequantize"), None)
+    return None if reader is None or value.dtype != "int8" else grid_of(reader)
 
 
 def operand(value: Value) -> tuple[Source, float]:
