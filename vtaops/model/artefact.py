@@ -1,19 +1,14 @@
 """The file of a model: everything that a run needs, and nothing of the compiler.
 
-Owns the bytes on disk. All integers are little-endian:
+Owns header and body of the file; what is around them is `vtaops.base.envelope`'s:
 
 ====================  ==========================================================================
 bytes                 content
 ====================  ==========================================================================
-8                     magic, ``VTAMODEL``
-4                     version of the format
-4                     length H of the header
-8                     length of the whole file
 H                     header: JSON, ASCII, keys sorted: graph, plan, stages, table of the blobs
-                      padding to a multiple of 64
+                      padding to a multiple of 64 bytes of the file
 ...                   blobs: arrays, programs (files of their own), functions of the host; each
                       begins at a multiple of 64
-32                    SHA-256 of all bytes before
 ====================  ==========================================================================
 
 Equal models give equal bytes. Arrays are views of the bytes that were read, so a model loads as
