@@ -333,11 +333,11 @@ def test_programs_leave_a_full_device_by_need():
             session.gemm(np.ones((1, 640), np.int8), np.ones((64, 640), np.int8))
         assert (session.gemm(x, np.ones((64, 64), np.int8), shift=0) == 64).all()
     with Small("pynq") as device, ResidentPrograms(device) as residents:
-        for m in (1, 2, 3, 4, 1):
+        for m in range(1, 11):
             program = vtaops.compile(Gemm(m=m, n=64, k=64, shift=0), "pynq")
             (y,) = residents.run(program, [np.ones(s, np.int8) for s in ((m, 64), (64, 64))])
             assert (y == 64).all()
-        assert 0 < len(residents) < 4
+        assert 0 < len(residents) < 10
 
 
 def test_a_search_knows_what_the_device_can_do():
