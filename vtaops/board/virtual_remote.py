@@ -28,10 +28,9 @@ from pynq.remote import (
     remote_device_pb2_grpc,
 )
 
-from vtaops.board.pynq_remote import DEFAULT_PORT
+from vtaops.board.pynq_remote import DEFAULT_PORT, FPGA_MANAGER
 from vtaops.board.virtual import VirtualBoard, VirtualBuffer
 
-FPGA_MANAGER = "/sys/class/fpga_manager/fpga0"
 FIRMWARE = "/lib/firmware"
 
 _CHUNK_BYTES = 2 << 20

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError, VTAError, raising
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import NETWORK, is_file
+from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
@@ -80,17 +81,11 @@ def checked(model: ModelProto) -> ModelProto:
 
 def require(package: str) -> Any:
     """Import one of the packages of the extra `models`, or say how to install it."""
-    from importlib import import_module
-
-    try:
-        if package == "onnx":
-            for part in ("checker", "shape_inference", "version_converter"):
-                import_module(f"onnx.{part}")
-        return import_module(package)
-    except ImportError as error:
-        name = package.split(".")[0]
-        message = f"model files need the package {name}: pip install 'vtaops[models]'"
-        raise VTAError(message) from error
+    name = package.split(".")[0]
+    parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
+    for module in (*(f"onnx.{part}" for part in parts), package):
+        found = optional(module, name, "model files need", "'vtaops[models]'")
+    return found
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
