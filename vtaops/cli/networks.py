@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file, write_file
@@ -29,7 +28,6 @@ from vtaops.quantization.pictures import Preparation, read_picture
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization import Quality
 
 
 DEFAULT_CONFIG = "pynq"
@@ -313,8 +311,13 @@ def quantize(
     write_file(output, done.model.SerializeToString())
     facts = [f"{done.equalized} tensors equalised"] if equalize else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
-    layers = _layers_table(quality, rows or len(quality.layers))
-    show(quality.as_dict(), as_json, layers, _outputs_table(quality), *facts)
+    shown = quality.layers[: rows or None]
+    title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    layers = list_table(title, columns, map(astuple, shown))
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    outputs = list_table("Outputs against float", columns, map(astuple, quality.outputs))
+    show(quality.as_dict(), as_json, layers, outputs, *facts)
 
 
 # ------------------------------------------------------------------------------ details
@@ -434,15 +437,3 @@ def _quality(path: Path) -> dict[str, float]:
     with raising(ModelError, text, OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-
-
-def _layers_table(quality: Quality, count: int) -> Table:
-    layers = quality.layers[:count]
-    title = f"Layers, the worst {len(layers)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    return list_table(title, columns, map(astuple, layers))
-
-
-def _outputs_table(quality: Quality) -> Table:
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    return list_table("Outputs against float", columns, map(astuple, quality.outputs))

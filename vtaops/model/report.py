@@ -97,10 +97,7 @@ class ModelReport:
     @property
     def counters(self) -> Statistics:
         """Bytes by memory, tile products and ALU passes of a run."""
-        total = Statistics()
-        for layer in self.layers:
-            total = total + layer.counters
-        return total
+        return sum((layer.counters for layer in self.layers), Statistics())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, ready for JSON; see `SCHEMA_VERSION`."""
