@@ -83,6 +83,7 @@ def write_file(path: str | Path, content: bytes) -> None:
     OSError
         If it cannot be written, or no file can have such a name.
     """
+    require_folder(path)
     try:
         target = Path(path)
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
@@ -96,6 +97,21 @@ def write_file(path: str | Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except ValueError as error:  # a byte 0, or no name at all
         raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
+    except OSError as error:  # it may name the temporary file
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def require_folder(path: str | Path) -> None:
+    """Refuse the name of a file to write if its folder is not there.
+
+    Raises
+    ------
+    OSError
+        If so; with the folder as the caller wrote it.
+    """
+    folder = Path(path).parent
+    if not exists(folder):
+        raise OSError(errno.ENOENT, f"There is no folder {str(folder)!r}", str(path))
 
 
 def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:

@@ -111,7 +111,7 @@ def write_whole(data: bytes, path: str | Path) -> None:
     try:
         write_file(path, data)
     except OSError as error:
-        raise ProgramError(f"cannot write {path}: {error}") from error
+        raise ProgramError(f"cannot write {path}: {error.strerror}") from error
 
 
 def load(path: str | Path) -> Program:
