@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import te, tirx
+from tvm.sym import Analyzer
 
 from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
-from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, dtype_of
 
 INTEGER_ACTIVATIONS = ("relu", "relu6")
 """Activations of int32 sums."""
@@ -134,7 +135,7 @@ class Epilogue:
                 value = value >> tirx.const(self.shift, dtype)
             return self._limit(value, dtype)
 
-        return apply
+        return reading_sums(apply)
 
     def _limit(self, value: Expr, dtype: str) -> Expr:
         if self.activation is not None:
@@ -147,6 +148,25 @@ class Epilogue:
 
 NOTHING = Epilogue()
 """The epilogue that leaves a result as it is."""
+
+
+def reading_sums(epilogue: Callable[..., Expr]) -> Callable[..., Expr]:
+    """Return a bound epilogue whose results read their sums.
+
+    TVM simplifies a clip to one value to a constant, and a schedule would not find the sum behind
+    it. Comparisons it leaves alone.
+    """
+
+    def apply(value: Expr, *index: Expr) -> Expr:
+        result = epilogue(value, *index)
+        constant = Analyzer().simplify(result)
+        if not isinstance(constant, tirx.IntImm):
+            return result
+        bound = tirx.const(constant.value, dtype_of(value))
+        kept = tirx.Select(value < bound, bound, tirx.Select(value > bound, bound, value))
+        return kept.astype(dtype_of(result))
+
+    return apply
 
 
 _AXES = {2: "ij", 3: "ncp", 4: "ncij", 5: "ncijb"}
