@@ -17,18 +17,17 @@ import platform
 import secrets
 import socket
 import socketserver
-import tempfile
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
 from vtaops.runtime.device import Closing
@@ -166,7 +165,7 @@ class BoardServer(Closing):
         self.bitstream: dict[str, str] | None = None
         """Hash, part and date of what was programmed through this server."""
         self._secret = secret
-        self._folder = tempfile.TemporaryDirectory(prefix="vtaops-board-")
+        self._folder = TemporaryFolder()
         self._lock = threading.Lock()
         self._logins: dict[Connection, None] = {}  # in the order of their beginning
         self._open: set[Connection] = set()
@@ -174,7 +173,7 @@ class BoardServer(Closing):
         try:
             self._listener = _Listener(self, host, port)
         except OSError as error:
-            self._folder.cleanup()
+            self._folder.close()
             raise DeviceError(f"cannot listen on {host}:{port}: {error}") from error
 
     @property
@@ -203,7 +202,7 @@ class BoardServer(Closing):
             for connection in (*self._open, *self._logins):
                 connection.shutdown()
         self._listener.server_close()  # waits for the threads of the sessions
-        self._folder.cleanup()
+        self._folder.close()
 
     def __enter__(self) -> BoardServer:
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
@@ -295,7 +294,7 @@ class BoardServer(Closing):
         bit_file: BitFile = parse_bit_file(content)
         check_part(bit_file, self.accelerator.config.board.device)
         digest = hashlib.sha256(content).hexdigest()
-        path = Path(self._folder.name) / f"{digest}.bit"  # the name is ours, not the client's
+        path = self._folder.path / f"{digest}.bit"  # the name is ours, not the client's
         path.write_bytes(content)
         self.bitstream = None
         self.accelerator.program(path)

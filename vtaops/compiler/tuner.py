@@ -18,9 +18,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from vtaops.base.cache import cache_directory
+from vtaops.base import cache as disk
 from vtaops.base.errors import ScheduleError
-from vtaops.base.files import read_file, write_file
+from vtaops.base.files import read_file
 from vtaops.compiler.driver import compile, settled
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
@@ -174,6 +174,8 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
         return _tuned(_shipped()[key], "shipped")
     for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
         path = _cache_path(key, known)
+        if not disk.trusted(path):
+            continue
         try:
             found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
             check_tiling(settled(op, config), config, found.tiling)
@@ -188,8 +190,7 @@ def keep(op: Operator, config: HardwareConfig, effort: Effort, tuned: Tuned) -> 
     path = _cache_path(tuning_key(op, config), effort)
     record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(record).encode())
+        disk.keep(json.dumps(record).encode(), path)
 
 
 def _check_effort(effort: str) -> None:
@@ -203,7 +204,7 @@ def _tuned(record: dict[str, Any], source: str) -> Tuned:
 
 def _cache_path(key: str, effort: str) -> Path:
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return cache_directory("tilings") / f"{digest}-{effort}.json"
+    return disk.cache_directory("tilings") / f"{digest}-{effort}.json"
 
 
 @lru_cache(maxsize=1)

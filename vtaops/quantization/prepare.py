@@ -8,14 +8,13 @@ parts, where they cost nothing.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.quantization.onnx_files import (
     Arrays,
     Connections,
@@ -50,8 +49,8 @@ def prepare(model: ModelProto) -> ModelProto:
     """
     onnx = require("onnx")
     ort = require("onnxruntime")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
+    with TemporaryFolder() as folder:
+        path = folder / "optimized.onnx"
         options = ort.SessionOptions()
         options.optimized_model_filepath = str(path)
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
