@@ -22,7 +22,7 @@ from vtaops.base import cache as disk
 from vtaops.base.errors import ScheduleError
 from vtaops.base.files import read_file
 from vtaops.compiler.driver import compile, settled
-from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, check_tiling, worth_timing
@@ -95,7 +95,7 @@ def tune(
         If no tile of the operator fits, or `effort` is unknown.
     """
     if use_cache:
-        known = recall(op, config, effort)
+        known = recall(op, config, effort, capabilities)
         if known is not None:
             _log.info("tiling of %s: %d cycles, from %s", op.summary, known.cycles, known.source)
             return known
@@ -108,7 +108,7 @@ def tune(
         op.summary, best.cycles, best.compiled, perf_counter() - begin,
     )  # fmt: skip
     if use_cache:
-        keep(op, config, effort, best)
+        keep(op, config, effort, best, capabilities)
     return best
 
 
@@ -141,8 +141,12 @@ def search(
 # ------------------------------------------------------------------------ what is known
 
 
-def tuning_key(op: Operator, config: HardwareConfig) -> str:
-    """Return the text that identifies a search: operator, configuration, bus, version."""
+def tuning_key(
+    op: Operator, config: HardwareConfig, capabilities: Capabilities | None = None
+) -> str:
+    """Return the text that identifies a search: operator, configuration, bus, device, version."""
+    able = asdict(capabilities or of_target(config))
+    del able["name"]
     stated = {
         f.name: getattr(op, f.name)
         for f in fields(op)
@@ -154,13 +158,19 @@ def tuning_key(op: Operator, config: HardwareConfig) -> str:
             **stated,
             "config": config.fingerprint,
             "bus_bits": config.board.bus_bits,
+            "capabilities": able,
             "tuner": TUNER_VERSION,
         },
         sort_keys=True,
     )
 
 
-def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None:
+def recall(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort,
+    capabilities: Capabilities | None = None,
+) -> Tuned | None:
     """Return a known result of at least this effort: shipped ones are thorough.
 
     Raises
@@ -169,7 +179,7 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
         If `effort` is unknown.
     """
     _check_effort(effort)
-    key = tuning_key(op, config)
+    key = tuning_key(op, config, capabilities)
     if key in _shipped():
         return _tuned(_shipped()[key], "shipped")
     for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
@@ -185,9 +195,15 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
     return None
 
 
-def keep(op: Operator, config: HardwareConfig, effort: Effort, tuned: Tuned) -> None:
+def keep(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort,
+    tuned: Tuned,
+    capabilities: Capabilities | None = None,
+) -> None:
     """Keep a result on disk; a cache that cannot be written is no error."""
-    path = _cache_path(tuning_key(op, config), effort)
+    path = _cache_path(tuning_key(op, config, capabilities), effort)
     record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
     with suppress(OSError):
         disk.keep(json.dumps(record).encode(), path)

@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base import cache as disk
+from vtaops.base.forks import ForkLock
 from vtaops.base.temporary import TemporaryFolder
 
 _PACKAGE = Path(__file__).parent.parent
@@ -48,7 +48,7 @@ class KernelCache:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
         self._loaded: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     @property
     def directory(self) -> Path:

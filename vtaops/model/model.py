@@ -6,7 +6,6 @@ so a board runs it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, TrustError
+from vtaops.base.forks import ForkLock
 from vtaops.base.names import suggestion
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
@@ -85,7 +85,7 @@ class Model:
         self.plan = tuple(plan)
         self.stages = tuple(stages)
         self._own: ResidentPrograms | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._nodes = {node.name: node for node in graph.nodes}
 
     @property

@@ -6,12 +6,12 @@ once, later runs move inputs and results only.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
 
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.program import Program
 from vtaops.runtime.arguments import as_tuple
@@ -36,7 +36,7 @@ class ResidentPrograms(Closing):
     def __init__(self, device: Device, timeout: float = DEFAULT_TIMEOUT) -> None:
         self.device = device
         self._timeout = timeout
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._loaded: OrderedDict[int, tuple[Program, LoadedProgram]] = OrderedDict()
 
     def run(
