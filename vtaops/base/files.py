@@ -97,7 +97,12 @@ def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
     except ValueError as error:  # a byte 0, or no name at all
         raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
     except OSError as error:  # it may name the temporary file
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise OSError(error.errno, reason_of(error), str(path)) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong with a file, without its name."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def require_folder(path: str | Path) -> None:

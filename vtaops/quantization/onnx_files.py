@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError, VTAError
-from vtaops.base.files import NETWORK, open_file, read_file
+from vtaops.base.errors import ModelError, UnsupportedError, VTAError, raising
+from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
@@ -63,10 +63,12 @@ def load(
     model = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
+        _check_types(model)
+        _refuse_external_data(model)
     else:
         model = read(Path(source))
+        _check_types(model)
         _read_external_data(model, Path(source))
-    _check_tensors(model)
     make_static(model, shapes or {})
     _list_inputs_only(model)
     model = checked(model)
@@ -83,16 +85,12 @@ def read(path: Path) -> ModelProto:
         If there is no such file, or it is no ONNX model.
     """
     model: ModelProto = require("onnx").ModelProto()
-    try:
+    if not exists(path):
+        raise ModelError(f"there is no model file {path}")
+    with raising(ModelError, f"{path} is no ONNX model", OSError, told=reason_of):
         content = read_file(path, NETWORK)
-    except FileNotFoundError as error:
-        raise ModelError(f"there is no model file {path}") from error
-    except OSError as error:
-        raise ModelError(f"{path} is no ONNX model: {error.strerror}") from error
-    try:
+    with raising(ModelError, f"{path} is no ONNX model", Exception, told=_first_line):
         model.ParseFromString(content)
-    except Exception as error:  # protobuf raises what it likes
-        raise ModelError(f"{path} is no ONNX model: {_first_line(error)}") from error
     if not model.graph.node:
         raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
     return model
@@ -107,13 +105,11 @@ def checked(model: ModelProto) -> ModelProto:
         If it is not valid.
     """
     onnx = require("onnx")
-    try:
+    with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
         onnx.checker.check_model(model)
         if _opset(model) < OPSET:
             model = onnx.version_converter.convert_version(model, OPSET)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:  # the C++ below raises what it likes
-        raise ModelError(f"not a valid ONNX model: {_first_line(error)}") from error
     return inferred
 
 
@@ -190,10 +186,9 @@ def initializers(model: ModelProto) -> Arrays:
     onnx = require("onnx")
     found = {}
     for tensor in model.graph.initializer:
-        try:
+        text = f"the tensor {tensor.name!r} is malformed"
+        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
             found[tensor.name] = onnx.numpy_helper.to_array(tensor)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise ModelError(f"the tensor {tensor.name!r} is malformed: {error}") from error
     return found
 
 
@@ -304,19 +299,14 @@ def _read_external_data(model: ModelProto, path: Path) -> None:
     for: a model of a hundred bytes cannot make us read its neighbour of a gigabyte.
     """
     left = NETWORK
-    for tensor in _tensors(model):
-        if not _is_external(tensor):
-            continue
-        try:
+    for tensor in filter(_is_external, _tensors(model)):
+        what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
+        with raising(ModelError, what, OSError, ValueError, told=reason_of):
             nbytes = _nbytes(tensor)
             left -= nbytes
             if left < 0:
                 raise ValueError(f"the weights have more than {NETWORK} bytes")
             tensor.raw_data = _external_bytes(tensor, path.parent.resolve(), nbytes)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            message = f"{path}: cannot read the tensor {tensor.name!r} from its file: {reason}"
-            raise ModelError(message) from error
         del tensor.external_data[:]
         tensor.ClearField("data_location")
 
@@ -351,21 +341,24 @@ def _is_external(tensor: Any) -> bool:
     return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
 
 
-def _check_tensors(model: ModelProto) -> None:
-    """Refuse tensors of types that nothing here reads, and those that lie in other files."""
-    types = require("onnx").TensorProto
-    known = {types.DataType.Value(name) for name in _TYPES}
+def _check_types(model: ModelProto) -> None:
+    """Refuse tensors of types that nothing here reads."""
+    types = require("onnx").TensorProto.DataType
+    known = {types.Value(name) for name in _TYPES}
     for tensor in _tensors(model):
         if tensor.data_type not in known:
             raise UnsupportedError(
                 f"tensor {tensor.name!r} has the data type {tensor.data_type}; "
                 f"vtaops reads {', '.join(_TYPES)}"
             )
-        if _is_external(tensor):
-            raise ModelError(
-                f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
-                "read its weights with onnx.load_external_data_for_model first"
-            )
+
+
+def _refuse_external_data(model: ModelProto) -> None:
+    for tensor in filter(_is_external, _tensors(model)):
+        raise ModelError(
+            f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
+            "read its weights with onnx.load_external_data_for_model first"
+        )
 
 
 def _tensors(message: Any) -> Iterator[Any]:
