@@ -9,7 +9,7 @@ import pytest
 from trials.sanitized import CONFIGS, NO_TOOLS, build, launch
 from vtaops.runtime.fsim import available_kernels
 
-PROGRAMS = 2000
+PROGRAMS = 1000
 """As `python -m benchmarks sanitizers` launches by the hundred thousand."""
 
 
