@@ -51,7 +51,7 @@ class VerificationError(ProgramError):
 
 
 class TrustError(VTAError):
-    """A file whose machine code would have to run, and that nobody has said to be trusted."""
+    """A file contains machine code, and the caller has not trusted it."""
 
 
 class PlacementWarning(UserWarning):

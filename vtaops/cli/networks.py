@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array, read_file, write_file
-from vtaops.cli.options import list_table, progress_bar, read_preparation, show
+from vtaops.base.files import exists, read_array, read_file
+from vtaops.cli.options import list_table, progress_bar, read_preparation, show, write_arrays
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.quantization.pictures import Preparation, read_picture
@@ -239,7 +239,7 @@ def run_model(
         typer.echo(f"{tensor.name} {array.dtype}{list(array.shape)}: {top(array)}")
     if output is not None:
         names = [tensor.name.replace("/", "_") for tensor in compiled.graph.outputs]
-        np.savez(output, **dict(zip(names, results, strict=True)))
+        write_arrays(output, ".npz", np.savez, **dict(zip(names, results, strict=True)))
     if check:
         _check(compiled, arrays, results)
 
@@ -292,9 +292,8 @@ def quantize(
         Print the quality as JSON; see vtaops profile --quality.
     """
     from vtaops.quantization import run_quantization
+    from vtaops.report.files import write_bytes
 
-    if not exists(output.parent):
-        raise ModelError(f"the folder of {output} does not exist")
     preparation = read_preparation(mean, deviation)
     with Console(stderr=True).status("calibrate and quantise"):
         done = run_quantization(
@@ -308,7 +307,7 @@ def quantize(
             preparation=preparation,
         )
         quality = done.quality()
-    write_file(output, done.model.SerializeToString())
+    write_bytes(output, done.model.SerializeToString())
     facts = [f"{done.equalized} tensors equalised"] if equalize else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     shown = quality.layers[: rows or None]
