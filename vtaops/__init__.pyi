@@ -16,6 +16,7 @@ from vtaops.base.errors import DeviceError as DeviceError
 from vtaops.base.errors import DeviceTimeout as DeviceTimeout
 from vtaops.base.errors import EncodingError as EncodingError
 from vtaops.base.errors import ModelError as ModelError
+from vtaops.base.errors import NotEquivalent as NotEquivalent
 from vtaops.base.errors import ProgramError as ProgramError
 from vtaops.base.errors import ScheduleError as ScheduleError
 from vtaops.base.errors import ShapeError as ShapeError
@@ -41,6 +42,8 @@ from vtaops.ops import Gemm as Gemm
 from vtaops.ops import MaxPool2d as MaxPool2d
 from vtaops.program import Program as Program
 from vtaops.program import Statistics as Statistics
+from vtaops.proof import Proof as Proof
+from vtaops.proof import prove as prove
 from vtaops.quantization import quantize as quantize
 from vtaops.schedule import Tiling as Tiling
 from vtaops.session import Session as Session

@@ -13,8 +13,8 @@ import numpy as np
 from vtaops.base.shapes import four_sides
 from vtaops.base.window import Window
 from vtaops.machine.views import constant_values
-from vtaops.prove.sums import convolve, convolve_transposed, window_maxima, window_sums
-from vtaops.prove.terms import Fields, Terms
+from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
+from vtaops.proof.terms import Fields, Terms
 
 Given = Mapping[str, Terms]
 """Arguments by name."""

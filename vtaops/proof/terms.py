@@ -52,6 +52,8 @@ class Terms:
         Bits to be shifted out at the right; broadcasts to the shape.
     low, high : ndarray of float64
         Bounds that wait; broadcast to the shape.
+    degree : int
+        No polynomial has a higher degree.
     """
 
     value: Floats
@@ -60,6 +62,7 @@ class Terms:
     shift: Any = np.int64(0)
     low: Any = np.float64(-np.inf)
     high: Any = np.float64(np.inf)
+    degree: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,7 +87,8 @@ class Terms:
         """Return plain terms moved by a function of one array, such as a transposition."""
         shape = self.shape
         ranges = (how(np.broadcast_to(part, shape)) for part in (self.middle, self.radius))
-        return Terms(np.stack([how(plane) for plane in self.value]), *ranges)
+        value = np.stack([how(plane) for plane in self.value])
+        return Terms(value, *ranges, degree=self.degree)
 
 
 class Fields:
@@ -105,7 +109,9 @@ class Fields:
                 self.primes += (drawn,)
         self._secret = self.random.bytes(32)
         self.hashed = 0
-        """Terms that were hashed."""
+        """Leaves that were made."""
+        self.degree = 1
+        """The highest degree of a polynomial."""
 
     # ------------------------------------------------------------------------- making terms
 
@@ -228,7 +234,7 @@ class Fields:
             exact = np.where(same & ~number, bottom, exact)
             exact = np.minimum(np.maximum(exact, x.low), x.high)
             value = np.where(same | number, exact, value)
-        return Terms(value, middle, radius)
+        return Terms(value, middle, radius, degree=x.degree)
 
     def _clamps(self, x: Terms) -> Any:
         """Return the keys of shift and clamp, one for each of their values."""
@@ -252,7 +258,8 @@ class Fields:
         wraps = np.broadcast_to(wide, x.shape) & ~self.is_number(x.value)
         value = np.where(wraps, self.of(("wrap",), x), x.value)
         ranges = zip(WORD, (x.middle, x.radius), strict=True)
-        return Terms(value, *(np.where(wide, word, own) for word, own in ranges))
+        parts = (np.where(wide, word, own) for word, own in ranges)
+        return Terms(value, *parts, degree=x.degree)
 
     def sum(self, x: Terms, y: Terms) -> Terms:
         """Return the sums; a shift of `x` waits on."""
@@ -271,7 +278,8 @@ class Fields:
         first, second = aligned(x.value, y.value)
         value = self.centred(first + self.power(second, shift))
         scale = np.ldexp(1.0, shift)
-        return Terms(value, x.middle + y.middle * scale, x.radius + y.radius * scale, shift)
+        middle, radius = x.middle + y.middle * scale, x.radius + y.radius * scale
+        return Terms(value, middle, radius, shift, degree=max(x.degree, y.degree))
 
     def product_of(self, x: Terms, y: Terms) -> Terms:
         """Return the products."""
@@ -279,13 +287,15 @@ class Fields:
         value = self.product(*aligned(x.value, y.value))
         middle = x.middle * y.middle
         radius = x.radius * np.abs(y.middle) + y.radius * np.abs(x.middle) + x.radius * y.radius
-        return Terms(value, middle, radius)
+        degree = x.degree + y.degree
+        self.degree = max(self.degree, degree)
+        return Terms(value, middle, radius, degree=degree)
 
     def times(self, x: Terms, number: Any) -> Terms:
         """Return plain terms times numbers of at most 16 bits, which broadcast."""
         number = np.asarray(number, np.float64)
         value = self.centred(x.value * number)
-        return Terms(value, x.middle * number, x.radius * np.abs(number))
+        return Terms(value, x.middle * number, x.radius * np.abs(number), degree=x.degree)
 
     def shifted(self, x: Terms, bits: int) -> Terms:
         """Return the terms shifted to the right; to the left by negative `bits`, which wraps."""
@@ -306,14 +316,14 @@ class Fields:
         fresh = (np.asarray(x.shift) == 0) & ~x.bounded
         if not fresh.any():
             return x
-        fits = self.fitting(Terms(x.value, x.middle, x.radius))
+        fits = self.fitting(Terms(x.value, x.middle, x.radius, degree=x.degree))
         if fits.value is x.value:
             return x
         chosen = (
             np.where(fresh, own, other)
             for own, other in ((fits.value, x.value), (fits.middle, x.middle), (fits.radius, x.radius))
         )
-        return Terms(*chosen, x.shift, x.low, x.high)
+        return Terms(*chosen, x.shift, x.low, x.high, x.degree)
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
         """Return ``min(max(x, low), high)``, which waits; bounds may be infinite."""
@@ -352,7 +362,7 @@ class Fields:
         half = np.where(rounds & (shift > 0), self.power(ones, np.maximum(shift - 1, 0)), 0)
         value, constant = aligned(x.value, half + self.power(ones * zero_point, shift))
         value = value + constant
-        return Terms(self.centred(value), x.middle + added, x.radius, shift)
+        return Terms(self.centred(value), x.middle + added, x.radius, shift, degree=x.degree)
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or of residues, for int8 `x`."""
@@ -411,6 +421,7 @@ class Fields:
         `w` (..., K, N) without an axis of two planes holds int8 numbers.
         """
         symbolic = w.ndim == x.ndim
+        self.degree = max(self.degree, 1 + symbolic)
         length = x.shape[-1]
         step = 256 if symbolic else 1 << 15
         total: Any = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.window import Size, Window
-from vtaops.prove.terms import EXACT, Fields, Floats, Terms
+from vtaops.proof.terms import EXACT, Fields, Floats, Terms
 
 Weights = npt.NDArray[Any] | Terms
 """Numbers of int8, or terms."""
@@ -130,8 +130,6 @@ def window_sums(fields: Fields, x: Terms, window: Window, border: bool = False) 
 def window_maxima(fields: Fields, x: Terms, window: Window) -> Terms:
     """Return the greatest int8 of each window; padding is -128."""
     size = window.out_size(*x.shape[2:])
-    least = fields.keys(fields.numbers(-128.0).value)
-    keys = np.pad(fields.keys(x.value), _sides(window), constant_values=least)
-    members = np.stack([keys[seen] for _, _, seen in window.taps(*size)])
-    value = fields.extremum(fields.union(members, np.True_, 1), 1)
-    return Terms(value, x.middle, x.radius)
+    image = np.pad(x.value, ((0, 0), *_sides(window)), constant_values=-128)
+    taps = [Terms(image[seen], x.middle, x.radius) for _, _, seen in window.taps(*size)]
+    return fields.extremum_of(taps, 1)

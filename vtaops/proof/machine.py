@@ -6,6 +6,7 @@ accumulators that sum as many products, of the same weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +28,7 @@ from vtaops.machine.isa import (
 )
 from vtaops.program import Program, Role
 from vtaops.program.traffic import Ints, elements
-from vtaops.prove.terms import (
+from vtaops.proof.terms import (
     BYTE,
     EXACT,
     INT32,
@@ -120,19 +121,22 @@ class Accumulators:
         self.members: Keys = np.full((1, depth, *shape), NOTHING)
         self.plain = np.ones(depth, bool)
         """Where nothing waits and no set is held."""
+        self.degree = np.ones(depth, np.int64)
         self._greatest = 0.0  # residues are sums that were not reduced yet
 
     def get(self, index: Ints) -> Terms:
         """Return the terms of elements."""
         value = self.fields.centred(self.value[:, index])
         ranges = self.middle[index], self.radius[index]
+        degree = int(self.degree[index].max(initial=1))
         if self.plain[index].all():
-            return Terms(value, *ranges)
+            return Terms(value, *ranges, degree=degree)
         for sign in (-1, 1):
             chosen = self.sign[index] == sign
             if chosen.any():
                 value[:, chosen] = self.fields.extremum(self.members[:, index[chosen]], sign)
-        return Terms(value, *ranges, self.shift[index], self.low[index], self.high[index])
+        waits = self.shift[index], self.low[index], self.high[index]
+        return Terms(value, *ranges, *waits, degree)
 
     def put(self, index: Ints, terms: Terms) -> None:
         """Write terms to elements."""
@@ -140,18 +144,19 @@ class Accumulators:
         self.middle[index], self.radius[index] = terms.middle, terms.radius
         self.shift[index], self.low[index] = terms.shift, terms.low
         self.high[index], self.sign[index] = terms.high, 0
+        self.degree[index] = terms.degree
         self.plain[index] = not (np.any(terms.shift) or np.any(terms.bounded))
 
     def clear(self, index: Any) -> None:
         """Write zeros to elements."""
         self.value[:, index], self.middle[index], self.radius[index] = 0, 0, 0
         self.shift[index], self.low[index], self.high[index] = 0, -np.inf, np.inf
-        self.sign[index], self.plain[index] = 0, True
+        self.sign[index], self.plain[index], self.degree[index] = 0, True, 1
 
     def add(self, index: Ints, terms: Terms, greatest: float) -> None:
         """Add plain terms, of which no residue exceeds `greatest`, to different elements."""
         if not self.plain[index].all():
-            terms = Terms(self.fields.centred(terms.value), terms.middle, terms.radius)
+            terms = replace(terms, value=self.fields.centred(terms.value))
             self.put(index, self.fields.sum(self.get(index), terms))
             return
         if self._greatest + greatest > EXACT:
@@ -159,6 +164,7 @@ class Accumulators:
             self._greatest = 2.0**31
         self._greatest += greatest
         self.value[:, index] += terms.value
+        self.degree[index] = np.maximum(self.degree[index], terms.degree)
         self.middle[index] += terms.middle
         self.radius[index] += terms.radius
 
@@ -419,7 +425,8 @@ class Machine:
                 (size * holds @ total.reshape(flat)).reshape(len(src), outputs, 1, -1)
                 for size, total in zip(BYTE, (sums, reach), strict=True)
             )
-            self.acc.add(dst, Terms(value, middle, radius), greatest)
+            terms = Terms(value, middle, radius, degree=1 + (len(weights) == 2))
+            self.acc.add(dst, terms, greatest)
             self._sum_bound += 128 * float(reach.sum(axis=0).max())
             self.products += len(src) * batch * weights[0].size
 

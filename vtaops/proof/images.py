@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops.machine.views import constant_values
 from vtaops.model.region import Argument, RowSums
 from vtaops.program import Buffer
-from vtaops.prove.terms import BYTE, Fields, Floats, Terms
+from vtaops.proof.terms import BYTE, Fields, Floats, Terms
 
 Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 

@@ -14,9 +14,9 @@ from vtaops.graph import Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
-from vtaops.prove.operators import Unknown
-from vtaops.prove.sums import convolve, convolve_transposed, window_maxima, window_sums
-from vtaops.prove.terms import Fields, Terms
+from vtaops.proof.operators import Unknown
+from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
+from vtaops.proof.terms import Fields, Terms
 
 
 @dataclass(frozen=True)
