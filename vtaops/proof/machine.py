@@ -352,6 +352,8 @@ class Machine:
         if i.use_bias:
             row = self.loaded[bias]
             x = fields.sum(x, row if isinstance(row, Terms) else fields.numbers(row))
+            if self.overflow is None and np.max(x.reach) > INT32:
+                self.overflow = self._index
         multiplier: Any = i.multiplier
         shift: Any = i.shift
         if i.use_scale:

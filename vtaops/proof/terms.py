@@ -228,12 +228,9 @@ class Fields:
         radius = np.where(outside, (high - low) / 2, x.radius)
         value = self.function(self._clamps(x), self.keys(x.value))
         value = np.where(outside, value, x.value)
-        same = bottom == top
-        if number.any() or np.any(same):
+        if number.any():
             exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
-            exact = np.where(same & ~number, bottom, exact)
-            exact = np.minimum(np.maximum(exact, x.low), x.high)
-            value = np.where(same | number, exact, value)
+            value = np.where(number, np.minimum(np.maximum(exact, x.low), x.high), value)
         return Terms(value, middle, radius, degree=x.degree)
 
     def _clamps(self, x: Terms) -> Any:
@@ -349,20 +346,28 @@ class Fields:
 
         Multipliers of 16 bits and shifts, 0..47, are numbers that broadcast; half is half a step of
         the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift.
+        Products that no int32 brings to half a step leave nothing.
         """
+        if np.any(x.shift) and isinstance(shift, int) and isinstance(multiplier, int):
+            if multiplier == 1 and not np.any(x.bounded):  # the shift of x waits on
+                x = self.sum(x, self.numbers((1 << shift >> 1) * rounds))
+                return self.sum(self.shifted(x, shift), self.numbers(zero_point))
         x = self.fitting(x)
         if isinstance(multiplier, Terms):
             value = self.of(("scale", rounds), x, multiplier.spread(x.shape))
             return self.sum(Terms(value, *map(np.float64, WORD)), self.numbers(zero_point))
         shift = np.asarray(shift, np.int64)
         scale = np.ldexp(1.0, shift)
+        nothing = np.asarray(multiplier) * INT32 <= np.floor(scale / 2) * rounds
         x = self.times(x, multiplier)
         added = np.floor(scale / 2) * rounds + zero_point * scale
         ones = np.ones((2, *shift.shape))
         half = np.where(rounds & (shift > 0), self.power(ones, np.maximum(shift - 1, 0)), 0)
         value, constant = aligned(x.value, half + self.power(ones * zero_point, shift))
-        value = value + constant
-        return Terms(self.centred(value), x.middle + added, x.radius, shift, degree=x.degree)
+        value = np.where(nothing, zero_point, self.centred(value + constant))
+        middle = np.where(nothing, zero_point, x.middle + added)
+        radius, shift = np.where(nothing, 0, x.radius), np.where(nothing, 0, shift)
+        return Terms(value, middle, radius, shift, degree=x.degree)
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or of residues, for int8 `x`."""
