@@ -48,6 +48,7 @@ def compile(
     output: Path,
     config: str | None = None,
     search: str = "off",
+    prove: bool = False,
     as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
@@ -60,6 +61,8 @@ def compile(
         The file to write: .vtam.
     search
         How tilings are found: off, fast or thorough.
+    prove
+        Prove that it computes its graph for every input, and put certificates into the file.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
@@ -68,7 +71,9 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
-    compiled = _compiled(model, config, search)
+    compiled = compiled_network(model, config, search)
+    if prove:
+        compiled = compiled.certified(compiled.prove())
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -89,7 +94,7 @@ def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> Non
     from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
-        compiled = _compiled(model, config)
+        compiled = compiled_network(model, config)
         rows, name = compiled.plan, compiled.config.name
     else:
         source, name = _source(model), config or DEFAULT_CONFIG
@@ -132,7 +137,7 @@ def profile(
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
 
-    compiled = _compiled(model, config)
+    compiled = compiled_network(model, config)
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
     if against:
@@ -140,7 +145,7 @@ def profile(
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
-        other = _compiled(model, against).report(quality=known)
+        other = compiled_network(model, against).report(quality=known)
         both = [report.as_dict(), other.as_dict()]
         show(both, as_json, tables.network_comparison(report, other))
     else:
@@ -206,7 +211,7 @@ def run_model(
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
         raise ModelError("--mean and --deviation prepare pictures; no --input is one")
-    compiled = _compiled(model, config, trusted=trust)
+    compiled = compiled_network(model, config, trusted=trust)
     arrays = _arrays(compiled, inputs or [], preparation)
     begin = time.perf_counter()
     with (
@@ -383,7 +388,9 @@ def _source(path: Path) -> Path:
     return path
 
 
-def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool = False) -> Model:
+def compiled_network(
+    path: Path, config: str | None, search: str = "off", trusted: bool = False
+) -> Model:
     """Return a model: compiled now, or read from its file.
 
     Raises

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
 from vtaops.cli.options import (
@@ -39,6 +40,7 @@ from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
     from vtaops.hardware.performance import TsimPerformance
+    from vtaops.model import Model
     from vtaops.ops import Conv2d, Gemm, Operator
 
 run_app = Commands(
@@ -199,18 +201,83 @@ def disasm(file: Path) -> None:
 
 
 def verify(file: Path) -> None:
-    """Prove a program file free of races, deadlocks and accesses out of bounds.
+    """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
+
+    What a certificate says (see: vtaops prove) is proven again.
 
     Example: vtaops verify c8.vta
 
     Parameters
     ----------
     file
-        A program file.
+        A program file, or a compiled network: .vtam.
     """
-    program = Program.load(file)
-    program.verify()
-    typer.echo(f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}")
+    from vtaops.model import load_model
+    from vtaops.proof import rechecked
+
+    subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    subject.verify()
+    programs = [subject] if isinstance(subject, Program) else subject.programs
+    count = sum(len(program) for program in programs)
+    typer.echo(f"{file}: {count} instructions verified for {subject.config.bitstream_id}")
+    if proof := rechecked(subject):
+        typer.echo(f"its certificate holds\n{proof}")
+
+
+def prove(
+    file: Path | None = None,
+    *,
+    layer: list[str] | None = None,
+    config: str | None = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+    as_json: bool = False,
+) -> None:
+    """Prove that a program or a network computes what it declares, for every input.
+
+    Example: vtaops prove network.vtam
+
+    Parameters
+    ----------
+    file
+        A program (.vta), a compiled network (.vtam), or a network to be compiled (.onnx).
+    layer
+        A named layer, compiled for the configuration; may be repeated.
+    rounds
+        Independent repetitions; each multiplies the probability of an error.
+    config
+        Configuration of what is compiled: a name (see: vtaops configs) or a JSON file. Default:
+        pynq, or what a .vtam was compiled for.
+    """
+    from vtaops.proof import prove
+
+    if (file is None) == (not layer):
+        raise ArgumentError("give a file, or layers with --layer; one of both")
+    proofs = []
+    for name, subject in _to_prove(file, layer or [], config):
+        proof = prove(subject, rounds=rounds)
+        proofs.append({"name": name, **asdict(proof)})
+        show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
+    if as_json:
+        show(proofs, True)
+    if any(proof["unproven"] for proof in proofs):
+        raise typer.Exit(1)
+
+
+def _to_prove(
+    file: Path | None, layers: list[str], config: str | None
+) -> Iterator[tuple[str, Program | Model]]:
+    """Yield programs and networks with their names."""
+    from vtaops.cli.networks import compiled_network
+
+    if file is not None:
+        subject = Program.load(file) if file.suffix == ".vta" else compiled_network(file, config)
+        yield file.name, subject
+        return
+    from vtaops.compiler import compile
+    from vtaops.schedule.workloads import find
+
+    for name in layers:
+        yield name, compile(find(name).op, config or "pynq")
 
 
 def tune(

@@ -26,6 +26,7 @@ from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
     from vtaops.model.report import ModelReport
+    from vtaops.proof import Proof
 
 
 class RunsPrograms(Protocol):
@@ -209,6 +210,37 @@ class Model:
         """
         for program in self.programs:
             program.verify(self.capabilities)
+
+    def prove(self, *, rounds: int = 1, seed: int | None = None) -> Proof:
+        """Prove that every launch computes its nodes of the graph, for all data: `vtaops.prove`.
+
+        Parameters
+        ----------
+        rounds : int
+            Independent repetitions; each multiplies the probability of error.
+        seed : int, optional
+            Of the random numbers.
+
+        Raises
+        ------
+        NotEquivalent
+            If a launch computes something else, with inputs that show it.
+        VerificationError
+            If a program is not safe and deterministic.
+        """
+        proof: Proof = door("Model.prove")(self, rounds=rounds, seed=seed)
+        return proof
+
+    def certified(self, proof: Proof) -> Model:
+        """Return the model with a certificate of its proof in each program.
+
+        Raises
+        ------
+        ProgramError
+            If something is unproven.
+        """
+        model: Model = door("Model.certified")(self, proof)
+        return model
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return where the time goes, layer by layer; see `vtaops.model.report`.

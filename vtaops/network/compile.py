@@ -27,6 +27,7 @@ def compile_model(
     search: Search = "off",
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
+    prove: bool = False,
 ) -> Model:
     """Compile a network for a hardware configuration.
 
@@ -43,6 +44,9 @@ def compile_model(
         What the device can execute; by default what the target of the configuration can.
     verify : bool
         Whether to prove every program free of races, deadlocks and accesses out of bounds.
+    prove : bool
+        Whether to prove that every launch computes its nodes for every input, and to put
+        certificates into the model (`vtaops.prove`).
 
     Returns
     -------
@@ -57,6 +61,10 @@ def compile_model(
         If the source is no network, or a network that cannot be.
     UnsupportedError
         If an importer does not know an operator.
+    NotEquivalent
+        If a launch computes something else: a defect of vtaops.
+    ProgramError
+        If something cannot be proven.
     VerificationError
         If the compiler has produced a wrong program: a defect of vtaops.
     """
@@ -76,7 +84,7 @@ def compile_model(
     model = Model(graph, target.config, target.capabilities, decided.rows, stages)
     if verify:
         model.verify()
-    return model
+    return model.certified(model.prove()) if prove else model
 
 
 def plan_model(

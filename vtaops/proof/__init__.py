@@ -51,6 +51,7 @@ Imports no TVM: a board installs this room.
 
 from __future__ import annotations
 
+from vtaops.proof.certificates import certified, rechecked
 from vtaops.proof.prover import CHECKER, Proof, prove
 
-__all__ = ["CHECKER", "Proof", "prove"]
+__all__ = ["CHECKER", "Proof", "certified", "prove", "rechecked"]

@@ -358,7 +358,9 @@ class Machine:
         shift: Any = i.shift
         if i.use_scale:
             row = self.loaded[scale]
-            multiplier, shift = (row, None) if isinstance(row, Terms) else (row & 0xFFFF, row >> 16 & 63)
+            multiplier, shift = (
+                (row, None) if isinstance(row, Terms) else (row & 0xFFFF, row >> 16 & 63)
+            )
         x = fields.requantized(x, multiplier, shift, i.zero_point, bool(i.round_half))
         x = fields.byte(fields.clamped(x, i.low, i.high))
         return fields.mapped(x, self.loaded[table]) if i.use_table else x
@@ -461,7 +463,9 @@ class Machine:
                 self._extremum(dst, src, 1 if op == AluOp.MAX else -1)
                 continue
             x = acc.get(dst)
-            result = self._immediate(op, x, i.imm) if i.use_imm else self._pairs(op, x, acc.get(src))
+            result = (
+                self._immediate(op, x, i.imm) if i.use_imm else self._pairs(op, x, acc.get(src))
+            )
             acc.put(dst, result)
             if op.wraps and acc.plain[dst].all():
                 self._sum_bound = max(self._sum_bound, float(result.reach.max()))
@@ -578,7 +582,11 @@ def _products(dst: Ints, src: Ints, wgt: Ints) -> list[tuple[Ints, Ints, Ints]]:
             groups = [(targets, sources, weights)]
         else:
             groups = [
-                (written[chosen][weight == number][:, None], src[steps[weight == number]], row[None])
+                (
+                    written[chosen][weight == number][:, None],
+                    src[steps[weight == number]],
+                    row[None],
+                )
                 for number, row in enumerate(weights)
             ]
         found += [

@@ -62,7 +62,9 @@ class Operator:
             bias = vectors["bias"]
             if rounding == "half_up" and 0 < self._shift <= 15 and len(vectors) == 1:
                 half = fields.sum(bias, fields.numbers(1 << self._shift - 1))
-                bias = Terms(half.value, bias.middle, bias.radius)  # int32 holds it, or it is refused
+                bias = Terms(
+                    half.value, bias.middle, bias.radius
+                )  # int32 holds it, or it is refused
                 rounding = "truncate"
             x = fields.sum(x, bias)
         if "scales" in vectors:

@@ -187,7 +187,9 @@ class _Single(_Task):
             if len(program.operators) != 1:
                 self._reason = f"the program has {len(program.operators)} operators, not one"
             (record,) = program.operators[:1] or (None,)
-            self._kind, self._parameters = (record.kind, dict(record.parameters)) if record else ("", {})
+            self._kind, self._parameters = (
+                (record.kind, dict(record.parameters)) if record else ("", {})
+            )
             self._buffers = program.arguments
         else:
             self._kind, self._parameters = type(against).__name__, vars(against)
@@ -254,7 +256,13 @@ class _Launch(_Task):
         last = f" to {region.nodes[-1]}" if len(region.nodes) > 1 else ""
         self.name = f"{region.nodes[0]}{last}" if region.nodes else "a launch"
         self.identity = tuple(
-            (node.name, type(node.op).__name__, sorted(vars(node.op).items()), node.inputs, node.outputs)
+            (
+                node.name,
+                type(node.op).__name__,
+                sorted(vars(node.op).items()),
+                node.inputs,
+                node.outputs,
+            )
             for node in self._nodes
         )
         self._buffers = {buffer.name: number for number, buffer in enumerate(self.program.buffers)}
@@ -301,7 +309,9 @@ class _Launch(_Task):
 
         def computed(residents: ResidentPrograms, arrays: Mapping[str, Array]) -> dict[str, Array]:
             given = [a.to_device(arrays[a.tensor]) for a in region.inputs]
-            made = dict(zip(names, residents.run(self.program, given, region.parameters), strict=True))
+            made = dict(
+                zip(names, residents.run(self.program, given, region.parameters), strict=True)
+            )
             return {a.tensor: a.from_device(made[a.buffer]) for a in region.outputs}
 
         tensors = {a.tensor: self._graph.tensors[a.tensor] for a in region.inputs}

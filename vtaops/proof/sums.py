@@ -15,7 +15,12 @@ Weights = npt.NDArray[Any] | Terms
 
 
 def convolve(
-    fields: Fields, x: Terms, weights: Weights, window: Window, groups: int = 1, border: bool = False
+    fields: Fields,
+    x: Terms,
+    weights: Weights,
+    window: Window,
+    groups: int = 1,
+    border: bool = False,
 ) -> Terms:
     """Return the sums of a convolution of (N, C, H, W) with (O, C / groups, KH, KW).
 
@@ -33,7 +38,8 @@ def convolve(
         pixels = image[seen].reshape(2, n, groups, inputs, -1).swapaxes(-1, -2)
         sums.add(pixels, taps[number], inside[seen].reshape(-1, 1))
     value, *ranges = (
-        np.moveaxis(part, -1, -2).reshape(*part.shape[:-3], outputs, *size) for part in sums.parts(x)
+        np.moveaxis(part, -1, -2).reshape(*part.shape[:-3], outputs, *size)
+        for part in sums.parts(x)
     )
     return Terms(value, *ranges)
 

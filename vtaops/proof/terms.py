@@ -318,7 +318,11 @@ class Fields:
             return x
         chosen = (
             np.where(fresh, own, other)
-            for own, other in ((fits.value, x.value), (fits.middle, x.middle), (fits.radius, x.radius))
+            for own, other in (
+                (fits.value, x.value),
+                (fits.middle, x.middle),
+                (fits.radius, x.radius),
+            )
         )
         return Terms(*chosen, x.shift, x.low, x.high, x.degree)
 
@@ -446,9 +450,7 @@ class Fields:
 def aligned(x: Any, y: Any) -> tuple[Any, Any]:
     """Return residues whose arrays broadcast, with axes of 1 behind the axis of planes."""
     rank = max(x.ndim, y.ndim)
-    first, second = (
-        part.reshape(2, *[1] * (rank - part.ndim), *part.shape[1:]) for part in (x, y)
-    )
+    first, second = (part.reshape(2, *[1] * (rank - part.ndim), *part.shape[1:]) for part in (x, y))
     return first, second
 
 
