@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import Array
+from vtaops.machine.views import Plus
 from vtaops.program import Buffer, Program
-from vtaops.runtime import Device, ResidentPrograms, open_device
+from vtaops.runtime import ResidentPrograms, open_device
 
 TRIES = 24
 """Inputs that are tried."""
@@ -61,7 +62,8 @@ def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
     if buffer.name.rpartition(":")[2] == "scales":
         scale = random.integers(1 << 15, 1 << 16, shape) | random.integers(14, 30, shape) << 16
         return scale.astype(buffer.dtype)
-    high -= (1 << 14) * (low < -128)  # a bias that rounds must not leave int32
+    if isinstance(getattr(buffer, "layout", None) and buffer.layout.view, Plus):
+        high -= 1 << 14  # a bias that rounds must not leave int32
     kinds: list[Callable[[], npt.NDArray[Any]]] = [
         lambda: random.integers(low, high + 1, shape),
         lambda: random.choice(np.array([low, high]), shape),

@@ -18,7 +18,7 @@ from vtaops.base.shapes import Array
 from vtaops.graph import Graph
 from vtaops.graph.executor import evaluate_node
 from vtaops.model import Model, Region
-from vtaops.program import Buffer, Program
+from vtaops.program import Buffer, Program, Role
 from vtaops.proof.counterexamples import TRIES, search
 from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.integers import Integers
@@ -193,7 +193,8 @@ class _Single(_Task):
             self._buffers = program.arguments
         else:
             self._kind, self._parameters = type(against).__name__, vars(against)
-            self._buffers = against.buffers(program.config)
+            declared = against.buffers(program.config)
+            self._buffers = tuple(b for b in declared if b.role is not Role.CONSTANT)
         self.name = self._kind
         self.linear = self._kind != "MaxPool2d"
         *self._inputs, self._output = self._buffers
