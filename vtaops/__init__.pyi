@@ -24,6 +24,7 @@ from vtaops.base.errors import TrustError as TrustError
 from vtaops.base.errors import UnsupportedError as UnsupportedError
 from vtaops.base.errors import VerificationError as VerificationError
 from vtaops.base.errors import VTAError as VTAError
+from vtaops.base.proof import Proof as Proof
 from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
 from vtaops.compiler import metaschedule as metaschedule
@@ -42,7 +43,6 @@ from vtaops.ops import Gemm as Gemm
 from vtaops.ops import MaxPool2d as MaxPool2d
 from vtaops.program import Program as Program
 from vtaops.program import Statistics as Statistics
-from vtaops.proof import Proof as Proof
 from vtaops.proof import prove as prove
 from vtaops.quantization import quantize as quantize
 from vtaops.schedule import Tiling as Tiling

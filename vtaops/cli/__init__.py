@@ -24,10 +24,10 @@ from vtaops.base.errors import VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
-from vtaops.cli.networks import compile, ops, profile, quantize
+from vtaops.cli.networks import compile, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
-from vtaops.cli.run import configs, disasm, layers, prove, run_app, tune, verify
+from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
 
 
 class RunFirst(TyperGroup):

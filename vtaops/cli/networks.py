@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for whole networks: compile, ops, profile, quantize, `run MODEL`.
+"""The commands of `vtaops` for whole networks: compile, prove, ops, profile, quantize, `run MODEL`.
 
 Owns argument parsing and printing only; see `vtaops.cli`.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +20,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
 from vtaops.base.files import exists, read_array, read_file, write_file
 from vtaops.cli.options import list_table, progress_bar, read_preparation, show
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
+from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
 
 if TYPE_CHECKING:
@@ -71,13 +73,68 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
-    compiled = compiled_network(model, config, search)
+    compiled = _compiled(model, config, search)
     if prove:
         compiled = compiled.certified(compiled.prove())
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
     show(report.as_dict(), as_json, summary(report), written)
+
+
+def prove(
+    file: Path | None = None,
+    *,
+    layer: list[str] | None = None,
+    config: str | None = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+    as_json: bool = False,
+) -> None:
+    """Prove that a program or a network computes what it declares, for every input.
+
+    Example: vtaops prove network.vtam
+
+    Parameters
+    ----------
+    file
+        A program (.vta), a compiled network (.vtam), or a network to be compiled (.onnx).
+    layer
+        A named layer, compiled for the configuration; may be repeated.
+    rounds
+        Independent repetitions; each multiplies the probability of an error.
+    config
+        Configuration of what is compiled: a name (see: vtaops configs) or a JSON file. Default:
+        pynq, or what a .vtam was compiled for.
+    """
+    from vtaops.proof import prove
+
+    if (file is None) == (not layer):
+        raise ArgumentError("give a file, or layers with --layer; one of both")
+    proofs = []
+    for name, subject in _to_prove(file, layer or [], config):
+        proof = prove(subject, rounds=rounds)
+        proofs.append({"name": name, **asdict(proof)})
+        show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
+    if as_json:
+        show(proofs, True)
+    if any(proof["unproven"] for proof in proofs):
+        raise typer.Exit(1)
+
+
+def _to_prove(
+    file: Path | None, layers: list[str], config: str | None
+) -> Iterator[tuple[str, Program | Model]]:
+    """Yield programs and networks with their names."""
+    if file is not None:
+        subject: Program | Model
+        subject = Program.load(file) if file.suffix == ".vta" else _compiled(file, config)
+        yield file.name, subject
+        return
+    from vtaops.compiler import compile
+    from vtaops.schedule.workloads import find
+
+    for name in layers:
+        yield name, compile(find(name).op, config or "pynq")
 
 
 def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:
@@ -94,7 +151,7 @@ def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> Non
     from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
-        compiled = compiled_network(model, config)
+        compiled = _compiled(model, config)
         rows, name = compiled.plan, compiled.config.name
     else:
         source, name = _source(model), config or DEFAULT_CONFIG
@@ -137,7 +194,7 @@ def profile(
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
 
-    compiled = compiled_network(model, config)
+    compiled = _compiled(model, config)
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
     if against:
@@ -145,7 +202,7 @@ def profile(
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
-        other = compiled_network(model, against).report(quality=known)
+        other = _compiled(model, against).report(quality=known)
         both = [report.as_dict(), other.as_dict()]
         show(both, as_json, tables.network_comparison(report, other))
     else:
@@ -211,7 +268,7 @@ def run_model(
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
         raise ModelError("--mean and --deviation prepare pictures; no --input is one")
-    compiled = compiled_network(model, config, trusted=trust)
+    compiled = _compiled(model, config, trusted=trust)
     arrays = _arrays(compiled, inputs or [], preparation)
     begin = time.perf_counter()
     with (
@@ -388,9 +445,7 @@ def _source(path: Path) -> Path:
     return path
 
 
-def compiled_network(
-    path: Path, config: str | None, search: str = "off", trusted: bool = False
-) -> Model:
+def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool = False) -> Model:
     """Return a model: compiled now, or read from its file.
 
     Raises

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops.base.errors import ArgumentError, ShapeError
+from vtaops.base.errors import ShapeError
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
 from vtaops.cli.options import (
@@ -40,7 +39,6 @@ from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
     from vtaops.hardware.performance import TsimPerformance
-    from vtaops.model import Model
     from vtaops.ops import Conv2d, Gemm, Operator
 
 run_app = Commands(
@@ -222,62 +220,6 @@ def verify(file: Path) -> None:
     typer.echo(f"{file}: {count} instructions verified for {subject.config.bitstream_id}")
     if proof := rechecked(subject):
         typer.echo(f"its certificate holds\n{proof}")
-
-
-def prove(
-    file: Path | None = None,
-    *,
-    layer: list[str] | None = None,
-    config: str | None = None,
-    rounds: Annotated[int, typer.Option(min=1)] = 1,
-    as_json: bool = False,
-) -> None:
-    """Prove that a program or a network computes what it declares, for every input.
-
-    Example: vtaops prove network.vtam
-
-    Parameters
-    ----------
-    file
-        A program (.vta), a compiled network (.vtam), or a network to be compiled (.onnx).
-    layer
-        A named layer, compiled for the configuration; may be repeated.
-    rounds
-        Independent repetitions; each multiplies the probability of an error.
-    config
-        Configuration of what is compiled: a name (see: vtaops configs) or a JSON file. Default:
-        pynq, or what a .vtam was compiled for.
-    """
-    from vtaops.proof import prove
-
-    if (file is None) == (not layer):
-        raise ArgumentError("give a file, or layers with --layer; one of both")
-    proofs = []
-    for name, subject in _to_prove(file, layer or [], config):
-        proof = prove(subject, rounds=rounds)
-        proofs.append({"name": name, **asdict(proof)})
-        show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
-    if as_json:
-        show(proofs, True)
-    if any(proof["unproven"] for proof in proofs):
-        raise typer.Exit(1)
-
-
-def _to_prove(
-    file: Path | None, layers: list[str], config: str | None
-) -> Iterator[tuple[str, Program | Model]]:
-    """Yield programs and networks with their names."""
-    from vtaops.cli.networks import compiled_network
-
-    if file is not None:
-        subject = Program.load(file) if file.suffix == ".vta" else compiled_network(file, config)
-        yield file.name, subject
-        return
-    from vtaops.compiler import compile
-    from vtaops.schedule.workloads import find
-
-    for name in layers:
-        yield name, compile(find(name).op, config or "pynq")
 
 
 def tune(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from vtaops.base.doors import door
 from vtaops.base.errors import TrustError
+from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs, evaluate_node
@@ -26,7 +27,6 @@ from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
     from vtaops.model.report import ModelReport
-    from vtaops.proof import Proof
 
 
 class RunsPrograms(Protocol):

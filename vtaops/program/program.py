@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
+from vtaops.base.proof import Proof
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, array_to_words, rows_of
@@ -31,7 +32,6 @@ from vtaops.program.statistics import Statistics, count_instructions
 if TYPE_CHECKING:
     from vtaops.program.timing.parameters import TimingParameters
     from vtaops.program.timing.timeline import Timeline
-    from vtaops.proof import Proof
     from vtaops.runtime.device import Device
 
 NO_BUFFER = -1

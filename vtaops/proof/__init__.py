@@ -4,10 +4,10 @@
 operator, or of the nodes of a graph. It shares with the compiler nothing but the instruction set,
 the layouts with which arguments are packed, and the fields of descriptions.
 
-**Theorem.** Let a program verify (`vtaops.program.verifier`), and let `prove` return without raising
-and with nothing unproven. Then, but for the probability of error that the result states, for all
-values of its INPUT buffers (and, for a program of one operator, of its PARAMETER buffers), on every
-correct device and under every interleaving, the outputs are those of the definition.
+**Theorem.** Let a program verify (`vtaops.program.verifier`), and let `prove` return without an
+error and with nothing unproven. Then, but for the probability of error that the result states, for
+all values of its INPUT buffers (and, for a program of one operator, of its PARAMETER buffers), on
+every correct device and under every interleaving, the outputs are those of the definition.
 
 Proof sketch.
 
@@ -37,8 +37,8 @@ Proof sketch.
    polynomials below them do, or their hashes of 62 bits collide.
 5. *Error.* If output and definition differ in some scalar, acceptance needs the agreement of that
    pair of different terms, or of a pair of different leaves below it. Without leaves below leaves
-   that is one pair; else there are at most n * n / 2, n being the number of leaves. The result states
-   the sum of their probabilities to the power of the independent rounds.
+   that is one pair; else there are at most n * n / 2, n being the number of leaves. The result
+   states the sum of their probabilities to the power of the independent rounds.
 
 What `prove` does not know it lists as unproven. It takes as given: that views and layouts of
 arguments move scalars (they are asked where each goes, not trusted to keep order), that NumPy adds
@@ -51,7 +51,8 @@ Imports no TVM: a board installs this room.
 
 from __future__ import annotations
 
+from vtaops.base.proof import Proof
 from vtaops.proof.certificates import certified, rechecked
-from vtaops.proof.prover import CHECKER, Proof, prove
+from vtaops.proof.prover import CHECKER, prove
 
 __all__ = ["CHECKER", "Proof", "certified", "prove", "rechecked"]

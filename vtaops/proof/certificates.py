@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from vtaops.base.errors import ProgramError
+from vtaops.base.proof import Proof
 from vtaops.model import Model, Region, Stage
 from vtaops.program import Program
-from vtaops.proof.prover import CHECKER, Proof, prove
+from vtaops.proof.prover import CHECKER, prove
 
 KEY = "proof"
 """Of the metadata of a program."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from vtaops.base.shapes import Array
 from vtaops.machine.views import Plus
-from vtaops.program import Buffer, Program
+from vtaops.program import Program
 from vtaops.runtime import ResidentPrograms, open_device
 
-TRIES = 24
+TRIES = 40
 """Inputs that are tried."""
 
 Arrays = Mapping[str, Array]
@@ -22,7 +22,7 @@ Arrays = Mapping[str, Array]
 
 def search(
     program: Program,
-    arguments: Mapping[str, Buffer],
+    arguments: Mapping[str, Any],
     expected: Callable[[Arrays], Arrays],
     computed: Callable[[ResidentPrograms, Arrays], Arrays],
     seed: int,
@@ -33,7 +33,7 @@ def search(
     ----------
     program : Program
         What runs.
-    arguments : mapping of str to Buffer
+    arguments : mapping of str to Buffer or Tensor
         What is drawn: shapes and dtypes.
     expected, computed : callable
         Results by name, of arrays: by definition, and of the device.
@@ -72,4 +72,5 @@ def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
         lambda: random.integers(low, high + 1, shape) // 64,
         lambda: np.full(shape, random.choice(np.array([low, high, 1]))),
     ]
-    return kinds[number % len(kinds)]().astype(buffer.dtype)
+    drawn: Array = kinds[number % len(kinds)]().astype(buffer.dtype)
+    return drawn

@@ -45,7 +45,13 @@ class Integers(Fields):
         return Terms((x.value + 128) % 256 - 128)
 
     def requantized(
-        self, x: Terms, multiplier: Any, shift: Any, zero_point: int, rounds: bool = True
+        self,
+        x: Terms,
+        multiplier: Any,
+        shift: Any,
+        zero_point: int,
+        clip: tuple[float, float],
+        rounds: bool = True,
     ) -> Terms:
         if isinstance(multiplier, Terms):
             scale = multiplier.value[0].astype(np.int64)
@@ -53,7 +59,8 @@ class Integers(Fields):
         shift = np.asarray(shift, np.int64)
         half = ((np.int64(1) << shift) >> 1) * rounds
         total = wrapped(x.value).astype(np.int64) * np.asarray(multiplier, np.int64)
-        return Terms((((total + half) >> shift) + zero_point).astype(np.float64))
+        scaled = ((total + half) >> shift) + zero_point
+        return Terms(np.clip(scaled.astype(np.float64), *clip))
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         return Terms(table[x.value.astype(np.int64) + 128].astype(np.float64))
@@ -69,9 +76,11 @@ class Integers(Fields):
 def wrapped(value: Any) -> Floats:
     """Return what int32 keeps of integers."""
     exact = np.asarray(value).astype(np.int64)
-    return ((exact + (1 << 31)) % (1 << 32) - (1 << 31)).astype(np.float64)
+    kept: Floats = ((exact + (1 << 31)) % (1 << 32) - (1 << 31)).astype(np.float64)
+    return kept
 
 
 def _like(value: Floats, other: Floats) -> Floats:
     rank = max(value.ndim, other.ndim)
-    return value.reshape(2, *[1] * (rank - value.ndim), *value.shape[1:])
+    spread: Floats = value.reshape(2, *[1] * (rank - value.ndim), *value.shape[1:])
+    return spread

@@ -358,11 +358,11 @@ class Machine:
         shift: Any = i.shift
         if i.use_scale:
             row = self.loaded[scale]
-            multiplier, shift = (
-                (row, None) if isinstance(row, Terms) else (row & 0xFFFF, row >> 16 & 63)
-            )
-        x = fields.requantized(x, multiplier, shift, i.zero_point, bool(i.round_half))
-        x = fields.byte(fields.clamped(x, i.low, i.high))
+            multiplier, shift = row, 0
+            if not isinstance(row, Terms):
+                multiplier, shift = row & 0xFFFF, row >> 16 & 0x3F
+        clip, rounds = (i.low, i.high), bool(i.round_half)
+        x = fields.byte(fields.requantized(x, multiplier, shift, i.zero_point, clip, rounds))
         return fields.mapped(x, self.loaded[table]) if i.use_table else x
 
     # ------------------------------------------------------------------------ GEMM, ALU, POOL

@@ -1,4 +1,4 @@
-"""What the nodes of a graph mean, spelled on terms: exact integers, as docs/quantization.md says."""
+"""What the nodes of a graph mean, on terms: exact integers, as docs/quantization.md says."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Inputs:
         if bias is not None:
             sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
         factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))
-        scaled = fields.requantized(sums, factor, shift, scaling.zero_point)
-        return fields.byte(fields.clamped(scaled, *scaling.clip))
+        scaled = fields.requantized(sums, factor, shift, scaling.zero_point, scaling.clip)
+        return fields.byte(scaled)
 
 
 def meaning(fields: Fields, node: Node, terms: Sequence[Terms]) -> Terms:
@@ -204,4 +204,5 @@ def _(
 def _shuffled(x: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
     n, channels, height, width = x.shape
     grouped = x.reshape(n, groups, channels // groups, height, width)
-    return grouped.swapaxes(1, 2).reshape(n, channels, height, width)
+    shuffled: npt.NDArray[Any] = grouped.swapaxes(1, 2).reshape(n, channels, height, width)
+    return shuffled

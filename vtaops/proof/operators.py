@@ -68,12 +68,10 @@ class Operator:
                 rounding = "truncate"
             x = fields.sum(x, bias)
         if "scales" in vectors:
-            return self._clipped(fields.requantized(x, vectors["scales"], 0, self.zero_point))
+            return self._requantized(x, vectors["scales"], 0)
         if self.multiplier and "multiplier" not in vectors:
             x = fields.sum(x, fields.numbers(self.constant))
-            return self._clipped(
-                fields.requantized(x, self.multiplier, self.shift, self.zero_point)
-            )
+            return self._requantized(x, self.multiplier, self.shift)
         if "multiplier" in vectors:
             x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
         x = self._shifted(x, self._shift, rounding)
@@ -100,6 +98,10 @@ class Operator:
             return fields.shifted(fields.sum(x, fields.numbers(1 << shift - 1)), shift)
         return fields.shifted(fields.sum(fields.shifted(x, shift - 1), fields.numbers(1)), 1)
 
+    def _requantized(self, x: Terms, multiplier: Any, shift: int) -> Terms:
+        fields = self.fields
+        return fields.byte(fields.requantized(x, multiplier, shift, self.zero_point, self.clip))
+
     def _clipped(self, x: Terms) -> Terms:
         return self.fields.byte(self.fields.clamped(x, *self.clip) if self.clip else x)
 
@@ -110,7 +112,7 @@ def _gemm(op: Operator, given: Given) -> Terms:
     return Terms(value, np.float64(0), np.float64(op.k * 2.0**14))
 
 
-def _conv2d(op: Operator, given: Given) -> Terms:
+def _conv2d(op: Operator, given: dict[str, Terms]) -> Terms:
     fields = op.fields
     total = convolve(fields, given["data"], given["kernel"], op.window, op.groups or 1)
     if op.bias_tiles:

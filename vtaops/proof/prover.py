@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import NotEquivalent, ProgramError
+from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph
 from vtaops.graph.executor import evaluate_node
@@ -30,59 +29,6 @@ from vtaops.runtime import ResidentPrograms
 
 CHECKER = 1
 """Version of the checker, which certificates name."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What was proven.
-
-    Attributes
-    ----------
-    claims : tuple of str
-        What equals its definition, for every input.
-    unproven : tuple of str
-        What nothing was proven of, and why.
-    products : int
-        Multiply-accumulates that were followed.
-    leaves : int
-        Results of functions without meaning that were told apart.
-    primes : tuple of int
-        The primes of the fields, of all rounds.
-    error : float
-        The probability is at most this that a difference was overlooked.
-    overflow : str
-        The first instruction whose sums could leave int32; empty: no sum can.
-    seconds : float
-        CPU time.
-    certificate : dict
-        Versions and hashes: what was compared with what. JSON-like.
-    """
-
-    claims: tuple[str, ...]
-    unproven: tuple[str, ...] = ()
-    products: int = 0
-    leaves: int = 0
-    primes: tuple[int, ...] = ()
-    error: float = 1.0
-    overflow: str = ""
-    seconds: float = 0.0
-    certificate: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is unproven."""
-        return bool(self.claims) and not self.unproven
-
-    def __str__(self) -> str:
-        """Return the proof in a few lines."""
-        sums = f"sums could wrap first in {self.overflow}" if self.overflow else "no sum wraps"
-        lines = [
-            *(f"proven: {claim}" for claim in self.claims),
-            *(f"not proven: {reason}" for reason in self.unproven),
-            f"{self.products:,} products, {self.leaves:,} leaves; {sums}; probability of error "
-            f"below 2^{math.ceil(math.log2(max(self.error, 1e-300)))}; {self.seconds:.2f} s",
-        ]
-        return "\n".join(lines)
 
 
 def prove(
@@ -117,20 +63,22 @@ def prove(
             f"prove takes a Program or a Model, and at least one round; not {subject!r} and "
             f"rounds={rounds!r}"
         )
+    if isinstance(subject, Model) and against is not None:
+        raise ProgramError("a Model is proven against its own graph; against must be None")
     begin = time.process_time()
     subject.verify()
-    if isinstance(subject, Model):
-        if against is not None:
-            raise ProgramError("a Model is proven against its own graph; against must be None")
-        tasks: list[_Task] = [_Launch(subject.graph, region) for region in subject.regions]
-        hosts = [s for s in subject.stages if not isinstance(s, Region)]
-    else:
-        tasks, hosts = [_Single(subject, against)], []
-    found = [_proven(task, rounds, seed) for task in tasks]
+    if isinstance(subject, Program):
+        return _joined([_proven(_Single(subject, against), rounds, seed)], 0, begin)
+    found = [_proven(_Launch(subject.graph, r), rounds, seed) for r in subject.regions]
+    hosts = sum(len(stage.nodes) for stage in subject.stages if not isinstance(stage, Region))
+    return _joined(found, hosts, begin)
+
+
+def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
+    """Return the proof of all launches; `hosts` operators run between them."""
     claims = [claim for part in found for claim in part.claims]
-    if hosts and claims:
-        count = sum(len(stage.nodes) for stage in hosts)
-        claims.append(f"{count} operators on the host, by the executor that defines them")
+    if hosts:
+        claims.append(f"{hosts} operators on the host, by the executor that defines them")
     return Proof(
         claims=tuple(claims),
         unproven=tuple(reason for part in found for reason in part.unproven),
@@ -374,7 +322,6 @@ def _compare(task: _Task, result: str, terms: Terms, machine: Machine, seed: int
     if not differs.any():
         return
     element = tuple(np.argwhere(differs)[0].tolist())
-    number = task.buffer_of(result)
     writers = np.unique(task.writers(result, machine)[differs])
     counterexample = task.counterexample(seed % (1 << 32))
     instruction = int(writers[0])

@@ -27,7 +27,7 @@ def convolve(
     `border`: whether pixels around the image count for the ranges of sums, as those inside do.
     """
     outputs, inputs, *_ = weights.shape
-    n, channels, height, width = x.shape
+    n, _, height, width = x.shape
     size = window.out_size(height, width)
     taps = _by_tap(weights, groups, outputs // groups, inputs)
     sums = _Sums(fields, (2, n, groups, size[0] * size[1], outputs // groups))
@@ -37,11 +37,11 @@ def convolve(
     for number, (_, _, seen) in enumerate(window.taps(*size)):
         pixels = image[seen].reshape(2, n, groups, inputs, -1).swapaxes(-1, -2)
         sums.add(pixels, taps[number], inside[seen].reshape(-1, 1))
-    value, *ranges = (
+    value, middle, radius = (
         np.moveaxis(part, -1, -2).reshape(*part.shape[:-3], outputs, *size)
         for part in sums.parts(x)
     )
-    return Terms(value, *ranges)
+    return Terms(value, middle, radius)
 
 
 def convolve_transposed(
@@ -68,7 +68,8 @@ def convolve_transposed(
 
 
 def _turn(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return part.swapaxes(0, 1)
+    turned: npt.NDArray[Any] = part.swapaxes(0, 1)
+    return turned
 
 
 def _sides(window: Window) -> tuple[tuple[int, int], ...]:

@@ -1,16 +1,16 @@
 """Terms: numbers of the machine as elements of two prime fields, and what they are between.
 
 Owns the arithmetic that program and definition share. A term stands for one integer, for every
-input at once: ``clamp(N >> shift, low, high)``, N being a polynomial in the inputs and in results of
-functions without meaning, evaluated at a random point of both fields. What is not linear waits: a
+input at once: ``clamp(N >> shift, low, high)``, N being a polynomial in the inputs and in results
+of functions without meaning, evaluated at a random point of both fields. What is not linear waits: a
 shift until something else than a sum needs its result, a clamp until something else than another
 clamp does. So the laws of integers that compilers use hold by construction::
 
     (N >> a) + Y == (N + (Y << a)) >> a         (N >> a) >> b == N >> (a + b)
     min(max(clamp(N, l, h), c), d) is a clamp of N, in any order and number
 
-`Terms.settled` makes a plain term of it: a hash of polynomial, shift and bounds. Beside its residues
-a term has a range that its polynomial cannot leave, ``middle - radius`` to ``middle + radius``.
+`Fields.settled` makes a plain term of it: a hash of polynomial, shift and bounds. Beside residues a
+term has a range that its polynomial cannot leave, ``middle - radius`` to ``middle + radius``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
+ZERO, NO_BITS = np.float64(0), np.int64(0)
+LEAST, MOST = np.float64(-np.inf), np.float64(np.inf)
 INT32 = 2.0**31
 BYTE = (-0.5, 127.5)
 """Middle and radius of what int8 holds."""
@@ -57,11 +59,11 @@ class Terms:
     """
 
     value: Floats
-    middle: Any = np.float64(0)
-    radius: Any = np.float64(0)
-    shift: Any = np.int64(0)
-    low: Any = np.float64(-np.inf)
-    high: Any = np.float64(np.inf)
+    middle: Any = ZERO
+    radius: Any = ZERO
+    shift: Any = NO_BITS
+    low: Any = LEAST
+    high: Any = MOST
     degree: int = 1
 
     @property
@@ -86,9 +88,9 @@ class Terms:
     def moved(self, how: Any) -> Terms:
         """Return plain terms moved by a function of one array, such as a transposition."""
         shape = self.shape
-        ranges = (how(np.broadcast_to(part, shape)) for part in (self.middle, self.radius))
+        middle, radius = (how(np.broadcast_to(part, shape)) for part in (self.middle, self.radius))
         value = np.stack([how(plane) for plane in self.value])
-        return Terms(value, *ranges, degree=self.degree)
+        return Terms(value, middle, radius, degree=self.degree)
 
 
 class Fields:
@@ -179,7 +181,8 @@ class Fields:
     def tag(self, *name: Any) -> np.uint64:
         """Return the key of a function by its name."""
         digest = hashlib.blake2b(repr(name).encode(), key=self._secret, digest_size=8).digest()
-        return np.uint64(int.from_bytes(digest, "little"))
+        key: np.uint64 = np.uint64(int.from_bytes(digest, "little"))
+        return key
 
     def scramble(self, keys: Keys, tag: Any) -> Keys:
         """Return a random permutation of 64 bits, one for each tag."""
@@ -191,7 +194,8 @@ class Fields:
             h ^= tag
             h *= np.uint64(0x9E3779B97F4A7C15)
             h ^= h >> np.uint64(32)
-        return h
+        scrambled: Keys = h
+        return scrambled
 
     def function(self, tag: Any, keys: Keys) -> Floats:
         """Return the values of a function without meaning."""
@@ -254,9 +258,8 @@ class Fields:
             return x
         wraps = np.broadcast_to(wide, x.shape) & ~self.is_number(x.value)
         value = np.where(wraps, self.of(("wrap",), x), x.value)
-        ranges = zip(WORD, (x.middle, x.radius), strict=True)
-        parts = (np.where(wide, word, own) for word, own in ranges)
-        return Terms(value, *parts, degree=x.degree)
+        middle, radius = np.where(wide, WORD[0], x.middle), np.where(wide, WORD[1], x.radius)
+        return Terms(value, middle, radius, degree=x.degree)
 
     def sum(self, x: Terms, y: Terms) -> Terms:
         """Return the sums; a shift of `x` waits on."""
@@ -316,15 +319,9 @@ class Fields:
         fits = self.fitting(Terms(x.value, x.middle, x.radius, degree=x.degree))
         if fits.value is x.value:
             return x
-        chosen = (
-            np.where(fresh, own, other)
-            for own, other in (
-                (fits.value, x.value),
-                (fits.middle, x.middle),
-                (fits.radius, x.radius),
-            )
-        )
-        return Terms(*chosen, x.shift, x.low, x.high, x.degree)
+        value = np.where(fresh, fits.value, x.value)
+        middle = np.where(fresh, fits.middle, x.middle)
+        return replace(x, value=value, middle=middle, radius=np.where(fresh, fits.radius, x.radius))
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
         """Return ``min(max(x, low), high)``, which waits; bounds may be infinite."""
@@ -344,22 +341,30 @@ class Fields:
         return Terms(value, *map(np.float64, BYTE))
 
     def requantized(
-        self, x: Terms, multiplier: Any, shift: Any, zero_point: int, rounds: bool = True
+        self,
+        x: Terms,
+        multiplier: Any,
+        shift: Any,
+        zero_point: int,
+        clip: tuple[float, float],
+        rounds: bool = True,
     ) -> Terms:
-        """Return ``((x * multiplier + half) >> shift) + zero_point``: exact, for int32 `x`.
+        """Return ``clip(((x * multiplier + half) >> shift) + zero_point)``: exact, for int32 `x`.
 
         Multipliers of 16 bits and shifts, 0..47, are numbers that broadcast; half is half a step of
         the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift.
         Products that no int32 brings to half a step leave nothing.
         """
-        if np.any(x.shift) and isinstance(shift, int) and isinstance(multiplier, int):
-            if multiplier == 1 and not np.any(x.bounded):  # the shift of x waits on
-                x = self.sum(x, self.numbers((1 << shift >> 1) * rounds))
-                return self.sum(self.shifted(x, shift), self.numbers(zero_point))
+        low, high = map(np.float64, clip)
+        number = isinstance(shift, int) and isinstance(multiplier, int) and multiplier == 1
+        if number and np.any(x.shift) and not np.any(x.bounded):  # the shift of x waits on
+            x = self.sum(x, self.numbers((1 << shift >> 1) * rounds))
+            return self.clamped(self.sum(self.shifted(x, shift), self.numbers(zero_point)), *clip)
         x = self.fitting(x)
         if isinstance(multiplier, Terms):
             value = self.of(("scale", rounds), x, multiplier.spread(x.shape))
-            return self.sum(Terms(value, *map(np.float64, WORD)), self.numbers(zero_point))
+            value = self.centred(value + zero_point)
+            return Terms(value, np.float64(0), np.float64(EXACT), low=low, high=high)
         shift = np.asarray(shift, np.int64)
         scale = np.ldexp(1.0, shift)
         nothing = np.asarray(multiplier) * INT32 <= np.floor(scale / 2) * rounds
@@ -371,10 +376,10 @@ class Fields:
         value = np.where(nothing, zero_point, self.centred(value + constant))
         middle = np.where(nothing, zero_point, x.middle + added)
         radius, shift = np.where(nothing, 0, x.radius), np.where(nothing, 0, shift)
-        return Terms(value, middle, radius, shift, degree=x.degree)
+        return Terms(value, middle, radius, shift, low, high, x.degree)
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
-        """Return entries ``x + 128`` of a table of 256 int8 numbers, or of residues, for int8 `x`."""
+        """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
         x = self.settled(x)
         value = self.of(("table", table.tobytes()), x)
         if table.ndim == 1:
@@ -425,7 +430,7 @@ class Fields:
     # ------------------------------------------------------------------------ sums of products
 
     def matmul(self, x: Floats, w: Floats) -> Floats:
-        """Return ``x @ w``, centred: residues (2, ..., M, K) times (2, ..., K, N), or times numbers.
+        """Return ``x @ w``, centred: residues (2, ..., M, K) by (2, ..., K, N), or by numbers.
 
         `w` (..., K, N) without an axis of two planes holds int8 numbers.
         """
