@@ -61,7 +61,8 @@ def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
     shape, low, high = buffer.shape, int(limits.min), int(limits.max)
     if buffer.name.rpartition(":")[2] == "scales":
         scale = random.integers(1 << 15, 1 << 16, shape) | random.integers(14, 30, shape) << 16
-        return scale.astype(buffer.dtype)
+        scales: Array = scale.astype(buffer.dtype)
+        return scales
     if isinstance(getattr(buffer, "layout", None) and buffer.layout.view, Plus):
         high -= 1 << 14  # a bias that rounds must not leave int32
     kinds: list[Callable[[], npt.NDArray[Any]]] = [

@@ -70,7 +70,8 @@ class Integers(Fields):
         return Terms(choose.reduce([wrapped(term.value) for term in terms]))
 
     def matmul(self, x: Floats, w: Floats) -> Floats:
-        return np.matmul(x, w)
+        product: Floats = np.matmul(x, w)
+        return product
 
 
 def wrapped(value: Any) -> Floats:

@@ -358,9 +358,8 @@ class Machine:
         shift: Any = i.shift
         if i.use_scale:
             row = self.loaded[scale]
-            multiplier, shift = row, 0
-            if not isinstance(row, Terms):
-                multiplier, shift = row & 0xFFFF, row >> 16 & 0x3F
+            terms = isinstance(row, Terms)
+            multiplier, shift = (row, 0) if terms else (row & 0xFFFF, row >> 16 & 0x3F)
         clip, rounds = (i.low, i.high), bool(i.round_half)
         x = fields.byte(fields.requantized(x, multiplier, shift, i.zero_point, clip, rounds))
         return fields.mapped(x, self.loaded[table]) if i.use_table else x

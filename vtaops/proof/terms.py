@@ -2,8 +2,8 @@
 
 Owns the arithmetic that program and definition share. A term stands for one integer, for every
 input at once: ``clamp(N >> shift, low, high)``, N being a polynomial in the inputs and in results
-of functions without meaning, evaluated at a random point of both fields. What is not linear waits: a
-shift until something else than a sum needs its result, a clamp until something else than another
+of functions without meaning, evaluated at a random point of both fields. What is not linear waits:
+a shift until something else than a sum needs its result, a clamp until something else than another
 clamp does. So the laws of integers that compilers use hold by construction::
 
     (N >> a) + Y == (N + (Y << a)) >> a         (N >> a) >> b == N >> (a + b)
