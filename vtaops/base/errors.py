@@ -6,12 +6,9 @@ values is a `ValueError` too, and with the arguments of a call a `TypeError`.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from typing import Any
-=======
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
->>>>>>> main
+from typing import Any
 
 
 class VTAError(Exception):

@@ -71,13 +71,8 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-<<<<<<< HEAD
     "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
-    "Networks": (compile, ops, profile, quantize),
-=======
-    "Operators and programs": (run_app, disasm, verify, tune, configs, layers),
     "Networks": (demo, compile, ops, profile, quantize),
->>>>>>> main
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),

@@ -20,11 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-<<<<<<< HEAD
-from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
-=======
-from vtaops.base.errors import ModelError, UnsupportedError, raising
->>>>>>> main
+from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file, write_file
 from vtaops.cli.options import list_table, progress_bar, read_preparation, show
 from vtaops.cli.run import run_app
