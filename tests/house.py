@@ -225,7 +225,7 @@ LAZY_UPWARDS = {("ops", "schedule"), ("program", "runtime")}
 """Rooms whose types name those of a later room: the doors' parameters."""
 
 LIMITS = {
-    "rooms": 24,
+    "rooms": 25,
     "floors": 10,
     "arrows": 120,
     "arrows upwards": 3,
