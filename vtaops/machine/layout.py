@@ -73,6 +73,17 @@ class Layout:
         return tuple((m[3], int(m[2])) for m in _TOKEN.finditer(self.text) if m[3])
 
     @property
+    def _letters(self) -> list[str]:
+        """The axes of the packed tensor: outer ones, then blocks."""
+        return [*self.outer, *(letter for letter, _ in self.blocks)]
+
+    @property
+    def _split_letters(self) -> list[str]:
+        """The same in the order of the logical tensor, each block behind its axis."""
+        blocks = dict(self.blocks)
+        return [x for axis in self.axes for x in (axis, axis.lower()) if x in blocks or x == axis]
+
+    @property
     def axes(self) -> str:
         """The axes of the tensor that is cut, in its order."""
         return self.logical or "".join(self.outer)
@@ -113,20 +124,13 @@ class Layout:
         if any(after for _, after in padding):
             data = np.pad(data, padding)
         # Split every blocked axis in two, move the pieces to their places, then replicate.
-        split: list[int] = []
-        position: dict[str, int] = {}
-        for axis, extent in self._extents(data.shape):
-            position[axis] = len(split)
-            split.append(extent // self._block(axis))
-            if axis.lower() in dict(self.blocks):
-                position[axis.lower()] = len(split)
-                split.append(self._block(axis))
-        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
-        order = [position[letter] for letter in letters if letter in position]
-        data = data.reshape(split).transpose(order)
-        for index, letter in enumerate(letters):
-            if letter not in position:
-                data = np.repeat(np.expand_dims(data, index), dict(self.blocks)[letter], axis=index)
+        split, blocks = self._split_letters, dict(self.blocks)
+        extents = {axis: extent // self._block(axis) for axis, extent in self._extents(data.shape)}
+        data = data.reshape([{**extents, **blocks}[letter] for letter in split])
+        data = data.transpose([split.index(x) for x in self._letters if x in split])
+        for index, letter in enumerate(self._letters):
+            if letter not in split:
+                data = np.repeat(np.expand_dims(data, index), blocks[letter], axis=index)
         return np.array(data, order="C")
 
     def unpack(
@@ -145,24 +149,13 @@ class Layout:
                 f"packed array has shape {array.shape}; layout {self.text} of {shape} "
                 f"has shape {self.packed_shape(shape)}"
             )
-        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
-        data: npt.NDArray[np.generic] = array
-        for index in reversed(range(len(letters))):
-            if letters[index].upper() not in self.outer:
-                data = data[(slice(None),) * index + (0,)]
-                del letters[index]
-        order = [
-            letters.index(letter)
-            for axis in self.axes
-            for letter in (axis, axis.lower())
-            if letter in letters
-        ]
-        padded = [
-            ceil_div(extent, self._block(axis)) * self._block(axis)
-            for axis, extent in self._extents(self._viewed(shape))
-        ]
-        data = data.transpose(order).reshape(padded)
-        data = np.array(data[tuple(slice(extent) for extent in self._viewed(shape))], order="C")
+        split, viewed = self._split_letters, self._viewed(shape)
+        # Of what is replicated the first.
+        data = array[tuple(slice(None) if x in split else 0 for x in self._letters)]
+        letters = [x for x in self._letters if x in split]
+        padded = [extent + -extent % self._block(axis) for axis, extent in self._extents(viewed)]
+        data = data.transpose([letters.index(letter) for letter in split]).reshape(padded)
+        data = np.array(data[tuple(map(slice, viewed))], order="C")
         return data if self.view is None else self.view.invert(data, shape)
 
     def _viewed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
