@@ -271,7 +271,7 @@ class HardwareConfig:
         for key, value in values.items():
             if key in derived and value != derived[key]:
                 raise ConfigError(f"{key} is {value!r}, but the other keys imply {derived[key]}")
-            if key not in attributes and key not in derived and key not in _IGNORED_KEYS:
+            if key not in {*attributes, *derived, *_IGNORED_KEYS}:
                 hint = suggestion(key, attributes)
                 raise ConfigError(
                     f"unknown key {key!r} in configuration {name!r}{hint}; known keys: "

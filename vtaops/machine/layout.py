@@ -77,11 +77,13 @@ class Layout:
         """The axes of the packed tensor: outer ones, then blocks."""
         return [*self.outer, *(letter for letter, _ in self.blocks)]
 
-    @property
-    def _split_letters(self) -> list[str]:
-        """The same in the order of the logical tensor, each block behind its axis."""
-        blocks = dict(self.blocks)
-        return [x for axis in self.axes for x in (axis, axis.lower()) if x in blocks or x == axis]
+    def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
+        """Return the extents of letters in the order of the tensor, each block behind its axis."""
+        blocks, found = dict(self.blocks), {}
+        for axis, extent in zip(self.axes, shape, strict=True):
+            found[axis] = ceil_div(extent, self._block(axis))
+            found |= {block: blocks[block] for block in blocks if block == axis.lower()}
+        return found
 
     @property
     def axes(self) -> str:
@@ -120,17 +122,17 @@ class Layout:
         self._check_shape(data.shape)
         if self.view is not None:
             data = self.view.apply(data)
-        padding = [(0, -extent % self._block(axis)) for axis, extent in self._extents(data.shape)]
-        if any(after for _, after in padding):
-            data = np.pad(data, padding)
+        split = self._split(data.shape)
+        padded = self._padded(data.shape)
+        if padded != data.shape:
+            data = np.pad(data, [(0, b - a) for a, b in zip(data.shape, padded, strict=True)])
         # Split every blocked axis in two, move the pieces to their places, then replicate.
-        split, blocks = self._split_letters, dict(self.blocks)
-        extents = {axis: extent // self._block(axis) for axis, extent in self._extents(data.shape)}
-        data = data.reshape([{**extents, **blocks}[letter] for letter in split])
-        data = data.transpose([split.index(x) for x in self._letters if x in split])
+        order = [[*split].index(letter) for letter in self._letters if letter in split]
+        data = data.reshape([*split.values()]).transpose(order)
         for index, letter in enumerate(self._letters):
             if letter not in split:
-                data = np.repeat(np.expand_dims(data, index), blocks[letter], axis=index)
+                count = dict(self.blocks)[letter]
+                data = np.repeat(np.expand_dims(data, index), count, axis=index)
         return np.array(data, order="C")
 
     def unpack(
@@ -149,20 +151,23 @@ class Layout:
                 f"packed array has shape {array.shape}; layout {self.text} of {shape} "
                 f"has shape {self.packed_shape(shape)}"
             )
-        split, viewed = self._split_letters, self._viewed(shape)
+        viewed = self._viewed(shape)
+        split = self._split(viewed)
         # Of what is replicated the first.
         data = array[tuple(slice(None) if x in split else 0 for x in self._letters)]
         letters = [x for x in self._letters if x in split]
-        padded = [extent + -extent % self._block(axis) for axis, extent in self._extents(viewed)]
-        data = data.transpose([letters.index(letter) for letter in split]).reshape(padded)
+        data = data.transpose([letters.index(letter) for letter in split])
+        data = data.reshape(self._padded(viewed))
         data = np.array(data[tuple(map(slice, viewed))], order="C")
         return data if self.view is None else self.view.invert(data, shape)
 
     def _viewed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape if self.view is None else self.view.shape(shape)
 
-    def _extents(self, shape: tuple[int, ...]) -> list[tuple[str, int]]:
-        return list(zip(self.axes, shape, strict=True))
+    def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a viewed tensor in whole blocks."""
+        blocks = map(self._block, self.axes)
+        return tuple(e + -e % block for e, block in zip(shape, blocks, strict=True))
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if not self.accepts_rank(len(shape)):
