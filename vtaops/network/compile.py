@@ -9,7 +9,7 @@ from typing import Any
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
-from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.network.fragments import Fragments, Search
@@ -106,7 +106,7 @@ def target_of(
         If there is no such configuration, or no such capabilities.
     """
     hardware = HardwareConfig.of(config)
-    return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
+    return Target(hardware, of_target(hardware, capabilities))
 
 
 def as_graph(source: Any) -> Graph:

@@ -264,11 +264,11 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
         image = buffer.pack(given[buffer.name]) if buffer.name in given else _image(buffer)
         if image is not None:
             machine.place(address, image)
+    places = {NO_BUFFER: 0, MICRO_OPS: micro_ops, **dict(enumerate(addresses))}
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
-        if isinstance(instruction, isa.Load | isa.Store) and relocation != NO_BUFFER:
-            address = micro_ops if relocation == MICRO_OPS else addresses[relocation]
+        if isinstance(instruction, isa.Load | isa.Store):
             unit = program.config.dram_element_bytes(Memory(instruction.memory))
-            base = instruction.dram_base + address // unit
+            base = instruction.dram_base + places[relocation] // unit
             instruction = replace(instruction, dram_base=base)
         machine.execute(instruction)
     results = tuple(
