@@ -11,7 +11,7 @@ from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, Shap
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
 from vtaops.graph.host import NOT_QUANTIZED
-from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.placement import placement
@@ -146,7 +146,7 @@ def target_of(
         If there is no such configuration, or no such capabilities.
     """
     hardware = HardwareConfig.of(config)
-    return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
+    return Target(hardware, of_target(hardware, capabilities))
 
 
 def as_graph(source: Any) -> Graph:
