@@ -22,6 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -43,6 +44,7 @@ from vtaops.machine.config import EXTENSIONS, TARGETS
 from vtaops.machine.isa import Encoding, Load
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
+from vtaops.relax.host import RelaxFunction
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 
@@ -520,6 +522,10 @@ def model_files() -> list[bytes]:
 
 
 _MODEL_PREAMBLE = struct.Struct("<8sIIQ")
+FUNCTION = st.fixed_dictionaries(
+    {"function": st.sampled_from(["relax", "none"]), "blob": st.integers(-1, 9)}
+)
+"""Machine code in the place of a parameter."""
 MODEL_GRAMMAR = {
     "operator": st.sampled_from(
         [*graphs.__all__, "GraphOperator", "Requantized", "np", "field", "__name__", ""]
@@ -534,8 +540,11 @@ MODEL_GRAMMAR = {
     "border": st.lists(st.integers(-1, 3), max_size=4),
     "image": st.lists(st.integers(-1, 9), max_size=4),
     "parameters": st.dictionaries(
-        st.sampled_from(["axis", "groups", "padding", "weight", "x"]), JSON, max_size=3
+        st.sampled_from(["axis", "groups", "padding", "weight", "x", "function"]),
+        JSON | FUNCTION,
+        max_size=3,
     ),
+    **dict.fromkeys(("weight", "bias", "requantization", "table"), JSON | FUNCTION),
 }
 
 
@@ -565,6 +574,12 @@ def models(draw: st.DrawFn) -> bytes:
 
 
 def use_model(data: bytes) -> None:
+    loads_code = AssertionError("machine code of a file that nobody trusts")
+    with mock.patch.object(RelaxFunction, "from_bytes", side_effect=loads_code):
+        _use_model(data)
+
+
+def _use_model(data: bytes) -> None:
     try:
         model = artefact.loads(data)
     except ProgramError:

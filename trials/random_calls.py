@@ -385,14 +385,14 @@ def byte_layers(draw):
     steps = {"strides": strides, "padding": padding, "dilation": dilation}
     ends = {
         "shift": int(draw.below(12)),
-        "clip": (-100, 127),
+        "clip": draw.pick((-100, 127), (-100, 127), (7, 7)),
         "activation": draw.pick(None, "relu"),
     }
     bias = draw.array(o, dtype="int8").astype("int32")
     packed = layers.PackedConv2d(w, bias=bias, **steps, **ends)(draw.pick(x, layers.pack(x)))
     total = conv2d_reference(x, w, strides, padding, dilation) + bias.reshape(1, -1, 1, 1)
     total = total.astype("int32") >> ends["shift"]
-    total = np.clip(np.maximum(total, 0) if ends["activation"] else total, -100, 127)
+    total = np.clip(np.maximum(total, 0) if ends["activation"] else total, *ends["clip"])
     if o > 1:
         w = draw.array(o, 1, 3, 3, dtype="int8")
         layer = layers.PackedConv2d(w, groups=o, padding=1, shift=7, clip=(-128, 127))

@@ -28,7 +28,7 @@ CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17"
 
 def random_clip(rng: random.Random) -> tuple[int, int] | None:
     low, high = sorted((rng.randint(-128, 127), rng.randint(-128, 127)))
-    return rng.choice([None, (0, 127), (-128, 127), (low, high)])
+    return rng.choice([None, (0, 127), (-128, 127), (low, high), (low, low)])
 
 
 def random_extensions(rng: random.Random, share: float, *given: str) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class RandomGraph:
         zero = self.zero_point()
         shift = self.rng.randint(0, 9) if shift is None else shift
         low = self.rng.choice([-128, zero])
-        high = self.rng.choice([127, self.rng.randint(low, 127)])
+        high = self.rng.choice([127, 127, self.rng.randint(low, 127), low])
         if not self.free:
             return Requantization(1, shift, zero, (low, high))
         size = self.rng.choice([(), (channels,)] if channels > 1 else [()])

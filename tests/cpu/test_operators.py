@@ -211,13 +211,14 @@ def test_depthwise_fuses_batch_norm_residual_and_relu():
     close(result, fused_reference(total, vectors, residual), 1e-3)
 
 
-def test_int8_conv2d_requantises_as_the_accelerator_does():
+@pytest.mark.parametrize("clip", [(0, 127), (5, 5)])
+def test_int8_conv2d_requantises_as_the_accelerator_does(clip):
     x, w = random((1, 6, 9, 10), "int8"), random((17, 6, 3, 3), "int8", at=1)
     bias = np.random.default_rng(2).integers(-5000, 5000, 17).astype("int32")
     total = conv2d_reference(x, w, (1, 1), (1,) * 4, (1, 1)) + bias.reshape(1, -1, 1, 1)
-    result = cpu.conv2d(x, w, padding=1, bias=bias, shift=8, clip=(0, 127))
+    result = cpu.conv2d(x, w, padding=1, bias=bias, shift=8, clip=clip)
     assert result.dtype == np.int8
-    assert np.array_equal(result, np.clip(total >> 8, 0, 127))
+    assert np.array_equal(result, np.clip(total >> 8, *clip))
 
 
 def test_matmul_fuses_bias_and_relu():

@@ -125,6 +125,14 @@ def test_kernels_equal_numpy(op):
 
 
 @emulated
+def test_a_clip_to_one_value_leaves_a_kernel():
+    op = ops.MatmulOp(37, 50, 70, "int8", "int8", True, ops.Epilogue(shift=3, clip=(5, 5)))
+    result = run(Emulated.of(cuda.CudaKernel(op)), op, IN_ORDER)
+    assert result.shape == (37, 50)
+    assert np.all(result == 5)
+
+
+@emulated
 def test_a_maximum_keeps_nan_and_minus_infinity():
     op = ops.PoolOp("max", 1, 3, 9, 11, PADDED)
     x = inputs_of(op)["data"]
@@ -155,7 +163,7 @@ class EmulatedCuda(type(cuda.matmul.__self__)):
         emulator = Emulated.of(kernel)
 
         def run(*arrays):
-            names = [spec.name for spec in (*op.inputs, op.output)]
+            names = [spec.name for spec in op.arguments]
             emulator(dict(zip(names, arrays, strict=True)))
 
         return SimpleNamespace(op=op, run=run)

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, raising
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
 from vtaops.cli.options import (
@@ -396,10 +396,8 @@ def _arguments(
 
 
 def _load(file: Path) -> npt.NDArray[Any]:
-    try:
+    with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
         return read_array(file)
-    except (OSError, ValueError) as error:
-        raise ShapeError(f"cannot read {file} as a .npy array: {error}") from error
 
 
 def _print_run(

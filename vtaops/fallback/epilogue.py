@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
-from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
 from vtaops.machine.isa import AluOp
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
 
@@ -59,7 +59,7 @@ class AluEpilogue(Epilogue):
                     value = _pass(stage.op, value, *(operands or [stage.imm]))
             return value.astype("int8")
 
-        return apply
+        return reading_sums(apply)
 
 
 def _pass(op: AluOp, first: Expr, second: Expr) -> Expr:

@@ -22,8 +22,8 @@ from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.constants import declare_copy
-from vtaops.ops.epilogue import VECTORS, Lane, ScaleStage, Stage, declare_stages
+from vtaops.ops.declarations import Given, Lane, Shape, declare_copy
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, declare_stages
 from vtaops.program import Buffer, Role
 
 if TYPE_CHECKING:
@@ -122,15 +122,13 @@ class Operator(metaclass=Described):
         return buffer.packed_shape
 
     @abstractmethod
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         """Return the result in te, of a packed `shape`, from the packed arguments by name."""
 
     def declare_epilogue(
         self,
         sums: te.Tensor,
-        given: Mapping[str, te.Tensor],
+        given: Given,
         config: HardwareConfig,
         operands: Mapping[str, Lane] = MappingProxyType({}),
     ) -> te.Tensor:
@@ -166,9 +164,9 @@ class Operator(metaclass=Described):
         """One short line for people: kind, shapes, what is not the default."""
 
     @property
-    @abstractmethod
     def stages(self) -> Sequence[Stage]:
         """The steps from sums to result: passes of the vector ALU, or what replaces them."""
+        return []
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -176,9 +174,9 @@ class Operator(metaclass=Described):
         return frozenset()
 
     @property
-    @abstractmethod
     def macs(self) -> int:
         """Multiply-accumulates of the operator as the user states it (no padding of channels)."""
+        return 0
 
     def schedule(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.s_tir.Schedule:
         """Return the schedule for VTA; ``.mod.script()`` prints it as TVMScript.

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import te, tirx
+from tvm.sym import Analyzer
 
 from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
-from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, dtype_of
 
 INTEGER_ACTIVATIONS = ("relu", "relu6")
 """Activations of int32 sums."""
@@ -79,7 +80,7 @@ class Epilogue:
         return "int8" if self.clip is not None else accumulator
 
     def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
-        """Return the additional arguments, in call order.
+        """Return the additional inputs, in call order.
 
         Parameters
         ----------
@@ -96,6 +97,13 @@ class Epilogue:
         if self.residual:
             specs.append(TensorSpec("residual", shape, dtype))
         return tuple(specs)
+
+    def arguments(
+        self, name: str, channels: int, shape: tuple[int, ...], dtype: str
+    ) -> tuple[TensorSpec, ...]:
+        """Return the additional inputs (see `inputs`), then the result, of a name."""
+        result = TensorSpec(name, shape, self.result_dtype(dtype))
+        return (*self.inputs(channels, shape, dtype), result)
 
     @property
     def scales(self) -> bool:
@@ -134,7 +142,7 @@ class Epilogue:
                 value = value >> tirx.const(self.shift, dtype)
             return self._limit(value, dtype)
 
-        return apply
+        return reading_sums(apply)
 
     def _limit(self, value: Expr, dtype: str) -> Expr:
         if self.activation is not None:
@@ -147,6 +155,25 @@ class Epilogue:
 
 NOTHING = Epilogue()
 """The epilogue that leaves a result as it is."""
+
+
+def reading_sums(epilogue: Callable[..., Expr]) -> Callable[..., Expr]:
+    """Return a bound epilogue whose results read their sums.
+
+    TVM simplifies a clip to one value to a constant, and a schedule would not find the sum behind
+    it. Comparisons it leaves alone.
+    """
+
+    def apply(value: Expr, *index: Expr) -> Expr:
+        result = epilogue(value, *index)
+        constant = Analyzer().simplify(result)
+        if not isinstance(constant, tirx.IntImm):
+            return result
+        bound = tirx.const(constant.value, dtype_of(value))
+        kept = tirx.Select(value < bound, bound, tirx.Select(value > bound, bound, value))
+        return kept.astype(dtype_of(result))
+
+    return apply
 
 
 _AXES = {2: "ij", 3: "ncp", 4: "ncij", 5: "ncijb"}
@@ -190,14 +217,12 @@ class FusedOp(TensorOp):
             varargs_names=[*_AXES[len(self.output.shape)]],
         )
 
-    def _declared(self, tensors: dict[str, Tensor], tap: Callable[..., Expr]) -> list[Tensor]:
-        """Return the inputs, and the sum `tap` with its epilogue; without one it is the result."""
-        shape, name = self.output.shape, self.output.name
+    def finished(self, tap: Callable[..., Expr], given: dict[str, Tensor]) -> Tensor:
+        """Declare the sum `tap` with its epilogue; without one it is the result."""
         if self.epilogue.empty:
-            return [*tensors.values(), te.compute(shape, tap, name=name)]
-        total = te.compute(shape, tap, name="total")
-        epilogue = self.epilogue.bind(tensors, self.accumulator)
-        return [*tensors.values(), self.result(total, epilogue)]
+            return te.compute(self.output.shape, tap, name=self.output.name)
+        total = te.compute(self.output.shape, tap, name="total")
+        return self.result(total, self.epilogue.bind(given, self.accumulator))
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:
