@@ -22,7 +22,7 @@ from vtaops.export.bundle import bundle_files, config_word
 from vtaops.model import Model
 from vtaops.runtime.fsim import Fsim
 
-STRICT = "-std=c99 -Wall -Wextra -Werror -pedantic -ffp-contract=off".split()
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]
 OK, BLOB, VERSION, ENDIAN, CRC, CONTENT, CONFIG, ARENA, MEMORY, ADDRESS, NOT_READY = range(11)
 ARGUMENT, DEVICE, FAULT, TIMEOUT = range(11, 15)
 
@@ -141,7 +141,12 @@ class Loaded:
     """A blob that was handed to the runtime; `status` is what that said."""
 
     def __init__(
-        self, model: Model, blob: bytes, arena: int, device: PythonDevice, lib: ctypes.CDLL | None = None
+        self,
+        model: Model,
+        blob: bytes,
+        arena: int,
+        device: PythonDevice,
+        lib: ctypes.CDLL | None = None,
     ) -> None:
         self.lib, self.graph, self.device = lib or library(), model.graph, device
         words = (len(blob) + 7) // 8
@@ -171,7 +176,10 @@ class Loaded:
 
 
 def load(
-    model: Model, *, fail: dict[str, Callable[[int], int]] | None = None, lib: ctypes.CDLL | None = None
+    model: Model,
+    *,
+    fail: dict[str, Callable[[int], int]] | None = None,
+    lib: ctypes.CDLL | None = None,
 ) -> Loaded:
     """Export a model and load it on fsim.
 

@@ -18,10 +18,10 @@ from vtaops import HardwareConfig, Program, Tiling
 from vtaops.compiler.driver import emit
 from vtaops.lowering import Fragment, Part, link
 from vtaops.machine.capabilities import of_target
-from vtaops.program.memory import Lifetime, place
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
+from vtaops.program.memory import Lifetime, place
 from vtaops.session.operators import OperatorMethods
 
 Array = npt.NDArray[Any]

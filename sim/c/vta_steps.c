@@ -453,7 +453,7 @@ static int dequantize(const vta_model *model, const uint32_t *words) {
 }
 
 /* exp(x) for -700 <= x <= 0 in additions and products of float64 alone, in the order that
- * vtaops/graph/softmax.py has: equal on every processor. Compile without contraction to FMA. */
+ * vtaops/graph/operators.py has: equal on every processor. Compile without contraction to FMA. */
 static double exponential(double x) {
   static const double terms[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0,
                                  1.0 / 3628800.0,    1.0 / 362880.0,    1.0 / 40320.0,

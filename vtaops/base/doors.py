@@ -20,6 +20,7 @@ DOORS = {
     "Program.save": "vtaops.program.file_format:save",
     "Program.load": "vtaops.program.file_format:load",
     "Model.save": "vtaops.model.artefact:save",
+    "Model.export_c": "vtaops.export.bundle:export_c",
     "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime.executor:run",
     "Program._repr_html_": "vtaops.report.html:program_html",

@@ -8,9 +8,9 @@ end every box is one step `COPY` of a bundle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
@@ -173,17 +173,22 @@ def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, in
     """
     places = strides(array.shape)
     for box in array.boxes:
-        axes: list[tuple[int, int, int]] = []
-        for axis in zip(box.extent, box.steps, places, strict=True):
-            if axis[0] == 1:
-                continue
-            if axes and (axes[-1][1], axes[-1][2]) == (axis[0] * axis[1], axis[0] * axis[2]):
-                axis = axes.pop()[0] * axis[0], axis[1], axis[2]
-            axes.append(axis)
-        inner = max(axes, key=lambda axis: (axis[1:] == (1, 1) and axis[0] >= 8, axis[0]), default=0)
-        ordered = [axis for axis in axes if axis is not inner]
+        axes = _joined_axes(zip(box.extent, box.steps, places, strict=True))
+        inner = max(axes, key=lambda axis: (axis[1:] == (1, 1) and axis[0] >= 8, axis[0]))
         at = sum(start * place for start, place in zip(box.start, places, strict=True))
-        yield box, at, [*ordered, inner] if inner else [(1, 1, 1)]
+        yield box, at, [*(axis for axis in axes if axis is not inner), inner]
+
+
+def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return the axes of a copy without those of one element, neighbours joined where they can."""
+    found: list[tuple[int, int, int]] = []
+    for extent, source, place in axes:
+        if extent == 1:
+            continue
+        if found and found[-1][1:] == (extent * source, extent * place):
+            extent *= found.pop()[0]
+        found.append((extent, source, place))
+    return found or [(1, 1, 1)]
 
 
 def _viewed(array: Patchwork, view: View) -> Patchwork:
@@ -217,7 +222,7 @@ def _split(box: Box, axis: int, block: int) -> Iterator[Box]:
     start, end, step = box.start[axis], box.start[axis] + box.extent[axis], box.steps[axis]
     first = min(end, ceil_div(start, block) * block)
     cuts = sorted({start, first, max(first, end // block * block), end})
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         inner = min(high - low, block)
         part = box.on(axis, low // block, (high - low) // inner, step * block, low - start)
         yield part.with_axis(axis + 1, low % block, inner, step)

@@ -166,9 +166,7 @@ def _constants(rows: list[int], count: int) -> list[Patchwork]:
     return [Patchwork.of(None, (*rows, 1), number) for number in numbers]
 
 
-def _unpack(
-    argument: Argument, buffer: Buffer, image: Slot, graph: Graph, values: Values
-) -> None:
+def _unpack(argument: Argument, buffer: Buffer, image: Slot, graph: Graph, values: Values) -> None:
     """Move a result from the DRAM image of its buffer: what unpacking and `from_device` do."""
     tensor = graph.tensors[argument.tensor]
     result, size = values.result(tensor), np.dtype(buffer.dtype).itemsize

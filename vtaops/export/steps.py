@@ -43,7 +43,7 @@ def _add(op: GraphOperator, node: Node, values: Values) -> None:
 
 @_add.register
 def _(op: operators.Convolution, node: Node, values: Values) -> None:
-    residual = node.inputs[1] if op.residual_factor is not None else None
+    residual = None if op.residual_factor is None else (node.inputs[1], op.residual_factor)
     _convolution(op, op.weight, op.window, node, values, residual=residual, groups=op.groups)
 
 
@@ -60,7 +60,7 @@ def _convolution(
     node: Node,
     values: Values,
     *,
-    residual: Tensor | None = None,
+    residual: tuple[Tensor, np.ndarray] | None = None,
     groups: int = 1,
     transposed: int = 0,
 ) -> None:
@@ -68,20 +68,20 @@ def _convolution(
     size, found = data.shape[2:], result.shape[2:]
     if window == Window((1, 1)) and not transposed:  # one long row
         size, found = (1, math.prod(size)), (1, math.prod(found))
-    factors = getattr(op, "residual_factor", None)
+    added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
         Step.CONVOLUTION,
         values.slot(data),
         blob.constant(weight),
         _bias(blob, op.bias),
-        NONE if residual is None else values.slot(residual),
-        NONE if residual is None else blob.constant(factors.astype(np.int32)),
+        NONE if added is None else values.slot(added),
+        blob.constant(factors.astype(np.int32)),
         values.result(result),
         blob.temporary(4 * found[1]),
         *(*data.shape[:2], result.shape[1], groups, transposed),
         data.zero_point,
-        0 if residual is None else residual.zero_point,
-        1 if residual is None else factors.size,
+        0 if added is None else added.zero_point,
+        factors.size,
         *_window(size, found, window),
         *_scaling(blob, op.requantization),
     )
@@ -312,3 +312,11 @@ def _boundary(kind: Step, scale: float, zero_point: int, node: Node, values: Val
         values.result(node.outputs[0]),
         *(elements, bits, zero_point),
     )
+
+
+@_add.register
+def _(op: operators.Softmax, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    columns = data.shape[-1]
+    slots = values.slot(data), values.result(node.outputs[0])
+    values.blob.step(Step.SOFTMAX, *slots, data.elements // columns, columns)
