@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
-from vtaops.base.shapes import Array, Sides, ceil_div
+from vtaops.base.shapes import Array, Concise, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import (
@@ -76,7 +76,7 @@ _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padd
 """How many integers the parameters of windows have."""
 
 
-class GraphOperator(ABC):
+class GraphOperator(Concise, ABC):
     """Base class: a frozen dataclass of parameters and weights."""
 
     arity: int | None = 1
@@ -144,7 +144,7 @@ class Requantized(GraphOperator):
 # ----------------------------------------------------------------------- sums of products
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Convolution(Requantized):
     """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
 
@@ -230,7 +230,7 @@ class Convolution(Requantized):
         return acc + residual[0] * along(1, 4, self.residual_factor) if residual else acc
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TransposedConvolution(Requantized):
     """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
 
@@ -284,7 +284,7 @@ class TransposedConvolution(Requantized):
         return acc if self.bias is None else acc + self.bias.astype(np.int64)[:, None, None]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dense(Requantized):
     """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
 
@@ -319,7 +319,7 @@ class Dense(Requantized):
         return acc if self.bias is None else acc + self.bias
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Matmul(Requantized):
     """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
 
@@ -349,7 +349,7 @@ class Matmul(Requantized):
 # ----------------------------------------------------------------------------- pooling
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaxPool(GraphOperator):
     """The greatest value of each window; padding never wins (a window of padding: -128).
 
@@ -379,7 +379,7 @@ class MaxPool(GraphOperator):
         return over_windows(np.maximum, arrays[0], self.window, -128)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
@@ -506,7 +506,7 @@ class AveragePool(Requantized):
 # ------------------------------------------------------------------------- elementwise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Add(Requantized):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
 
@@ -562,7 +562,7 @@ class Add(Requantized):
         return a + b
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
@@ -579,7 +579,7 @@ class Multiply(Requantized):
         return real[0] * real[1]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: another scale, a clip, a ReLU by itself."""
 
@@ -592,7 +592,7 @@ class Requantize(Requantized):
         return real[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LeakyRelu(Requantized):
     """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
 
@@ -619,7 +619,7 @@ class LeakyRelu(Requantized):
         return real[0] * np.where(real[0] >= 0, self.positive, self.negative)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LookupTable(GraphOperator):
     """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
 
@@ -665,7 +665,7 @@ class LookupTable(GraphOperator):
 # ------------------------------------------------------------------------------ movement
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Concat(GraphOperator):
     """Tensors of one scale and zero point, one after the other on `axis`."""
 
@@ -693,7 +693,7 @@ class Concat(GraphOperator):
         return np.concatenate(arrays, axis=self.axis)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Upsample(GraphOperator):
     """Nearest neighbour: every pixel `factors` (height, width) times."""
 
@@ -711,7 +711,7 @@ class Upsample(GraphOperator):
         return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
     """Pixels of value 0.0 around an image: (top, left, bottom, right)."""
 
@@ -727,7 +727,7 @@ class Pad(GraphOperator):
         return padded(arrays[0], window, inputs[0].zero_point)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several of them."""
 
@@ -755,7 +755,7 @@ class Slice(GraphOperator):
         return arrays[0][tuple(index)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChannelShuffle(GraphOperator):
     """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
 
@@ -774,7 +774,7 @@ class ChannelShuffle(GraphOperator):
         return grouped.swapaxes(1, 2).reshape(n, c, h, w)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reshape(GraphOperator):
     """The same scalars in C order under another shape."""
 
@@ -790,7 +790,7 @@ class Reshape(GraphOperator):
         return arrays[0].reshape(self.shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Transpose(GraphOperator):
     """Axes in another order, as ``numpy.transpose``."""
 
@@ -809,7 +809,7 @@ class Transpose(GraphOperator):
 # -------------------------------------------------------------------- the world outside
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does.
 
@@ -830,7 +830,7 @@ class Quantize(GraphOperator):
         return np.clip(steps, -128, 127).astype(np.int8)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dequantize(GraphOperator):
     """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
 
@@ -843,7 +843,7 @@ class Dequantize(GraphOperator):
             return np.multiply(steps, np.float32(inputs[0].scale))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Softmax(GraphOperator):
     """``exp(x - max) / sum of exp(x - max)`` along the last axis, of finite float32.
 
@@ -872,7 +872,7 @@ class Softmax(GraphOperator):
             return (values / total).astype(np.float32)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
     """A function that an importer made for the host: nothing of it is known but its results.
 

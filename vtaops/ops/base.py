@@ -154,9 +154,16 @@ class Operator(metaclass=Described):
         value = declare_stages(sums, self.stages, {**vectors, **operands})
         return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
-        """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``."""
-        return tvm.IRModule({"main": te.create_prim_func(self.tensors(config))})
+    def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
+        """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``.
+
+        Raises
+        ------
+        ConfigError
+            If no configuration has that name.
+        """
+        tensors = self.tensors(HardwareConfig.of(config))
+        return tvm.IRModule({"main": te.create_prim_func(tensors)})
 
     @property
     @abstractmethod
@@ -178,7 +185,9 @@ class Operator(metaclass=Described):
         """Multiply-accumulates of the operator as the user states it (no padding of channels)."""
         return 0
 
-    def schedule(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.s_tir.Schedule:
+    def schedule(
+        self, config: HardwareConfig | str, tiling: Tiling | None = None
+    ) -> tvm.s_tir.Schedule:
         """Return the schedule for VTA; ``.mod.script()`` prints it as TVMScript.
 
         Raises
@@ -186,9 +195,9 @@ class Operator(metaclass=Described):
         ScheduleError
             If the tiling does not fit the operator or the scratchpads.
         """
-        return door("Operator.schedule")(self, config, tiling)
+        return door("Operator.schedule")(self, HardwareConfig.of(config), tiling)
 
-    def lower(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.IRModule:
+    def lower(self, config: HardwareConfig | str, tiling: Tiling | None = None) -> tvm.IRModule:
         """Return the schedule as flat TIR: loops, copies and intrinsics on scratchpads.
 
         Raises
