@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.data import data_directory
 from vtaops.export.bundle import bundle_files, config_word
+from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
 from vtaops.model import Model
 from vtaops.runtime.fsim import Fsim
 
@@ -172,7 +174,18 @@ class Loaded:
             (ctypes.c_void_p * max(1, len(group)))(*(a.ctypes.data for a in group))
             for group in (inputs, outputs)
         ]
+        if not self._fit(inputs, outputs):
+            return CONTENT, outputs
         return self.lib.vta_run(self._model, *pointers), outputs
+
+    def _fit(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> bool:
+        """Whether the blob takes and gives arrays of these sizes, as ``model.c`` asks too."""
+        kinds = (self.lib.vta_input_nbytes, inputs), (self.lib.vta_output_nbytes, outputs)
+        return all(
+            0 <= nbytes(self._model, number) <= array.nbytes
+            for nbytes, group in kinds
+            for number, array in enumerate(group)
+        )
 
 
 def load(
@@ -197,3 +210,99 @@ def same(found: Sequence[np.ndarray], wanted: object) -> bool:
     """Whether outputs equal those of `Model.run`, byte for byte."""
     expected = wanted if isinstance(wanted, tuple) else (wanted,)
     return [a.tobytes() for a in found] == [np.ascontiguousarray(a).tobytes() for a in expected]
+
+
+# ------------------------------------------------------------------------- whole bundles
+
+
+def simulator() -> Path:
+    """Return the functional simulator as one object file, for the variable FSIM of a Makefile."""
+    sources = data_directory("sim/fsim")
+
+    def build(folder: Path) -> Path:
+        skipped = ("module", "baseline")
+        files = [
+            p for p in sources.glob("*.cpp") if not p.stem.startswith((*skipped, "kernels_avx"))
+        ]
+        compile_one = ["g++", "-std=c++17", "-O1", "-c"]
+        subprocess.run([*compile_one, *map(str, files)], cwd=folder, check=True)
+        made = folder / "fsim.o"
+        objects = [f"{path.stem}.o" for path in files]
+        subprocess.run(["ld", "-r", "-o", str(made), *objects], cwd=folder, check=True)
+        return made
+
+    return obtain(cache_directory("c") / f"fsim-{_stamp(sources, '*pp')}.o", build)
+
+
+def make(folder: Path, target: str, **variables: str) -> Path:
+    """Build a target of a bundle; return its path."""
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    command = ["make", "-C", str(folder), *settings, target]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder / target
+
+
+class FileBoard:
+    """A board whose registers and memory are files: what the driver for Linux maps.
+
+    Its processor may be emulated. A thread plays the logic: it sees a start in the registers, runs
+    the instructions on fsim, and sets the flags. With `hang` it never does.
+    """
+
+    PHYSICAL = 0x1000  # the first address of fsim
+
+    def __init__(self, model: Model, folder: Path, design: str, *, hang: bool = False) -> None:
+        self._fsim = Fsim(model.config)
+        self._hls, self._hang, self._done = design == "hls", hang, threading.Event()
+        self.paths = folder / "registers", folder / "memory"
+        nbytes = 1 << 22
+        self.options = [
+            *("--design", design),
+            *("--registers", f"{self.paths[0]}@0"),
+            *("--memory", f"{self.paths[1]}@0"),
+            *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
+        ]
+        self._registers = np.memmap(self.paths[0], np.uint32, "w+", shape=4 * REGISTER_PAGE // 4)
+        self._memory = np.memmap(self.paths[1], np.uint8, "w+", shape=nbytes)
+        self._buffer = self._fsim.alloc(nbytes)
+        assert self._buffer.address == self.PHYSICAL
+        self._thread = threading.Thread(target=self._play)
+
+    def __enter__(self) -> FileBoard:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _play(self) -> None:
+        step = self._play_hls if self._hls else self._play_rtl
+        while not self._done.wait(0.0005):
+            step()
+
+    def _run(self, address: int, count: int) -> bool:
+        """Run instructions; return whether they ended with FINISH."""
+        if self._hang:
+            return False
+        if count == 1:  # the one that clears the flag of the HLS design
+            return False
+        self._fsim.write(self._buffer, self._memory)
+        self._fsim.launch(address, count, 60.0)
+        self._memory[:] = self._fsim.read(self._buffer, self._memory.size)
+        return True
+
+    def _play_hls(self) -> None:
+        page, hls = REGISTER_PAGE // 4, HlsRegisters
+        if self._registers[hls.CONTROL // 4] & hls.START:
+            self._registers[hls.CONTROL // 4] = 0
+            where = self._registers[[hls.FETCH_ADDRESS // 4, hls.FETCH_COUNT // 4]].tolist()
+            self._registers[2 * page + hls.COMPUTE_DONE // 4] = self._run(*where)
+
+    def _play_rtl(self) -> None:
+        rtl = RtlRegisters
+        if self._registers[rtl.CONTROL // 4] & rtl.LAUNCH:
+            where = self._registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
+            done = self._run(*where)
+            self._registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done

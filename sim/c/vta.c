@@ -233,6 +233,26 @@ int vta_init(vta_model *model, const vta_device *device, const void *blob, size_
   return status;
 }
 
+/* Returns the size of the largest slot of a kind and a number. */
+static uint32_t largest(const vta_model *model, uint32_t kind, uint32_t number) {
+  const vta_header *const header = header_of(model);
+  const vta_slot *const slots = (const void *)(model->blob + header->slots_at);
+  uint32_t nbytes = 0, i;
+  for (i = 0; i < header->slots; ++i) {
+    if (slots[i].kind == kind && slots[i].place == number && slots[i].nbytes > nbytes)
+      nbytes = slots[i].nbytes;
+  }
+  return nbytes;
+}
+
+uint32_t vta_input_nbytes(const vta_model *model, uint32_t number) {
+  return model->ready ? largest(model, VTA_SLOT_INPUT, number) : 0;
+}
+
+uint32_t vta_output_nbytes(const vta_model *model, uint32_t number) {
+  return model->ready ? largest(model, VTA_SLOT_OUTPUT, number) : 0;
+}
+
 /* ---------------------------------------------------------------------------- running */
 
 /* Moves a slot to or from a buffer of the device. */

@@ -49,7 +49,9 @@ typedef struct vta_device {
   int (*wait)(void *context, uint32_t milliseconds);
 } vta_device;
 
+#ifndef VTA_DEFAULT_TIMEOUT
 #define VTA_DEFAULT_TIMEOUT 10000u /* milliseconds of a launch */
+#endif
 
 /* A model that is ready to run. The fields are private, but for the timeout. */
 typedef struct vta_model {
@@ -68,6 +70,10 @@ typedef struct vta_model {
  * `blob` and `arena` are aligned to 8 bytes and stay where they are. */
 int vta_init(vta_model *model, const vta_device *device, const void *blob, size_t nbytes,
              void *arena, size_t arena_nbytes);
+
+/* The bytes of an input or output, as the blob has it: what the arrays for vta_run must hold. */
+uint32_t vta_input_nbytes(const vta_model *model, uint32_t number);
+uint32_t vta_output_nbytes(const vta_model *model, uint32_t number);
 
 /* Runs once. `inputs` and `outputs` have a pointer for each input and output of the network, to
  * arrays in C order, aligned to their elements. After an error a model is no longer ready. */

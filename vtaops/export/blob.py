@@ -29,11 +29,11 @@ _CHECKED_FROM = 16
 _ALIGNMENT = 8
 
 
-class Slot(int):
+class SlotNumber(int):
     """The number of a slot: what a step reads or writes."""
 
 
-class Step(IntEnum):
+class StepKind(IntEnum):
     """The kinds of steps."""
 
     COPY = 0
@@ -102,16 +102,16 @@ class Blob:
             self.data += array
         return self._known[key]
 
-    def slot(self, kind: SlotKind, place: int, nbytes: int) -> Slot:
+    def slot(self, kind: SlotKind, place: int, nbytes: int) -> SlotNumber:
         """Return a new slot."""
         self.slots.append((kind, place, nbytes))
-        return Slot(len(self.slots) - 1)
+        return SlotNumber(len(self.slots) - 1)
 
-    def temporary(self, nbytes: int) -> Slot:
+    def temporary(self, nbytes: int) -> SlotNumber:
         """Return a slot of the arena, which it keeps from its first step to its last."""
         return self.slot(SlotKind.ARENA, 0, nbytes)
 
-    def constant(self, content: npt.NDArray[np.generic]) -> Slot:
+    def constant(self, content: npt.NDArray[np.generic]) -> SlotNumber:
         """Return a slot that holds an array."""
         return self.slot(SlotKind.CONSTANT, self.add(content), content.nbytes)
 
@@ -120,10 +120,10 @@ class Blob:
         self.buffers.append((kind, place, offset, nbytes))
         return len(self.buffers) - 1
 
-    def step(self, kind: Step, *words: int) -> None:
+    def step(self, kind: StepKind, *words: int) -> None:
         """Add a step; words that are slots live at least until it."""
         at = len(self.steps)
-        for slot in (word for word in words if isinstance(word, Slot)):
+        for slot in (word for word in words if isinstance(word, SlotNumber)):
             self._lives[slot] = self._lives.get(slot, (at, at))[0], at
         self.steps += [kind | len(words) << 8, *words]
 
@@ -140,7 +140,7 @@ class Blob:
             kind, _, nbytes = self.slots[int(name)]
             self.slots[int(name)] = kind, table + offset, nbytes
         ends = [offsets[name] + life.nbytes for name, life in lifetimes.items()]
-        return table + ceil_div(max(ends, default=0), _ALIGNMENT) * _ALIGNMENT
+        return max(_ALIGNMENT, table + ceil_div(max(ends, default=0), _ALIGNMENT) * _ALIGNMENT)
 
     def finished(self, config: int, dram: tuple[int, int], inputs: int, outputs: int) -> bytes:
         """Return the bytes of the blob.

@@ -28,7 +28,7 @@ class Box:
     Attributes
     ----------
     source : int
-        Slot of the elements, or None for a constant.
+        SlotNumber of the elements, or None for a constant.
     first : int
         Element of the source at the first corner of the box; or the constant.
     start, extent, steps : tuple of int

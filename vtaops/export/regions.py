@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.export.blob import Blob, BufferKind, Slot, Step
+from vtaops.export.blob import Blob, BufferKind, SlotNumber, StepKind
 from vtaops.export.boxes import Box, Patchwork, joined, packed, strides
 from vtaops.export.values import Values
 from vtaops.graph import Graph
@@ -37,12 +37,12 @@ def add_region(region: Region, graph: Graph, values: Values, arena: int) -> None
     for argument in region.inputs:
         number, buffer = named[argument.buffer]
         slot = _packed(argument, buffer, graph, values)
-        blob.step(Step.WRITE, slot, number, buffer.nbytes)
-    blob.step(Step.LAUNCH, _program(program, blob, numbers))
+        blob.step(StepKind.WRITE, slot, number, buffer.nbytes)
+    blob.step(StepKind.LAUNCH, _program(program, blob, numbers))
     for name, arguments in groupby(region.outputs, key=lambda argument: argument.buffer):
         number, buffer = named[name]
         image = blob.temporary(buffer.nbytes)
-        blob.step(Step.READ, image, number, buffer.nbytes)
+        blob.step(StepKind.READ, image, number, buffer.nbytes)
         for argument in arguments:
             _unpack(argument, buffer, image, graph, values)
 
@@ -127,7 +127,7 @@ def _relocations(program: Program, numbers: list[int]) -> list[tuple[int, int]]:
 # ------------------------------------------------------------------ packing and unpacking
 
 
-def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) -> Slot:
+def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) -> SlotNumber:
     """Return a slot with the DRAM image of an input: `Argument.to_device`, then its layout."""
     array = values.shaped(graph.tensors[argument.tensor], argument.image)
     size = np.dtype(buffer.dtype).itemsize
@@ -156,7 +156,7 @@ def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
         digits = values.blob.temporary(count * sums.digits)
         part = _PARTS.index(sums.part)
         words = count, columns, sums.digits, part, sums.factor, sums.constant
-        values.blob.step(Step.ROW_SUMS, matrix, digits, *words)
+        values.blob.step(StepKind.ROW_SUMS, matrix, digits, *words)
         parts.append(Patchwork.of(digits, (*rows, sums.digits)))
     return joined([*parts, *_constants(rows, sums.behind)], last)
 
@@ -166,7 +166,9 @@ def _constants(rows: list[int], count: int) -> list[Patchwork]:
     return [Patchwork.of(None, (*rows, 1), number) for number in numbers]
 
 
-def _unpack(argument: Argument, buffer: Buffer, image: Slot, graph: Graph, values: Values) -> None:
+def _unpack(
+    argument: Argument, buffer: Buffer, image: SlotNumber, graph: Graph, values: Values
+) -> None:
     """Move a result from the DRAM image of its buffer: what unpacking and `from_device` do."""
     tensor = graph.tensors[argument.tensor]
     result, size = values.result(tensor), np.dtype(buffer.dtype).itemsize
@@ -176,7 +178,7 @@ def _unpack(argument: Argument, buffer: Buffer, image: Slot, graph: Graph, value
     values.copy(packed(array, buffer.layout), image, size, back=True)
 
 
-def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: Slot) -> Patchwork:
+def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: SlotNumber) -> Patchwork:
     """Return a buffer as the places in a tensor to which its channels go."""
     boxes = []
     steps = strides((shape[0], len(lanes), *shape[2:]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.window import Window
-from vtaops.export.blob import NONE, Blob, Step
+from vtaops.export.blob import NONE, Blob, StepKind
 from vtaops.export.boxes import Patchwork, joined
 from vtaops.export.values import Values
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
@@ -70,7 +70,7 @@ def _convolution(
         size, found = (1, math.prod(size)), (1, math.prod(found))
     added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
-        Step.CONVOLUTION,
+        StepKind.CONVOLUTION,
         values.slot(data),
         blob.constant(weight),
         _bias(blob, op.bias),
@@ -114,7 +114,7 @@ def _matmul(
 ) -> None:
     blob, zeros = values.blob, [tensor.zero_point for tensor in node.inputs]
     blob.step(
-        Step.MATMUL,
+        StepKind.MATMUL,
         values.slot(node.inputs[0]),
         right,
         bias,
@@ -166,7 +166,7 @@ def _(op: operators.AveragePool, node: Node, values: Values) -> None:
 def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Words) -> None:
     data, result = node.inputs[0], node.outputs[0]
     values.blob.step(
-        Step.POOL,
+        StepKind.POOL,
         values.slot(data),
         values.result(result),
         *cases,
@@ -181,15 +181,15 @@ def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Wor
 
 @_add.register
 def _(op: operators.Add, node: Node, values: Values) -> None:
-    _pair(Step.ADD, op.factors, op.requantization, node, values)
+    _pair(StepKind.ADD, op.factors, op.requantization, node, values)
 
 
 @_add.register
 def _(op: operators.Multiply, node: Node, values: Values) -> None:
-    _pair(Step.MULTIPLY, (1, 1), op.requantization, node, values)
+    _pair(StepKind.MULTIPLY, (1, 1), op.requantization, node, values)
 
 
-def _pair(kind: Step, factors: Words, by: Requantization, node: Node, values: Values) -> None:
+def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values: Values) -> None:
     first, second = node.inputs
     broadcast = first.shape != second.shape
     scaling = _scaling(values.blob, by)
@@ -227,7 +227,7 @@ def _(op: GraphOperator, node: Node, values: Values) -> None:
     one.output(one.add(op, x))
     every = np.broadcast_to(np.arange(-128, 128).astype(np.int8), x.shape)
     values.blob.step(
-        Step.TABLE,
+        StepKind.TABLE,
         values.slot(data),
         values.result(node.outputs[0]),
         values.blob.constant(evaluate(one, every)[0]),
@@ -294,16 +294,16 @@ def _(op: operators.Transpose, node: Node, values: Values) -> None:
 
 @_add.register
 def _(op: operators.Quantize, node: Node, values: Values) -> None:
-    _boundary(Step.QUANTIZE, op.scale, op.zero_point, node, values)
+    _boundary(StepKind.QUANTIZE, op.scale, op.zero_point, node, values)
 
 
 @_add.register
 def _(op: operators.Dequantize, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    _boundary(Step.DEQUANTIZE, data.scale, data.zero_point, node, values)
+    _boundary(StepKind.DEQUANTIZE, data.scale, data.zero_point, node, values)
 
 
-def _boundary(kind: Step, scale: float, zero_point: int, node: Node, values: Values) -> None:
+def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values: Values) -> None:
     bits = int(np.float32(scale).view(np.uint32))
     elements = node.inputs[0].elements
     values.blob.step(
@@ -319,4 +319,4 @@ def _(op: operators.Softmax, node: Node, values: Values) -> None:
     data = node.inputs[0]
     columns = data.shape[-1]
     slots = values.slot(data), values.result(node.outputs[0])
-    values.blob.step(Step.SOFTMAX, *slots, data.elements // columns, columns)
+    values.blob.step(StepKind.SOFTMAX, *slots, data.elements // columns, columns)

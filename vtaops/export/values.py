@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from vtaops.export.blob import Blob, Slot, SlotKind, Step
+from vtaops.export.blob import Blob, SlotKind, SlotNumber, StepKind
 from vtaops.export.boxes import Patchwork, copies
 from vtaops.graph import Graph, Tensor
 
@@ -42,7 +42,7 @@ class Values:
             self.slot(tensor)
         return self._known[tensor.name]
 
-    def slot(self, tensor: Tensor) -> Slot:
+    def slot(self, tensor: Tensor) -> SlotNumber:
         """Return a slot with the elements of a tensor in C order."""
         slot = self.in_order(self._known[tensor.name], itemsize(tensor))
         self._known[tensor.name] = Patchwork.of(slot, tensor.shape)
@@ -55,7 +55,7 @@ class Values:
             return found
         return Patchwork.of(self.slot(tensor), shape)
 
-    def result(self, tensor: Tensor) -> Slot:
+    def result(self, tensor: Tensor) -> SlotNumber:
         """Return a slot for a tensor, to be written by the next step."""
         slot = self._results.get(tensor.name)
         if slot is None:
@@ -67,15 +67,15 @@ class Values:
         """Say what a tensor consists of."""
         self._known[tensor.name] = array
 
-    def in_order(self, array: Patchwork, size: int) -> Slot:
+    def in_order(self, array: Patchwork, size: int) -> SlotNumber:
         """Return a slot with the elements of an array, of `size` bytes each, in C order."""
         if array.whole is not None:
-            return Slot(array.whole)
+            return SlotNumber(array.whole)
         slot = self.blob.temporary(math.prod(array.shape) * size)
         self.copy(array, slot, size)
         return slot
 
-    def copy(self, array: Patchwork, slot: Slot, size: int, *, back: bool = False) -> None:
+    def copy(self, array: Patchwork, slot: SlotNumber, size: int, *, back: bool = False) -> None:
         """Move the elements of an array to a slot; or `back`, from the slot to their sources."""
         for box, at, axes in copies(array):
             if box.source is None:
@@ -84,10 +84,10 @@ class Values:
                 value = np.array([box.first], {1: np.int8, 4: np.int32, 8: np.int64}[size])
                 source, first = self.blob.constant(value), 0
             else:
-                source, first = Slot(box.source), box.first
+                source, first = SlotNumber(box.source), box.first
             ends = [source, slot, size, first, at] if not back else [slot, source, size, at, first]
             words = [n for e, a, b in axes for n in ((e, b, a) if back else (e, a, b))]
-            self.blob.step(Step.COPY, *ends, *words)
+            self.blob.step(StepKind.COPY, *ends, *words)
 
     def finish(self) -> None:
         """Move outputs that are elsewhere to their places."""
