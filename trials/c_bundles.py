@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import shutil
+import struct
 import subprocess
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -113,20 +115,32 @@ class PythonDevice:
         self.fsim.launch(*self._launch, 1e-3 * milliseconds)
 
 
-@cache
-def library(compiler: str = "", *flags: str) -> ctypes.CDLL:
-    """Return the runtime as a shared library.
+class NoDevice(PythonDevice):
+    """A device that does nothing: what is left of a run is the host's part."""
 
-    Undefined behaviour that the compiler's sanitizer knows ends the process.
-    """
+    def alloc(self, nbytes: int, address: object) -> None:
+        address[0] = 4096
+
+    def write(self, address: int, data: int, nbytes: int) -> None:
+        pass
+
+    read, wait = write, lambda self, milliseconds: None
+
+
+TRAPS = "-O2", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"
+"""Undefined behaviour that the compiler's sanitizer knows ends the process."""
+
+
+@cache
+def library(compiler: str = "", flags: tuple[str, ...] = TRAPS) -> ctypes.CDLL:
+    """Return the runtime as a shared library."""
     sources = data_directory("sim/c")
     compiler = compiler or compilers()[0]
 
     def build(folder: Path) -> Path:
         made = folder / "runtime.so"
-        trap = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
         files = [str(sources / name) for name in ("vta.c", "vta_steps.c")]
-        command = [compiler, *STRICT, "-O2", *trap, *flags, "-shared", "-fPIC", "-o", str(made)]
+        command = [compiler, *STRICT, *flags, "-shared", "-fPIC", "-o", str(made)]
         subprocess.run([*command, *files], check=True)
         return made
 
@@ -212,6 +226,38 @@ def same(found: Sequence[np.ndarray], wanted: object) -> bool:
     return [a.tobytes() for a in found] == [np.ascontiguousarray(a).tobytes() for a in expected]
 
 
+def rewritten(blob: bytes, change: Callable[[bytearray], object]) -> bytes:
+    """Return a blob with changed bytes and a right CRC."""
+    data = bytearray(blob)
+    change(data)
+    data[12:16] = struct.pack("<I", zlib.crc32(data[16:]))
+    return bytes(data)
+
+
+def contradictions(model: Model, count: int, seed: int = 0) -> dict[int, int]:
+    """Run blobs in which one word of the slots or the steps is another; count the statuses.
+
+    Their CRC is right, so nothing but the checks of the runtime can refuse them.
+    """
+    rng = np.random.default_rng(seed)
+    bundle, files = bundle_files(model, Path())
+    blob = files["model.bin"]
+    arrays = [np.zeros(t.shape, t.dtype) for t in model.graph.inputs]
+    slots_at, slots, *_, steps_at, words = struct.unpack_from("<8I", blob, 72)
+    numbers = [0, 1, 2, 255, 1 << 16, 1 << 31, (1 << 32) - 1]
+    found: dict[int, int] = {}
+    for _ in range(count):
+        first, size = ((slots_at, 3 * slots), (steps_at, words))[rng.integers(2)]
+        word = int(rng.choice([*numbers, rng.integers(1 << 32)]))
+        place = first + 4 * int(rng.integers(size))
+        data = rewritten(blob, lambda d, p=place, w=word: struct.pack_into("<I", d, p, w))
+        device = NoDevice(Fsim(model.config))
+        loaded = Loaded(model, data, bundle.arena_nbytes, device)
+        status = loaded.status or loaded.run(*arrays)[0]
+        found[status] = found.get(status, 0) + 1
+    return found
+
+
 # ------------------------------------------------------------------------- whole bundles
 
 
@@ -256,7 +302,7 @@ class FileBoard:
         self._fsim = Fsim(model.config)
         self._hls, self._hang, self._done = design == "hls", hang, threading.Event()
         self.paths = folder / "registers", folder / "memory"
-        nbytes = 1 << 22
+        nbytes = 1 << 24
         self.options = [
             *("--design", design),
             *("--registers", f"{self.paths[0]}@0"),
