@@ -288,6 +288,33 @@ class Model:
         """
         door("Model.save")(self, path)
 
+    def export_c(self, folder: str | Path) -> Any:
+        """Write the model as C99 that needs neither Python nor an operating system.
+
+        The folder has a blob (programs, packed weights, steps of the host), a runtime that
+        interprets it, devices (simulator, Linux on a Zynq, bare metal), ``main.c``, and a
+        ``Makefile``; ``docs/c.md`` is the guide. Outputs equal those of `run`, byte for byte.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Made if it is not there; files of the same names are replaced.
+
+        Returns
+        -------
+        vtaops.export.bundle.Bundle
+            The bytes of the blob, of the arena, and of the device's memory.
+
+        Raises
+        ------
+        UnsupportedError
+            If a part of the model has no C code, such as a float function that TVM compiled;
+            nothing is written then.
+        ProgramError
+            If a file cannot be written.
+        """
+        return door("Model.export_c")(self, folder)
+
 
 def describe(stage: Stage) -> str:
     """Return a stage in a few words."""
