@@ -1,0 +1,194 @@
+"""VirtualUlx3s: the system of a ULX3S, simulated at its pins by Verilator, with its SDRAM chip.
+
+Same Verilog as in the bitstream, but for clock, reset and the rate of the UART. `serve` gives it to
+hosts over TCP or a pseudo-terminal; a broken rule of the SDRAM ends it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import socket
+import tempfile
+import tty
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import DeviceError
+from vtaops.hardware.build import build_library
+from vtaops.hardware.ulx3s import SIMULATED_BIT_CYCLES, Ulx3sDesign, write_system
+from vtaops.machine.config import HardwareConfig
+from vtaops.runtime.device import Closing
+
+_CYCLES = 20_000  # between two looks at the host
+_MOST_BYTES = 4096
+_ROOM = 1 << 16
+
+
+class PinFault(IntEnum):
+    """What can be disturbed at the pins of the board."""
+
+    RESET = 0
+    """The reset button."""
+    FLIP_TO_BOARD = 1
+    """The line from the host has the other level."""
+    FLIP_FROM_BOARD = 2
+    """The line to the host has the other level."""
+    STARVE_REFRESH = 3
+    """Refresh commands do not reach the SDRAM."""
+
+
+def build_simulator(config: HardwareConfig, on_start: Callable[[], None] = lambda: None) -> Path:
+    """Return the shared library of a virtual board; build it if it is not cached.
+
+    Raises
+    ------
+    DeviceError
+        If LiteX, Verilator or a C++ compiler is missing or fails.
+    """
+    design = Ulx3sDesign(config, simulated=True)
+    files = dict(design.rtl().files)
+    with tempfile.TemporaryDirectory() as folder:
+        write_system(design, Path(folder))
+        files["soc.v"] = Path(folder, "soc.v").read_bytes()
+    source = data_directory("sim/tsim/ulx3s")
+    files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
+    options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
+    return build_library("soc", files, "board.cpp", on_start=on_start, options=options)
+
+
+class VirtualUlx3s(Closing):
+    """A board at its pins.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration of its bitstream.
+    library : Path, optional
+        What `build_simulator` returned for it.
+    """
+
+    def __init__(self, config: HardwareConfig, library: Path | None = None) -> None:
+        design = Ulx3sDesign(config, simulated=True)
+        self._native = _functions(library or build_simulator(config))
+        self._board = self._native.board_new(
+            1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES
+        )
+        self._out = (ctypes.c_uint8 * _ROOM)()
+        self.idle = False
+        """Whether the board waits for its host."""
+
+    def exchange(self, data: bytes = b"", cycles: int = _CYCLES) -> bytes:
+        """Send bytes of the host, let time pass, and return bytes of the board.
+
+        Raises
+        ------
+        DeviceError
+            If a rule of the SDRAM was broken; the board does not go on then.
+        """
+        count = self._native.board_run(self._board, data, len(data), self._out, _ROOM, cycles)
+        violation = self._native.board_violation(self._board)
+        if violation:
+            raise DeviceError(f"the virtual board stopped: {violation.decode()}")
+        self.idle = count < 0
+        return bytes(self._out[: max(count, 0)])
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of the host that have not been on the line yet."""
+        return int(self._native.board_waiting(self._board))
+
+    @property
+    def cycles(self) -> int:
+        """Cycles since the board was switched on."""
+        return int(self._native.board_cycles(self._board))
+
+    @property
+    def sdram_commands(self) -> dict[str, int]:
+        """How many reads, writes, activates and refreshes the SDRAM has executed."""
+        counts = (ctypes.c_long * 4)()
+        self._native.board_counts(self._board, counts)
+        return dict(zip(("reads", "writes", "activates", "refreshes"), counts, strict=True))
+
+    def disturb(self, fault: PinFault, after: int = 0, cycles: int = 1) -> None:
+        """Disturb a pin for some cycles, beginning so many cycles from now."""
+        self._native.board_disturb(self._board, fault, after, cycles)
+
+    def close(self) -> None:
+        if self._board:
+            self._native.board_delete(self._board)
+            self._board = None
+
+    def serve(
+        self, listener: socket.socket | int, done: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Be the board of one host after the other, until `done`.
+
+        Parameters
+        ----------
+        listener : socket or int
+            A listening socket; or the file of a pseudo-terminal's master, which has one host.
+        done : callable
+            Asked now and then.
+
+        Raises
+        ------
+        DeviceError
+            If a rule of the SDRAM was broken.
+        """
+        while not done():
+            if isinstance(listener, int):
+                self._serve_host(listener, done)
+            elif select.select([listener], [], [], 0.1)[0]:
+                with listener.accept()[0] as host:
+                    host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._serve_host(host.fileno(), done)
+
+    def _serve_host(self, file: int, done: Callable[[], bool]) -> None:
+        self.idle = True
+        while not done():
+            data = b""
+            wait = 0.1 if self.idle else 0.0
+            if self.waiting < _MOST_BYTES and select.select([file], [], [], wait)[0]:
+                try:
+                    data = os.read(file, _MOST_BYTES)
+                except OSError:
+                    return
+                if not data:
+                    return
+            if not data and self.idle:
+                continue
+            answer = self.exchange(data)
+            try:
+                while answer:
+                    answer = answer[os.write(file, answer) :]
+            except OSError:
+                return
+
+
+def open_terminal() -> tuple[int, str]:
+    """Return the master of a new pseudo-terminal, and the path of its other end."""
+    master, terminal = os.openpty()
+    tty.setraw(terminal)
+    return master, os.ttyname(terminal)
+
+
+def _functions(library: Path) -> ctypes.CDLL:
+    native = ctypes.CDLL(str(library))
+    board = ctypes.c_void_p
+    native.board_new.argtypes = [ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    native.board_new.restype = board
+    native.board_delete.argtypes = [board]
+    native.board_run.argtypes = [
+        *(board, ctypes.c_char_p, ctypes.c_int),
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_long),
+    ]
+    native.board_waiting.argtypes = native.board_violation.argtypes = [board]
+    native.board_violation.restype = ctypes.c_char_p
+    native.board_cycles.argtypes, native.board_cycles.restype = [board], ctypes.c_long
+    native.board_disturb.argtypes = [board, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    native.board_counts.argtypes = [board, ctypes.c_void_p]
+    return native
