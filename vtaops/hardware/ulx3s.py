@@ -26,6 +26,7 @@ from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import EXTENSIONS, HardwareConfig
 
+DEFAULT_CLOCK_MHZ = 65.0
 BAUD = 3_000_000
 """Bits a second of the UART: the most that the board's USB chip transfers."""
 SIMULATED_BIT_CYCLES = 4
@@ -101,7 +102,7 @@ class Ulx3sDesign:
     """
 
     config: HardwareConfig
-    clock_mhz: float = 50.0
+    clock_mhz: float = DEFAULT_CLOCK_MHZ
     device: str = "LFE5U-85F"
     simulated: bool = False
     multipliers: int | None = None
@@ -123,6 +124,11 @@ class Ulx3sDesign:
         if self.simulated:
             return round(1e6 * self.clock_mhz / SIMULATED_BIT_CYCLES)
         return BAUD
+
+    @property
+    def patience_cycles(self) -> int:
+        """Cycles after which the UART's bridge gives up a command that does not end: 0.1 s."""
+        return 200_000 if self.simulated else round(1e5 * self.clock_mhz)
 
     @property
     def parameters(self) -> RtlParameters:

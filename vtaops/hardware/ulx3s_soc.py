@@ -22,6 +22,7 @@ from litedram.phy import GENSDRPHY
 from litex.build.generic_platform import Pins, Subsignal
 from litex.build.sim import SimPlatform
 from litex.gen import LiteXModule
+from litex.soc.cores.uart import UARTPHY, UARTBone
 from litex.soc.integration.soc import SoCRegion
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import axi, stream
@@ -131,8 +132,10 @@ class _System(SoCCore):  # type: ignore[misc]
             with_uart=False,
             with_timer=False,
         )
-        self.add_uartbone(baudrate=design.baud)
-        self.link = _Link(self.uartbone_phy)
+        self.serial = UARTPHY(platform.request("serial"), hertz, design.baud)
+        self.uartbone = UARTBone(self.serial, design.patience_cycles / 0.1)
+        self.bus.add_master("uartbone", self.uartbone.wishbone)
+        self.link = _Link(self.serial)
         self.identity = _Identity(design.identity)
         self.sdrphy = GENSDRPHY(platform.request("sdram"), hertz, cl=design.cas_latency)
         chip = getattr(sdram_chips, SDRAM)(hertz, "1:1")

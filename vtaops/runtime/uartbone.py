@@ -26,12 +26,9 @@ from vtaops.base.errors import DeviceError
 
 WRITE, READ = 1, 2
 WORD_BYTES, MOST_WORDS = 4, 255  # of a burst
-_PADDING = b"\xff"
-"""Begins no command, and no burst without an end."""
-_SYNC_WORDS = 5  # of the burst that finds the beginning of commands; read as a command, it is none
 _SYNC_TRIES = 4
-_QUIET_SECONDS = 0.05
-_PATIENCE = {True: 0.2, False: 3.0}  # seconds for the answer of a serial port; of a simulator
+_RESET_SECONDS = 0.05
+_PATIENCE = {True: 0.2, False: 3.0}  # seconds: of a serial port, of a simulator
 _PIECE = 4096
 _CHECKED_WORDS = 16 * MOST_WORDS  # written between two checks
 
@@ -154,13 +151,13 @@ class UartBone:
     ----------
     line : Line
         Bytes to and from the board, or anything with the same methods.
-    crc_address, sync_address : int
+    crc_address, identity_address : int
         Byte addresses of the register with the CRC, and of the words that tell what it is.
     """
 
-    def __init__(self, line: Line, crc_address: int, sync_address: int) -> None:
+    def __init__(self, line: Line, crc_address: int, identity_address: int) -> None:
         self._line = line
-        self._crc_address, self._sync_address = crc_address, sync_address
+        self._crc_address, self._identity_address = crc_address, identity_address
         self._crc = 0
         self.sent_bytes = self.received_bytes = 0
 
@@ -205,8 +202,10 @@ class UartBone:
         """
         self._synchronise()
         self._line.write(_command(WRITE, 1, reset_address) + (1).to_bytes(WORD_BYTES, "big"))
-        time.sleep(_QUIET_SECONDS)  # the board's clock starts anew
+        time.sleep(_RESET_SECONDS)  # the board's clock starts anew
         self._synchronise()
+        while self._line.read(_PIECE, 0.0):  # late answers
+            pass
         self._crc = 0
         self._send(_command(READ, 1, self._crc_address))
         found = int(self._receive(1)[0])
@@ -214,18 +213,12 @@ class UartBone:
         self._check()
 
     def _synchronise(self) -> None:
-        """Send what ends any burst, then look for the beginning of commands, byte by byte."""
-        probe = _command(READ, _SYNC_WORDS, self._sync_address)
+        """Ask until the board answers: what it waits for, it gives up in the silence after that."""
+        question = _command(READ, 1, self._identity_address)
         for _ in range(_SYNC_TRIES):
-            self._line.write(_PADDING * (WORD_BYTES * MOST_WORDS + len(probe)))
-            while self._line.read(_PIECE, _QUIET_SECONDS):
-                pass
-            for _ in probe:
-                self._line.write(probe)
-                answer = self._line.read(WORD_BYTES * _SYNC_WORDS, self._line.patience)
-                if len(answer) == WORD_BYTES * _SYNC_WORDS:
-                    return
-                self._line.write(_PADDING)
+            self._line.write(question)
+            if len(self._line.read(WORD_BYTES, self._line.patience)) == WORD_BYTES:
+                return
         raise LinkError(
             "the board does not answer; is it switched on, does it hold a bitstream of vtaops "
             "(vtaops flash), and does no other program use its port?"

@@ -37,6 +37,7 @@ from vtaops.runtime.uartbone import WORD_BYTES, Line, LinkError, UartBone
 DEFAULT_TIMEOUT = 10.0
 """Seconds without a byte after which the line counts as dead."""
 
+_SIMULATED_SECONDS = 120.0  # of silence: what a simulator takes for all that may be on its way
 _POLL_SECONDS = 1e-3
 _FAILED_POLLS = 3  # in a row; the registers of one poll are not of one moment
 _ZERO_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
@@ -113,7 +114,10 @@ class Ulx3s(ConfiguredDevice):
     ) -> None:
         timeout = as_seconds(timeout)
         self.address = address
-        self._connect = connect or partial(Line, address, BAUD, timeout)
+        self.simulated = not address.startswith("/dev/tty")
+        """Whether the board is a virtual one, where every byte takes its time."""
+        patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
+        self._connect = connect or partial(Line, address, BAUD, patience)
         self._line: Line | None = None
         self._lock = threading.RLock()
         self._generation = 0
@@ -203,7 +207,7 @@ class Ulx3s(ConfiguredDevice):
             self._page.refresh(_LAST_STATE)
             registers = self._registers.values()
         return {
-            "interface": "Ulx3s" if self.address.startswith("/dev/tty") else "Virtual Ulx3s",
+            "interface": "Virtual Ulx3s" if self.simulated else "Ulx3s",
             "config": self._config.bitstream_id,
             "clock_mhz": self.design.clock_mhz,
             "memory_bytes": MEMORY_BYTES,

@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr long SETTLE = 2000;  // for what a byte began in the bus, the SDRAM or VTA
+constexpr long SETTLE = 250000;  // for what a byte began, or the UART's bridge to give up waiting
 constexpr int FRAME = 10;      // bits of a byte on the line
 
 enum Fault { RESET, FLIP_TO_BOARD, FLIP_FROM_BOARD, STARVE_REFRESH };
