@@ -219,28 +219,11 @@ def test_a_terminal_is_a_line():
 
 @needs_pins
 def test_faults_at_the_pins_give_no_wrong_result():
-    from vtaops.board.virtual_ulx3s import PinFault, VirtualUlx3s
-
-    class Pins:
-        """The line to a virtual board, in one thread with it."""
-
-        patience = 0.0
-
-        def write(self, data):
-            self.answers = getattr(self, "answers", b"") + board.exchange(data)
-
-        def read(self, count, seconds=None):
-            while len(self.answers) < count and not board.idle:
-                self.answers += board.exchange()
-            found, self.answers = self.answers[:count], self.answers[count:]
-            return found
-
-        def close(self):
-            pass
+    from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 
     rng = np.random.default_rng(9)
     with VirtualUlx3s(CONFIG) as board:
-        device = Ulx3s(CONFIG, "pins", connect=Pins)
+        device = Ulx3s(CONFIG, "pins", connect=lambda: PinLine(board))
         with device, vtaops.Session(device) as session:
             begin = board.cycles
             found, expected = product(session, rng)

@@ -173,6 +173,38 @@ class VirtualUlx3s(Closing):
                 return
 
 
+class PinLine:
+    """The line to a virtual board in the same thread; its time passes in calls alone.
+
+    For `vtaops.runtime.ulx3s.Ulx3s(config, connect=lambda: PinLine(board))`.
+
+    Parameters
+    ----------
+    board : VirtualUlx3s
+        The board.
+    """
+
+    patience = 0.0
+
+    def __init__(self, board: VirtualUlx3s) -> None:
+        self._board = board
+        self._answers = b""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._answers += self._board.exchange(data)
+
+    def read(self, count: int, seconds: float | None = None) -> bytes:
+        """Return `count` bytes, or fewer if the board falls silent."""
+        while len(self._answers) < count and not self._board.idle:
+            self._answers += self._board.exchange()
+        found, self._answers = self._answers[:count], self._answers[count:]
+        return found
+
+    def close(self) -> None:
+        """Do nothing: the board is not the line's."""
+
+
 def listen(port: int) -> socket.socket:
     """Return a socket that listens at a TCP port of this computer; 0: any that is free.
 

