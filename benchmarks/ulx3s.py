@@ -4,11 +4,11 @@
     python -m benchmarks ulx3s --network resnet20 --config tiny --clock-mhz 50
     python -m benchmarks ulx3s --seeds 1 --seeds 2 --work build/ulx3s
 
-Networks are those of the benchmark ``networks``, with random weights, or files. Each result is compared with
-the integer executor; cycles are those that the simulated logic counted, between its SDRAM chip and
-its UART, beside those of the timing model. Half a million cycles take a second, a byte of the UART
-40 of them. With ``--seeds`` bitstreams are built, one for each seed, ten minutes or more each; the
-clock that each reaches is written, also of those that fail.
+Networks are those of the benchmark ``networks``, with random weights, or files. Each result is
+compared with the integer executor; cycles are those that the simulated logic counted, between its
+SDRAM chip and its UART, beside those of the timing model. Half a million cycles take a second, a
+byte of the UART 40 of them. With ``--seeds`` bitstreams are built, one for each seed, ten minutes
+or more each; the clock that each reaches is written, also of those that fail.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import socket
 import tempfile
 import tty
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 
@@ -153,24 +154,17 @@ class VirtualUlx3s(Closing):
 
     def _serve_host(self, file: int, done: Callable[[], bool]) -> None:
         self.idle = True
-        while not done():
-            data = b""
-            wait = 0.1 if self.idle else 0.0
-            if self.waiting < _MOST_BYTES and select.select([file], [], [], wait)[0]:
-                try:
+        with suppress(OSError):  # the host has gone
+            while not done():
+                data = b""
+                wait = 0.1 if self.idle else 0.0
+                if self.waiting < _MOST_BYTES and select.select([file], [], [], wait)[0]:
                     data = os.read(file, _MOST_BYTES)
-                except OSError:
-                    return
-                if not data:
-                    return
-            if not data and self.idle:
-                continue
-            answer = self.exchange(data)
-            try:
+                    if not data:
+                        return
+                answer = self.exchange(data) if data or not self.idle else b""
                 while answer:
                     answer = answer[os.write(file, answer) :]
-            except OSError:
-                return
 
 
 class PinLine:

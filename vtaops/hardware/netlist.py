@@ -113,15 +113,7 @@ def align(module: dict[str, Any]) -> int:
         pins = cell["connections"]
         if cell["type"] != "MULT18X18D" or pins["SIGNEDA"] != ["1"] or pins["SIGNEDB"] != ["1"]:
             continue
-        total = 0
-        for port in "AB":
-            bits = [pins[f"{port}{i}"] for i in range(FACTOR_BITS)]
-            up = 0  # copies of the sign
-            while up < FACTOR_BITS - 1 and bits[-1 - up] == bits[-2 - up]:
-                up += 1
-            for i, bit in enumerate([["0"]] * up + bits[: FACTOR_BITS - up]):
-                pins[f"{port}{i}"] = bit
-            total += up
+        total = _raise(pins, "A") + _raise(pins, "B")
         products = [pins.pop(f"P{i}") for i in range(2 * FACTOR_BITS)]
         for i, bit in enumerate(products[: 2 * FACTOR_BITS - total]):
             pins[f"P{i + total}"] = bit
@@ -129,3 +121,14 @@ def align(module: dict[str, Any]) -> int:
             del cell["port_directions"][f"P{i}"]
         saved += total
     return saved
+
+
+def _raise(pins: dict[str, Any], port: str) -> int:
+    """Move the factor at a port to its top; return by how many bits."""
+    bits = [pins[f"{port}{i}"] for i in range(FACTOR_BITS)]
+    up = 0  # copies of the sign
+    while up < FACTOR_BITS - 1 and bits[-1 - up] == bits[-2 - up]:
+        up += 1
+    for i, bit in enumerate([["0"]] * up + bits[: FACTOR_BITS - up]):
+        pins[f"{port}{i}"] = bit
+    return up
