@@ -211,7 +211,7 @@ def _diagram(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path
         else:
             traces[stage.name] = emulate.trace(CudaKernel(op, schedule=stage.schedule))
     touched = {access.array for accesses in traces.values() for access in accesses}
-    order = [spec.name for spec in (*op.inputs, op.output)]
+    order = [spec.name for spec in op.arguments]
     arrays = [*order[:1], *(["padded"] if "padded" in touched else []), *order[1:]]
     images = out / "images" / "kernels"
     images.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ def traced(op: Any, schedule: Any) -> tuple[Any, Any, Any]:
 
     kernel = CudaKernel(op, schedule=schedule)
     emulated = Emulated.of(kernel, counting=True)
-    arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in (*op.inputs, op.output)}
+    arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in op.arguments}
     emulated(arrays, steps=1 << 20)
     return kernel, emulated, emulated.steps()
 
@@ -144,7 +144,7 @@ def draw_loops(out: Path) -> Path:
 
     op, target = MatmulOp(64, 64, 8), CpuTarget.detect()
     names = ("default", "reorder", "blocked")
-    shapes = {spec.name: spec.shape for spec in (*op.inputs, op.output)}
+    shapes = {spec.name: spec.shape for spec in op.arguments}
     figure, panels = pyplot.subplots(
         3, 3, figsize=(9, 7), layout="constrained", width_ratios=(1, 5, 5)
     )

@@ -7,7 +7,7 @@ emulator counts what they ask of one, and what a named card would need for that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -88,7 +88,7 @@ class Lesson:
         Usual size.
     meaning : str
         What the size counts.
-    stages : tuple of Stage
+    stages : sequence of Stage
         In order.
     """
 
@@ -97,7 +97,7 @@ class Lesson:
     op: Callable[[int], ops.TensorOp]
     size: int
     meaning: str
-    stages: tuple[Stage, ...]
+    stages: Sequence[Stage]
 
 
 def lessons(target: str = "cpu") -> dict[str, Lesson]:
@@ -174,7 +174,7 @@ def run_lesson(
     if name not in offered:
         raise UnsupportedError(f"there is no lesson {name!r}; lessons are {', '.join(offered)}")
     lesson = offered[name]
-    chosen = tuple(find_stage(lesson.stages, stage) for stage in stages) or lesson.stages
+    chosen = [find_stage(lesson.stages, stage) for stage in stages] or lesson.stages
     op = lesson.op(size or lesson.size)
     if target == "cpu":
         runs = _on_cpu(op, chosen, budget)
@@ -235,7 +235,7 @@ _NOTABLE = 1.05
 """Times of the stage before from which on a stage is called slower; its inverse: faster."""
 
 
-def _on_cpu(op: ops.TensorOp, stages: tuple[Stage, ...], budget: float) -> list[LessonRow]:
+def _on_cpu(op: ops.TensorOp, stages: Sequence[Stage], budget: float) -> list[LessonRow]:
     target, arrays = CpuTarget.detect(), random_arrays(op)
     scheduled = [stage.schedule(op, target) for stage in stages]
     functions = [compile_schedule(s, target.tvm)["main"] for s in scheduled]

@@ -163,7 +163,7 @@ class EmulatedCuda(type(cuda.matmul.__self__)):
         emulator = Emulated.of(kernel)
 
         def run(*arrays):
-            names = [spec.name for spec in (*op.inputs, op.output)]
+            names = [spec.name for spec in op.arguments]
             emulator(dict(zip(names, arrays, strict=True)))
 
         return SimpleNamespace(op=op, run=run)

@@ -13,7 +13,7 @@ from vtaops.lowering.emission.voids import boxes
 from vtaops.machine import views
 from vtaops.machine.layout import Layout, bias_layout, diagonal_layout, flat_layout
 from vtaops.machine.views import BlockDiagonal, Columns, Flat, KernelColumns, Plus
-from vtaops.ops.groups import grouped_view
+from vtaops.ops.groups import ChannelGroups
 
 
 @given(hnp.arrays(np.bool_, hnp.array_shapes(min_dims=1, max_dims=4, max_side=5)))
@@ -49,7 +49,7 @@ def test_grouped_weights_multiply_as_groups_do(groups, inputs, outputs, blocks):
         pixel[o // (outputs * blocks) * inputs * blocks :][: inputs * blocks] @ kernel[o, :, 0, 0]
         for o in range(out_channels)
     ]
-    view = grouped_view(groups, in_channels, out_channels, config)
+    view = ChannelGroups(groups, in_channels, out_channels).view(config)
     if view is None:
         assert groups == 1
         return

@@ -63,7 +63,7 @@ def test_every_damaged_byte_is_noticed():
         with pytest.raises(ProgramError):
             loads(bytes(damaged))
     for length in (0, 5, 30, len(data) // 2, len(data) - 1):
-        with pytest.raises(ProgramError, match=r"truncated|no model"):
+        with pytest.raises(ProgramError, match=r"truncated|not a vtaops model"):
             loads(data[:length])
 
 
@@ -144,7 +144,7 @@ def test_mistakes_have_clear_errors(model, arrays, tmp_path):
     with pytest.raises(ProgramError, match="cannot read"):
         vtaops.load_model(tmp_path / "missing.vtam")
     (tmp_path / "foreign").write_bytes(b"hello")
-    with pytest.raises(ProgramError, match="no model"):
+    with pytest.raises(ProgramError, match="not a vtaops model"):
         vtaops.load_model(tmp_path / "foreign")
     with pytest.raises(ProgramError, match="cannot write"):
         model.save(tmp_path / "nowhere" / "m.vtam")

@@ -6,6 +6,9 @@ values is a `ValueError` too, and with the arguments of a call a `TypeError`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 
 class VTAError(Exception):
     """Base class of all errors raised by vtaops."""
@@ -73,3 +76,31 @@ class DeadlockError(DeviceError):
 
 class DeviceTimeout(DeviceError):
     """A device did not finish within the time that was allowed."""
+
+
+@contextmanager
+def raising(
+    kind: type[VTAError],
+    what: str,
+    *caught: type[Exception],
+    told: Callable[[Exception], str] = str,
+) -> Iterator[None]:
+    """Raise exceptions of other code as one of ours, with the text ``"{what}: {theirs}"``.
+
+    Parameters
+    ----------
+    kind : type
+        The exception to raise.
+    what : str
+        What failed.
+    *caught : type
+        The exceptions of the other code. Those of vtaops pass: they say already what is wrong.
+    told : callable
+        Makes the text of a caught exception.
+    """
+    try:
+        yield
+    except VTAError:
+        raise
+    except caught as error:
+        raise kind(f"{what}: {told(error)}") from error

@@ -57,12 +57,12 @@ class Window:
     @staticmethod
     def of(
         kernel: int | tuple[int, ...],
-        strides: Pair = 1,
+        strides: Pair | None = 1,
         padding: Padding | tuple[int, ...] | str = 0,
         dilation: Pair = 1,
         ceil: bool = False,
     ) -> Window:
-        """Return the window of parameters as users write them.
+        """Return the window of parameters as users write them; strides of None: its own size.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Window:
         """
         window = Window(
             as_pair("kernel", kernel),
-            as_pair("strides", strides),
+            as_pair("strides", kernel if strides is None else strides),
             dilation=as_pair("dilation", dilation),
             ceil=ceil,
         )

@@ -24,7 +24,7 @@ else:
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.errors import ConfigError, DeviceError, raising
 from vtaops.base.files import is_file, read_file, write_file
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
 from vtaops.board.download import HTTPS_ONLY, Progress, download
@@ -288,10 +288,9 @@ def _check_file(entry: Entry, path: Path) -> None:
 
 
 def _read_manifest(path: Path) -> list[Entry]:
-    try:
+    text = f"cannot read the manifest {path}"
+    with raising(ConfigError, text, OSError, ValueError, RecursionError):
         content = tomllib.loads(read_file(path).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"cannot read the manifest {path}: {error}") from error
     entries = content.get("bitstream", [])
     if not isinstance(entries, list):
         raise ConfigError(f"the manifest {path} has no list of bitstreams")

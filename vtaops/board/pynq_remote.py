@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 from vtaops.board.bitfile import read_bit_file
 
 DEFAULT_PORT = 7967
@@ -49,10 +49,8 @@ class PynqRemote:
                 f"environment of its own"
             ) from error
         self._package = pynq
-        try:
+        with raising(DeviceError, f"PYNQ.remote does not answer at {host}:{port}", Exception):
             self._device = RemoteDevice(0, host, port)
-        except Exception as error:
-            raise DeviceError(f"PYNQ.remote does not answer at {host}:{port}: {error}") from error
         self.Clocks = SimpleNamespace()  # PYNQ.remote sets them from a .hwh file only
 
     def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:

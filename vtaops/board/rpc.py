@@ -31,7 +31,7 @@ import tvm_ffi
 from tvm import rpc
 from tvm.rpc import server as tvm_server
 
-from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError, VTAError
+from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError, VTAError, raising
 from vtaops.base.files import read_file
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
 from vtaops.board.server import is_loopback
@@ -317,10 +317,8 @@ class RpcSession(ConfiguredDevice):
         DeviceError
             If it cannot be read, is for another part, or the device has no logic to program.
         """
-        try:
+        with raising(DeviceError, f"cannot read {bitstream}", OSError):
             content = read_file(bitstream, MAX_BYTES)
-        except OSError as error:
-            raise DeviceError(f"cannot read {bitstream}: {error}") from error
         self._call("program_fpga", content)
 
     @cached_property
@@ -432,12 +430,10 @@ def connect(
     DeviceError
         If the server cannot be reached.
     """
-    try:
+    with raising(DeviceError, f"no RPC server at {host}:{port}", Exception, told=_last_line):
         with socket.create_connection((host, port), timeout):
             pass
         session = rpc.connect(host, port, key, session_timeout=session_timeout)
-    except Exception as error:
-        raise DeviceError(f"no RPC server at {host}:{port}: {_last_line(error)}") from error
     return RpcSession(session, config)
 
 

@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
 from vtaops import __version__
 from vtaops.base.errors import VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
+from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
 from vtaops.cli.networks import compile, ops, profile, quantize
@@ -72,7 +73,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, tune, configs, layers),
-    "Networks": (compile, ops, profile, quantize),
+    "Networks": (demo, compile, ops, profile, quantize),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),

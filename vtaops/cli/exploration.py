@@ -25,7 +25,7 @@ from rich.progress import (
 )
 
 from vtaops.base.cache import cache_directory
-from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, VTAError
+from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, VTAError, raising
 from vtaops.base.files import exists, is_file
 from vtaops.cli.options import DEFAULT_LATENCY, Commands, list_table, show
 from vtaops.machine.config import HardwareConfig
@@ -214,10 +214,8 @@ def _store_path(path: Path | None, resume: bool) -> Path:
     if resume:
         return _existing(path)
     file = path or default_store()
-    try:
+    with raising(StoreError, f"cannot make the folder of the store {str(file)!r}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder of the store {str(file)!r}: {error}") from error
     return file
 
 

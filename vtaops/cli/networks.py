@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file, write_file
 from vtaops.cli.options import list_table, progress_bar, read_preparation, show
 from vtaops.cli.run import run_app
@@ -345,10 +345,8 @@ def read_input(
         If the file cannot be read, or does not suit.
     """
     if path.suffix == ".npy":
-        try:
+        with raising(ModelError, f"cannot read {path}", OSError, ValueError):
             return read_array(path)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot read {path}: {error}") from error
     scaled = read_picture(path, tensor.name, tensor.shape, preparation)
     if tensor.dtype == "float32":
         return scaled
@@ -414,11 +412,10 @@ def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
 
 def _quality(path: Path) -> dict[str, float]:
     """Return the SQNR of layers by name, from what `vtaops quantize --json` printed."""
-    try:
+    text = f"{path} is not what vtaops quantize --json prints"
+    with raising(ModelError, text, OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{path} is not what vtaops quantize --json prints: {error}") from error
 
 
 def _layers_table(quality: Quality, count: int) -> Table:

@@ -323,33 +323,22 @@ class PackedConv2d(_Weighted):
         if channels != self.in_channels:
             raise ShapeError(f"data has {channels} channels; the weights take {self.in_channels}")
         rows, columns = window.out_size(height, width)
-        if added not in (None, (batch, self.out_channels, rows, columns)):
-            raise ShapeError(
-                f"residual has shape {added}; the result has "
-                f"{(batch, self.out_channels, rows, columns)}"
-            )
+        result = batch, self.out_channels, rows, columns
+        if added not in (None, result):
+            raise ShapeError(f"residual has shape {added}; the result has {result}")
         out_blocks = ceil_div(self.out_channels, self._block)
         computed = dtype if self._bytes else "float32"
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
+            data = batch, out_blocks, height, width
             return PackedWindowOp(
-                "depthwise",
-                batch,
-                out_blocks,
-                height,
-                width,
-                window,
-                self._block,
-                epilogue,
-                computed,
+                "depthwise", *data, window, self._block, epilogue, computed
             ), shape
         if window == Window((1, 1)):  # the image as one long row: no tails at the ends
             height, width = 1, height * width
-        return PackedConv2dOp(
-            batch,
-            ceil_div(self.in_channels, self._inner),
-            height,
-            width,
+        data = batch, ceil_div(self.in_channels, self._inner), height, width
+        op = PackedConv2dOp(
+            *data,
             out_blocks,
             window,
             self._block,
@@ -360,7 +349,8 @@ class PackedConv2d(_Weighted):
             zero_point=_OFFSET if dtype == "int8" else 0,
             gathered=self._gathered,
             used=0 if self._bytes or self.in_channels % 4 else self.in_channels,
-        ), shape
+        )
+        return op, shape
 
 
 class PackedDense(_Weighted):
@@ -446,8 +436,7 @@ class _Pool(_Layer):
         padding: int | tuple[int, ...] = 0,
     ) -> None:
         super().__init__()
-        steps = kernel_size if strides is None else strides
-        self.window = Window.of(kernel_size, steps, padding)
+        self.window = Window.of(kernel_size, strides, padding)
         self.window.check_for_pooling()
 
     def __call__(self, data: Any) -> Packed:

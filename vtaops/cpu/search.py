@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import UnsupportedError
+from vtaops.base.optional import optional
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops import TensorOp
 from vtaops.kernels.trials import Progress, Trial, tile_space, try_all
@@ -84,13 +84,8 @@ def meta_schedule(
     UnsupportedError
         If cloudpickle or psutil are not installed.
     """
-    try:
-        import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-        import psutil  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError(
-            f"MetaSchedule needs {error.name}: pip install cloudpickle psutil (or 'vtaops[tune]')"
-        ) from error
+    for package in ("cloudpickle", "psutil"):
+        optional(package, package, "MetaSchedule needs", "cloudpickle psutil (or 'vtaops[tune]')")
     from tvm.s_tir import meta_schedule as ms
 
     from vtaops.kernels.stages import schedule_default

@@ -95,9 +95,7 @@ class GpuCalls(OperatorCalls):
         epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
         n, blocks, height, width, block = x.shape
         op = PackedConv2dOp(n, blocks, height, width, w.shape[0], window, block, dtype, epilogue)
-        arrays = (x, w, *added)
-        check_shapes(op.inputs, arrays)
-        return KernelCall(op, arrays)
+        return KernelCall.checked(op, (x, w, *added))
 
 
 def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:

@@ -105,7 +105,7 @@ def _describe(case: Case, number: int, folder: Path, archs: tuple[str, ...]) -> 
         "op": {"type": type(op).__name__, **asdict(op)},  # type: ignore[call-overload]
         "flops": op.flops,
         "bytes": op.nbytes,
-        "arguments": [asdict(spec) for spec in (*op.inputs, op.output)],
+        "arguments": [asdict(spec) for spec in op.arguments],
         "candidates": candidates,
         "refused": refused,
     }

@@ -76,7 +76,7 @@ class CudaKernel:
         They are arguments before the output, so that whoever calls allocates them as its own: TVM
         would reuse them for the next call, on another stream perhaps.
         """
-        named = {spec.name for spec in (*self.op.inputs, self.op.output)}
+        named = {spec.name for spec in self.op.arguments}
         buffers = self.scheduled.mod["main"].params
         return {
             str(buffer.name): (tuple(map(int, buffer.shape)), str(buffer.dtype))

@@ -21,7 +21,7 @@ from concurrent.futures import (
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 from vtaops.base.optional import optional
 from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
@@ -78,10 +78,8 @@ def dask_executor(client: Client | str) -> Executor:
     """
     dask = optional("distributed", "Dask", "a cluster needs", "'vtaops[explore]'")
     if isinstance(client, str):
-        try:
+        with raising(DeviceError, f"no Dask scheduler at {client!r}", OSError, ValueError):
             client = dask.Client(client, timeout=10)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise DeviceError(f"no Dask scheduler at {client!r}: {error}") from error
     executor: Executor = client.get_executor(pure=False)
     return executor
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import ConfigError, StoreError
+from vtaops.base.errors import ConfigError, StoreError, raising
 from vtaops.base.optional import optional
 from vtaops.explore.design import Design, Space
 from vtaops.explore.engine import Engine
@@ -129,10 +129,8 @@ def _study(
     storage = None
     if journal is not None:
         journals = optuna.storages.journal
-        try:
+        with raising(StoreError, f"cannot use the journal {str(journal)!r}", OSError, ValueError):
             storage = optuna.storages.JournalStorage(journals.JournalFileBackend(str(journal)))
-        except (OSError, ValueError) as error:
-            raise StoreError(f"cannot use the journal {str(journal)!r}: {error}") from error
     study = optuna.create_study(
         study_name="vtaops " + " ".join(objectives),
         storage=storage,

@@ -15,11 +15,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import StoreError
+from vtaops.base.errors import StoreError, raising
 
 LEASE_SECONDS = 600.0
 """A claim whose owner has not been heard of for so long is free."""
@@ -200,10 +200,9 @@ class ResultStore:
 
     def _object(self, key: str, text: Any) -> Record:
         """Return a JSON object that a row holds."""
-        try:
+        damaged = f"the store {str(self.path)!r}: {key} is damaged"
+        with raising(StoreError, damaged, ValueError, TypeError, RecursionError):
             found = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise StoreError(f"the store {str(self.path)!r}: {key} is damaged: {error}") from error
         if not isinstance(found, dict):
             raise StoreError(f"the store {str(self.path)!r}: {key} holds {str(found)[:40]!r}")
         return found
@@ -218,12 +217,8 @@ class ResultStore:
             database.execute("BEGIN IMMEDIATE")
             yield database
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreError(f"the store {str(self.path)!r}: {error}") from error
+    def _errors(self) -> AbstractContextManager[None]:
+        return raising(StoreError, f"the store {str(self.path)!r}", sqlite3.Error)
 
 
 def _at_work(host: Any, pid: Any, seen: Any) -> bool:

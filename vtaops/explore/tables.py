@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import StoreError, UnsupportedError
+from vtaops.base.errors import StoreError, UnsupportedError, raising
 from vtaops.base.optional import optional
 from vtaops.explore.store import ResultStore
 from vtaops.explore.verdict import Verdict
@@ -61,10 +61,9 @@ def verdict_rows(store: ResultStore) -> Iterable[Row]:
     """
     for found in store.records("verdict"):
         verdict = Verdict.of(found["record"]).as_dict()
-        try:
+        text = f"{found['key']} is no question"
+        with raising(StoreError, text, KeyError, TypeError, ValueError, AttributeError):
             yield _row(found, found["question"], verdict, verdict.pop("counters") or {})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{found['key']} is no question: {error}") from error
 
 
 def _row(found: Row, question: Row, verdict: Row, counters: Row) -> Row:

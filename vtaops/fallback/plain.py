@@ -50,12 +50,11 @@ class PlainOp(TensorOp):
     op: Operator
 
     @cached_property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(map(_spec, self.declare()[:-1]))
-
-    @cached_property
-    def output(self) -> TensorSpec:
-        return _spec(self.declare()[-1])
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        return tuple(
+            TensorSpec(tensor.op.name, tuple(map(int, tensor.shape)), str(tensor.dtype))
+            for tensor in self.declare()
+        )
 
     @property
     def flops(self) -> int:
@@ -64,9 +63,9 @@ class PlainOp(TensorOp):
     def declare(self) -> list[Tensor]:
         return self.op.tensors(ONE_LANE)
 
-
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tensor.op.name, tuple(map(int, tensor.shape)), str(tensor.dtype))
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        *_, result = self.op.buffers(ONE_LANE)
+        return self.op.compute(given, self.op.declared_shape(result, ONE_LANE), ONE_LANE)
 
 
 def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:

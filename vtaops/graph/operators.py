@@ -1,8 +1,9 @@
 """The operators of a graph: what a network computes on int8 tensors, with weights.
 
-Each is a frozen description; `GraphOperator.results` gives the tensors that it makes of its inputs,
-and refuses inputs that do not suit. What the numbers mean is in ``docs/quantization.md``, what they
-come to in `vtaops.graph.executor`.
+Each is a frozen description. `GraphOperator.results` gives the tensors that it makes of its inputs,
+and refuses inputs that do not suit. `GraphOperator.meaning` gives their values in NumPy: what each
+device must equal, bit for bit. It follows ``docs/quantization.md`` and shares no code with the
+compiler or the simulators.
 
 Activations are ``real = scale * (value - zero_point)``; weights and factors have no zero point.
 """
@@ -18,11 +19,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Sides, ceil_div
+from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
+from vtaops.base.shapes import Array, Concise, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.host import HostFunction
-from vtaops.graph.requantization import Requantization, fixed_point, integers, is_power_of_two
+from vtaops.graph.requantization import (
+    Integers,
+    Requantization,
+    along,
+    fixed_point,
+    integers,
+    is_power_of_two,
+)
 from vtaops.graph.tensor import DTYPES, Tensor
 
 __all__ = [
@@ -66,7 +75,7 @@ _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padd
 """How many integers the parameters of windows have."""
 
 
-class GraphOperator(ABC):
+class GraphOperator(Concise, ABC):
     """Base class: a frozen dataclass of parameters and weights."""
 
     arity: int | None = 1
@@ -91,6 +100,16 @@ class GraphOperator(ABC):
             If the inputs do not suit.
         """
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        """Return the values of its result, or of its results as a tuple, of arrays for the inputs.
+
+        Raises
+        ------
+        UnsupportedError
+            If it has no meaning in NumPy.
+        """
+        raise UnsupportedError(f"{self.kind} has no meaning in NumPy")
+
     @property
     def kind(self) -> str:
         """The name of the operator for people, for example ``max_pool``."""
@@ -102,16 +121,29 @@ class Requantized(GraphOperator):
     """An operator that ends in a requantisation."""
 
     requantization: Requantization
+    channels_axis = 1
+    """The axis of the sums along which the requantisation has numbers of its own."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
         """Return the int8 result of a shape."""
         return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
 
+    def sums(self, *real: Integers) -> Integers:
+        """Return what is requantised, from the real values of the inputs in steps of their scales.
+
+        Sums of products go through float64, which is exact below 2**53.
+        """
+        raise NotImplementedError
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        real = (_real(*pair) for pair in zip(inputs, arrays, strict=True))
+        return self.requantization.apply(self.sums(*real), self.channels_axis)
+
 
 # ----------------------------------------------------------------------- sums of products
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Convolution(Requantized):
     """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
 
@@ -189,8 +221,15 @@ class Convolution(Requantized):
         check_accumulator(self.kind, bound)
         return self.result(shape)
 
+    def sums(self, *real: Integers) -> Integers:
+        data, *residual = real
+        acc = convolve(data, self.weight, self.window, self.groups).astype(np.int64)
+        if self.bias is not None:
+            acc += self.bias.astype(np.int64)[:, None, None]
+        return acc + residual[0] * along(1, 4, self.residual_factor) if residual else acc
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class TransposedConvolution(Requantized):
     """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
 
@@ -236,8 +275,15 @@ class TransposedConvolution(Requantized):
         check_accumulator(self.kind, _bound(weight, inputs[0]) + _magnitude(self.bias))
         return self.result((n, o, rows, columns))
 
+    def sums(self, *real: Integers) -> Integers:
+        (data,) = real
+        *_, height, width = data.shape
+        size = self.window.transposed_size(height, width, self.output_padding)
+        acc = convolve_transposed(data, self.weight, self.window, size).astype(np.int64)
+        return acc if self.bias is None else acc + self.bias.astype(np.int64)[:, None, None]
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Dense(Requantized):
     """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
 
@@ -252,6 +298,7 @@ class Dense(Requantized):
     weight: npt.NDArray[np.int8]
     bias: npt.NDArray[np.int32] | None = None
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = -1
 
     def __post_init__(self) -> None:
         _check_weights(self, 2)
@@ -266,8 +313,12 @@ class Dense(Requantized):
         check_accumulator(self.kind, _bound(self.weight, data) + _magnitude(self.bias))
         return self.result((*data.shape[:-1], self.weight.shape[0]))
 
+    def sums(self, *real: Integers) -> Integers:
+        acc: Integers = (real[0].astype(np.float64) @ self.weight.T).astype(np.int64)
+        return acc if self.bias is None else acc + self.bias
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Matmul(Requantized):
     """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
 
@@ -289,11 +340,15 @@ class Matmul(Requantized):
         check_accumulator(self.kind, np.array(a.shape[-1] * _reach(a) * _reach(b)))
         return self.result((*a.shape[:-1], b.shape[-1]))
 
+    def sums(self, *real: Integers) -> Integers:
+        a, b = (x.astype(np.float64) for x in real)
+        return (a @ b).astype(np.int64)
+
 
 # ----------------------------------------------------------------------------- pooling
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaxPool(GraphOperator):
     """The greatest value of each window; padding never wins (a window of padding: -128).
 
@@ -319,8 +374,11 @@ class MaxPool(GraphOperator):
         n, c, h, w = _image(inputs[0])
         return (replace(inputs[0], shape=(n, c, *self.window.out_size(h, w))),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return over_windows(np.maximum, arrays[0], self.window, -128)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
@@ -430,11 +488,24 @@ class AveragePool(Requantized):
         check_accumulator(self.kind, np.array(window.count * factor * _reach(inputs[0])))
         return self.result((n, c, *size))
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        window = self.window(inputs[0])
+        total = over_windows(np.add, _real(inputs[0], arrays[0]), window, 0)
+        if not self.exclude_padding:
+            return self.requantization.apply(total * self.factor)
+        counts = np.multiply.outer(*self.counts(inputs[0]))
+        result = np.empty(total.shape, np.int8)
+        for count in np.unique(counts):
+            factor, scaling = self.of_count(int(count), window.count)
+            windows = counts == count
+            result[..., windows] = scaling.apply(total[..., windows] * factor)
+        return result
+
 
 # ------------------------------------------------------------------------- elementwise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Add(Requantized):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
 
@@ -485,8 +556,12 @@ class Add(Requantized):
         check_accumulator(self.kind, np.array(sum(reach)))
         return self.result(shape)
 
+    def sums(self, *real: Integers) -> Integers:
+        a, b = (x * factor for x, factor in zip(real, self.factors, strict=True))
+        return a + b
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
@@ -499,8 +574,11 @@ class Multiply(Requantized):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.result(_broadcast(self.kind, inputs))
 
+    def sums(self, *real: Integers) -> Integers:
+        return real[0] * real[1]
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: another scale, a clip, a ReLU by itself."""
 
@@ -509,8 +587,11 @@ class Requantize(Requantized):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.result(inputs[0].shape)
 
+    def sums(self, *real: Integers) -> Integers:
+        return real[0]
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LeakyRelu(Requantized):
     """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
 
@@ -533,8 +614,11 @@ class LeakyRelu(Requantized):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.result(inputs[0].shape)
 
+    def sums(self, *real: Integers) -> Integers:
+        return real[0] * np.where(real[0] >= 0, self.positive, self.negative)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LookupTable(GraphOperator):
     """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
 
@@ -570,11 +654,17 @@ class LookupTable(GraphOperator):
             raise ShapeError(f"{len(self.table)} tables for a tensor of shape {shape}")
         return (Tensor("-", shape, zero_point=self.zero_point),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        index = arrays[0].astype(np.int64) + 128
+        if self.table.ndim == 1:
+            return self.table[index]
+        return self.table[along(1, index.ndim, np.arange(len(self.table))), index]
+
 
 # ------------------------------------------------------------------------------ movement
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Concat(GraphOperator):
     """Tensors of one scale and zero point, one after the other on `axis`."""
 
@@ -598,8 +688,11 @@ class Concat(GraphOperator):
         shape[axis] = sum(t.shape[axis] for t in inputs)
         return (replace(first, shape=tuple(shape)),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return np.concatenate(arrays, axis=self.axis)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Upsample(GraphOperator):
     """Nearest neighbour: every pixel `factors` (height, width) times."""
 
@@ -613,8 +706,11 @@ class Upsample(GraphOperator):
         n, c, h, w = _image(inputs[0])
         return (replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1])),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
     """Pixels of value 0.0 around an image: (top, left, bottom, right)."""
 
@@ -625,8 +721,12 @@ class Pad(GraphOperator):
         top, left, bottom, right = self.padding
         return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        window = Window((1, 1), padding=self.padding)
+        return padded(arrays[0], window, inputs[0].zero_point)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several of them."""
 
@@ -648,8 +748,13 @@ class Slice(GraphOperator):
         shape[axis] = ceil_div(self.stop - self.start, self.step)
         return (replace(inputs[0], shape=tuple(shape)),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        index = [slice(None)] * arrays[0].ndim
+        index[self.axis] = slice(self.start, self.stop, self.step)
+        return arrays[0][tuple(index)]
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ChannelShuffle(GraphOperator):
     """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
 
@@ -662,8 +767,13 @@ class ChannelShuffle(GraphOperator):
             raise ShapeError(f"groups is {self.groups}; it must divide {channels} channels")
         return (inputs[0],)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        n, c, h, w = arrays[0].shape
+        grouped = arrays[0].reshape(n, self.groups, c // self.groups, h, w)
+        return grouped.swapaxes(1, 2).reshape(n, c, h, w)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Reshape(GraphOperator):
     """The same scalars in C order under another shape."""
 
@@ -675,8 +785,11 @@ class Reshape(GraphOperator):
             raise ShapeError(f"{inputs[0].shape} cannot take the shape {self.shape}")
         return (replace(inputs[0], shape=tuple(self.shape)),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].reshape(self.shape)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Transpose(GraphOperator):
     """Axes in another order, as ``numpy.transpose``."""
 
@@ -688,11 +801,14 @@ class Transpose(GraphOperator):
             raise ShapeError(f"axes is {self.axes}; it must permute those of {inputs[0].shape}")
         return (replace(inputs[0], shape=tuple(inputs[0].shape[a] for a in self.axes)),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].transpose(self.axes)
+
 
 # -------------------------------------------------------------------- the world outside
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does.
 
@@ -706,16 +822,27 @@ class Quantize(GraphOperator):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        with np.errstate(over="ignore"):  # infinity is clipped like what is large
+            steps = np.rint(arrays[0] / np.float32(self.scale)) + np.float32(self.zero_point)
+        steps = np.where(np.isnan(steps), np.float32(self.zero_point), steps)
+        return np.clip(steps, -128, 127).astype(np.int8)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Dequantize(GraphOperator):
     """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return (Tensor("-", inputs[0].shape, "float32"),)
 
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        steps = _real(inputs[0], arrays[0]).astype(np.float32)
+        with np.errstate(over="ignore"):
+            return np.multiply(steps, np.float32(inputs[0].scale))
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
     """A function that an importer made for the host: nothing of it is known but its results.
 
@@ -744,6 +871,9 @@ class Host(GraphOperator):
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.outputs
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return self.function(*arrays)
 
 
 # ------------------------------------------------------------------------------- checks
@@ -782,6 +912,12 @@ def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
     """
     if np.max(bound) >= ACCUMULATOR:
         raise ShapeError(f"the sums of {kind} could reach {int(np.max(bound))}, beyond int32")
+
+
+def _real(tensor: Tensor, array: Array) -> Integers:
+    """Return ``value - zero_point``: the real value in steps of the scale."""
+    real: Integers = array.astype(np.int64) - tensor.zero_point
+    return real
 
 
 def _bound(weight: npt.NDArray[np.int8], data: Tensor) -> npt.NDArray[np.int64]:

@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from vtaops.base.cache import cache_directory, obtain
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
@@ -346,7 +346,5 @@ def _digest(*parts: str | bytes) -> str:
 
 def _cached(name: str, make: Callable[[Path], Path]) -> Path:
     """Return a file from the model cache; make it if it is missing or damaged."""
-    try:
+    with raising(DeviceError, "cannot build a tsim model", OSError):
         return obtain(cache_directory("tsim") / name, make)
-    except OSError as error:
-        raise DeviceError(f"cannot build a tsim model: {error}") from error

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 
 _MOST_SHOWN = 2000  # characters of the beginning, and of the end, of what a tool says
 
@@ -38,7 +38,7 @@ def execute_tool(
         If it cannot be started or fails; the message holds what it said.
     """
     words = [str(word) for word in command]
-    try:
+    with raising(DeviceError, f"cannot execute {words[0]}", OSError):
         done = subprocess.run(
             words,
             cwd=folder,
@@ -47,8 +47,6 @@ def execute_tool(
             check=False,
             env={**os.environ, **(environment or {})},
         )
-    except OSError as error:
-        raise DeviceError(f"cannot execute {words[0]}: {error}") from error
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
         if len(said) > 2 * _MOST_SHOWN:

@@ -5,7 +5,7 @@ The steps of the textbooks stay selectable, so that what each of them gains can 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,29 @@ class Stage:
     schedule: Callable[[Any, Any], Any]
 
 
+_Schedule = Callable[[Any, Any], Any]
+
+
+class Stages(list[Stage]):
+    """The stages of one operator, in order."""
+
+    def stage(self, name: str) -> Callable[[_Schedule], _Schedule]:
+        """Append the decorated schedule; its docstring is the explanation."""
+
+        def appended(schedule: _Schedule) -> _Schedule:
+            explanation = " ".join((schedule.__doc__ or "").split())
+            self.append(Stage(name, explanation, schedule))
+            return schedule
+
+        return appended
+
+
 def schedule_default(op: Any, _: Any) -> Any:
     """Return the plain declaration, unscheduled."""
     return create_schedule(op.declare())
 
 
-def find_stage(stages: tuple[Stage, ...], name: str) -> Stage:
+def find_stage(stages: Iterable[Stage], name: str) -> Stage:
     """Return the stage of a name.
 
     Raises

@@ -26,19 +26,17 @@ Imports no TVM.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import struct
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from vtaops.base.errors import ProgramError, VTAError
-from vtaops.base.files import NETWORK, open_file, read_open
-from vtaops.base.shapes import ceil_div
+from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
+from vtaops.base.errors import ProgramError, VTAError, raising
+from vtaops.base.files import NETWORK
 from vtaops.graph import (
     Graph,
     GraphOperator,
@@ -55,15 +53,13 @@ from vtaops.model.model import Model
 from vtaops.model.region import Argument, HostStage, Region, Row, RowSums, Stage
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
-from vtaops.program.file_format import write_whole
 
 MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 2
 SUFFIX = ".vtam"
 
-_PREAMBLE = struct.Struct("<8sIIQ")
+_FILE = Envelope("model", MAGIC, FORMAT_VERSION, NETWORK)
 _ALIGNMENT = 64
-_DIGEST_BYTES = hashlib.sha256().digest_size
 _DTYPES = frozenset({"int8", "uint8", "int32", "uint32", "int64", "float32", "float64"})
 
 _MALFORMED = (
@@ -87,7 +83,7 @@ def save(model: Model, path: str | Path) -> None:
     ProgramError
         If the file cannot be written.
     """
-    write_whole(dumps(model), path)
+    _FILE.save(dumps(model), path)
 
 
 def load(path: str | Path, *, trusted: bool = False) -> Model:
@@ -106,14 +102,7 @@ def load(path: str | Path, *, trusted: bool = False) -> Model:
     ProgramError
         If the file cannot be read, or is not exactly what `save` writes.
     """
-    try:
-        with open_file(path) as file:  # what is no model is not read
-            _check_preamble(file.read(_PREAMBLE.size), os.fstat(file.fileno()).st_size)
-            return loads(read_open(file, NETWORK), trusted=trusted)
-    except OSError as error:
-        raise ProgramError(f"cannot read {path}: {error}") from error
-    except ProgramError as error:
-        raise ProgramError(f"{path}: {error}") from error
+    return _FILE.load(path, partial(loads, trusted=trusted))
 
 
 def dumps(model: Model) -> bytes:
@@ -130,13 +119,10 @@ def dumps(model: Model) -> bytes:
     }
     header["blobs"] = blobs.table
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
-    start = _aligned(_PREAMBLE.size + len(text))
-    total = start + blobs.nbytes + _DIGEST_BYTES
-    data = bytearray(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text), total) + text)
-    for (offset, _), blob in zip(blobs.table, blobs.data, strict=True):
-        data += bytes(start + offset - len(data)) + blob
-    data += bytes(total - _DIGEST_BYTES - len(data))
-    return bytes(data) + hashlib.sha256(data).digest()
+    body = [_padding(PREAMBLE_BYTES + len(text))]
+    for blob in blobs.data:
+        body += [blob, _padding(len(blob))]
+    return _FILE.seal(text, *body)
 
 
 def loads(data: bytes, *, trusted: bool = False) -> Model:
@@ -169,37 +155,18 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
     return Model(graph, config, capabilities, rows, stages)
 
 
-def _aligned(size: int) -> int:
-    return ceil_div(size, _ALIGNMENT) * _ALIGNMENT
+def _padding(size: int) -> bytes:
+    """Return the zeros up to the next multiple of 64."""
+    return bytes(-size % _ALIGNMENT)
 
 
 def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
-    length = _check_preamble(data, len(data))
-    if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
-        raise ProgramError("the file is corrupted: its SHA-256 does not match")
-    try:
-        header = json.loads(data[_PREAMBLE.size : _PREAMBLE.size + length])
+    text, body = _FILE.open(data)
+    inconsistent = "the header of the model is inconsistent"
+    with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
+        header = json.loads(text)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
-    except _MALFORMED as error:
-        reason = _short(error)
-        raise ProgramError(f"the header of the model is inconsistent: {reason}") from error
-    return header, _Reader(data, _aligned(_PREAMBLE.size + length), table, trusted)
-
-
-def _check_preamble(data: bytes, nbytes: int) -> int:
-    """Check the first bytes of a file of `nbytes`; return the length of the header."""
-    if data[: len(MAGIC)] != MAGIC:
-        raise ProgramError("this is no model: its first bytes are not VTAMODEL")
-    if nbytes < _PREAMBLE.size + _DIGEST_BYTES:
-        raise ProgramError(f"the model is truncated: it ends after {nbytes} bytes")
-    _, version, length, total = _PREAMBLE.unpack_from(data)
-    if version != FORMAT_VERSION:
-        raise ProgramError(
-            f"the file has version {version} of the format; this vtaops reads {FORMAT_VERSION}"
-        )
-    if nbytes != total:
-        raise ProgramError(f"the file has {nbytes} bytes instead of {total}: it is truncated")
-    return int(length)
+    return header, _Reader(body[len(_padding(PREAMBLE_BYTES + len(text))) :], table, trusted)
 
 
 # ---------------------------------------------------------------------------------- blobs
@@ -217,7 +184,7 @@ class _Blobs:
         """Keep bytes; return their number."""
         self.table.append((self.nbytes, len(data)))
         self.data.append(data)
-        self.nbytes = _aligned(self.nbytes + len(data))
+        self.nbytes += len(data) + len(_padding(len(data)))
         return len(self.data) - 1
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -229,10 +196,8 @@ class _Blobs:
 class _Reader:
     """The blobs of a file."""
 
-    def __init__(
-        self, data: bytes, start: int, table: list[tuple[int, int]], trusted: bool
-    ) -> None:
-        self._view = memoryview(data)[start:-_DIGEST_BYTES]
+    def __init__(self, view: memoryview, table: list[tuple[int, int]], trusted: bool) -> None:
+        self._view = view
         self._trusted = trusted
         self._table = table
         if any(o < 0 or n < 0 or o + n > len(self._view) for o, n in table):

@@ -87,6 +87,17 @@ class Model:
         self._lock = threading.Lock()
         self._nodes = {node.name: node for node in graph.nodes}
 
+    def __repr__(self) -> str:
+        on_vta = sum(len(region.nodes) for region in self.regions)
+        launches = f"{len(self.regions)} launch{'' if len(self.regions) == 1 else 'es'}"
+        return (
+            f"<Model {self.name} for {self.config.name}: {on_vta} of {len(self.plan)} operators on "
+            f"VTA, {launches}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
     @property
     def name(self) -> str:
         """The name of the network."""

@@ -170,17 +170,23 @@ def _layers(
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a program with the cycles that each adds."""
-    found, before = [], 0
+    """Return the operators of a program with the cycles that each takes.
+
+    A cycle belongs to the operator whose instruction the compute unit finishes next, also where the
+    tiles of several operators take turns; what remains at the end is the last operator's. So the
+    cycles of all operators are those of the run.
+    """
     operators = timeline.program.operators
-    for number, record in enumerate(operators):
-        ends = [timeline.events[i].completed for span in record.spans for i in range(*span)]
-        end = max(ends, default=before)
-        if number == len(operators) - 1:
-            end = timeline.cycles
-        found.append((record, max(0, end - before)))
-        before = max(before, end)
-    return found
+    if not operators:
+        return []
+    owner = {i: n for n, o in enumerate(operators) for span in o.spans for i in range(*span)}
+    cycles, before = [0] * len(operators), 0
+    for event in timeline.events:
+        if event.unit == "compute" and event.index in owner:
+            cycles[owner[event.index]] += event.end - before
+            before = event.end
+    cycles[-1] += timeline.cycles - before
+    return list(zip(operators, cycles, strict=True))
 
 
 def part(program: Program, record: OperatorRecord) -> Program:

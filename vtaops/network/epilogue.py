@@ -68,7 +68,8 @@ class MappedEpilogue:
         shift += left
         given = None if bias is None else bias.astype(np.int64) << left
         weights = weight.astype(np.int64) << left
-        constant = constant_term(weights, given, scaling, zero_points, factor)
+        # The zero point of the result and the half that rounds come before the shift, too.
+        constant = sum_constant(weights, given, zero_points, factor) + scaling.constant
         residual: dict[str, Any] = {}
         if factor:
             bits = common_shift(factor, shift)
@@ -115,21 +116,6 @@ class MappedEpilogue:
 def common_shift(factor: int, shift: int) -> int:
     """Return how many of the `shift` bits of a factor are zero."""
     return min(shift, (factor & -factor).bit_length() - 1)
-
-
-def constant_term(
-    weight: Array,
-    bias: Array | None,
-    scaling: Requantization,
-    zero_points: tuple[int, ...],
-    factor: int = 0,
-) -> Array:
-    """Return the constant that VTA adds to the sums of each output channel before the shift.
-
-    `sum_constant`, the zero point of the result, and the half that rounds: one number, because the
-    shift comes after all of them (``docs/quantization.md``).
-    """
-    return sum_constant(weight, bias, zero_points, factor) + scaling.constant
 
 
 def sum_constant(

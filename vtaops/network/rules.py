@@ -21,7 +21,7 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
-from vtaops.network.epilogue import common_shift, constant_term
+from vtaops.network.epilogue import common_shift, sum_constant
 from vtaops.network.storage import fits_device, image_shape
 from vtaops.ops.constants import WIDEST
 
@@ -266,7 +266,7 @@ def addition_zeros(op: ops.Add, node: Node) -> int:
 
 
 def addition_constant(op: ops.Add, node: Node) -> int:
-    """Return the constant that VTA adds to the sums of an addition; as `constant_term`."""
+    """Return the constant that VTA adds to the sums of an addition; as `sum_constant`."""
     return addition_zeros(op, node) + op.requantization.constant
 
 
@@ -309,7 +309,7 @@ def _sum_reason(
         weight = weight.astype(np.int64) << -shift
         bias = None if bias is None else bias.astype(np.int64) << -shift
     zero_points = tuple(tensor.zero_point for tensor in node.inputs)[: 1 + bool(factor)]
-    constant = constant_term(weight, bias, scaling, zero_points, factor)
+    constant = sum_constant(weight, bias, zero_points, factor) + scaling.constant
     reach = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) + factor
     if (128 * reach + np.abs(constant)).max() >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"

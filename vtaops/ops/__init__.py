@@ -1,12 +1,11 @@
 """Operators: what is computed. One file for each family; declarations in te, rules of shapes."""
 
 from vtaops.ops.base import Operator
-from vtaops.ops.batch_matmul import BatchMatmul
 from vtaops.ops.conv2d import Conv2d
 from vtaops.ops.conv2d_transpose import Conv2dTranspose
 from vtaops.ops.depthwise import DepthwiseConv2dAlu
 from vtaops.ops.elementwise import Elementwise
-from vtaops.ops.gemm import Gemm
+from vtaops.ops.matmul import BatchMatmul, Gemm
 from vtaops.ops.pooling import AvgPool2d, MaxPool2d
 
 __all__ = [

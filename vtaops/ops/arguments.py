@@ -14,6 +14,9 @@ Int8Array = npt.NDArray[np.int8]
 Arguments = tuple[npt.NDArray[Any], ...]
 """The arrays of an operator in the order of its buffers, without its constants."""
 
+Vectors = dict[str, npt.ArrayLike | None]
+"""Vectors of channels by name; None stands for no vector."""
+
 
 def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
     """Return an int8 array of the rank of `axes`, or of any rank from 1 on.
@@ -36,21 +39,27 @@ def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
     return array
 
 
-def image_sizes(images: Int8Array) -> dict[str, Any]:
-    """Return the parameters of operators that the shape (N, C, H, W) of images tells."""
+def image_sizes(images: Int8Array, filters: Int8Array | None = None) -> dict[str, Any]:
+    """Return the parameters that the shapes (N, C, H, W) of images, and of filters, tell."""
     batch, _, height, width = images.shape
-    return {"batch": batch, "height": height, "width": width}
+    sizes = {"batch": batch, "height": height, "width": width}
+    return sizes if filters is None else {**sizes, "kernel": filters.shape[2:]}
 
 
-def vectors(channels: int, **values: npt.ArrayLike | None) -> Arguments:
-    """Return the int32 vectors of channels that are given; None stands for no vector.
+def present(given: Vectors) -> dict[str, Any]:
+    """Return which vectors are given."""
+    return {name: value is not None for name, value in given.items()}
+
+
+def vectors(channels: int, given: Vectors) -> Arguments:
+    """Return the int32 vectors of channels that are given.
 
     Raises
     ------
     ShapeError
         If one has another dtype or length.
     """
-    found = {name: _array(name, value) for name, value in values.items() if value is not None}
+    found = {name: _array(name, value) for name, value in given.items() if value is not None}
     for name, array in found.items():
         if array.dtype != np.int32 or array.shape != (channels,):
             raise ShapeError(

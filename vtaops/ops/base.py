@@ -22,8 +22,8 @@ from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.constants import declare_copy
-from vtaops.ops.epilogue import VECTORS, Lane, ScaleStage, Stage, declare_stages
+from vtaops.ops.declarations import Given, Lane, Shape, declare_copy
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, declare_stages
 from vtaops.program import Buffer, Role
 
 if TYPE_CHECKING:
@@ -122,15 +122,13 @@ class Operator(metaclass=Described):
         return buffer.packed_shape
 
     @abstractmethod
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         """Return the result in te, of a packed `shape`, from the packed arguments by name."""
 
     def declare_epilogue(
         self,
         sums: te.Tensor,
-        given: Mapping[str, te.Tensor],
+        given: Given,
         config: HardwareConfig,
         operands: Mapping[str, Lane] = MappingProxyType({}),
     ) -> te.Tensor:
@@ -156,9 +154,16 @@ class Operator(metaclass=Described):
         value = declare_stages(sums, self.stages, {**vectors, **operands})
         return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
-    def declare(self, config: HardwareConfig) -> tvm.IRModule:
-        """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``."""
-        return tvm.IRModule({"main": te.create_prim_func(self.tensors(config))})
+    def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
+        """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``.
+
+        Raises
+        ------
+        ConfigError
+            If no configuration has that name.
+        """
+        tensors = self.tensors(HardwareConfig.of(config))
+        return tvm.IRModule({"main": te.create_prim_func(tensors)})
 
     @property
     @abstractmethod
@@ -166,9 +171,9 @@ class Operator(metaclass=Described):
         """One short line for people: kind, shapes, what is not the default."""
 
     @property
-    @abstractmethod
     def stages(self) -> Sequence[Stage]:
         """The steps from sums to result: passes of the vector ALU, or what replaces them."""
+        return []
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -176,11 +181,13 @@ class Operator(metaclass=Described):
         return frozenset()
 
     @property
-    @abstractmethod
     def macs(self) -> int:
         """Multiply-accumulates of the operator as the user states it (no padding of channels)."""
+        return 0
 
-    def schedule(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.s_tir.Schedule:
+    def schedule(
+        self, config: HardwareConfig | str, tiling: Tiling | None = None
+    ) -> tvm.s_tir.Schedule:
         """Return the schedule for VTA; ``.mod.script()`` prints it as TVMScript.
 
         Raises
@@ -188,9 +195,9 @@ class Operator(metaclass=Described):
         ScheduleError
             If the tiling does not fit the operator or the scratchpads.
         """
-        return door("Operator.schedule")(self, config, tiling)
+        return door("Operator.schedule")(self, HardwareConfig.of(config), tiling)
 
-    def lower(self, config: HardwareConfig, tiling: Tiling | None = None) -> tvm.IRModule:
+    def lower(self, config: HardwareConfig | str, tiling: Tiling | None = None) -> tvm.IRModule:
         """Return the schedule as flat TIR: loops, copies and intrinsics on scratchpads.
 
         Raises

@@ -23,7 +23,7 @@ from vtaops.base.errors import ShapeError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import diagonal_layout, kernel_layout, matrix_layout
 from vtaops.machine.views import constant_values
-from vtaops.ops.epilogue import Lane
+from vtaops.ops.declarations import Expr, Lane, declare_sum, product, value_of
 from vtaops.program import Buffer, Role
 
 WIDEST = 127 * 256 + 127
@@ -67,11 +67,6 @@ def constant_buffers(channels: int, config: HardwareConfig) -> list[Buffer]:
     ]
 
 
-def declare_copy(tensor: te.Tensor) -> te.Tensor:
-    """Declare the copy of a tensor on chip, ``{name}_buf``."""
-    return te.compute(tensor.shape, lambda *i: tensor(*i), name=f"{tensor.op.name}_buf")
-
-
 def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
     """Declare the copy on chip of one weight tile for all blocks of channels, or for `each`."""
     blocks, _, _, _, *tile = weights.shape
@@ -79,11 +74,6 @@ def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
     if each:
         return te.compute((blocks, *tile), lambda c, o, i: weights(c, 0, 0, 0, o, i), name=name)
     return te.compute(tile, lambda o, i: weights(0, 0, 0, 0, o, i), name=name)
-
-
-def value_of(tensor: te.Tensor) -> Lane:
-    """Return the value of a tensor for each lane of a result of its shape."""
-    return lambda *index: tensor(*index)
 
 
 def declare_product(
@@ -106,13 +96,7 @@ def declare_product(
     te.Tensor
         int32, of the shape of `data`.
     """
-    if config.block_in == 1:  # plain tensors: there is nothing to sum
-
-        def plain(*index: Any) -> Any:
-            return data(*index).astype("int32") * scale(*_block(scale, index), 0, 0).astype("int32")
-
-        return te.compute(data.shape, plain, name=name)
-    return declare_product_at(name, data.shape, lambda *index: data(*index), scale, config)
+    return declare_product_at(name, data.shape, value_of(data), scale, config)
 
 
 def declare_product_at(
@@ -127,20 +111,15 @@ def declare_product_at(
     data : callable
         Maps an index of the result, the channel being that of the input, to a scalar of a tile.
     """
-    lane = te.reduce_axis((0, config.block_in), name=f"{name}_lane")
 
-    def body(*index: Any) -> Any:
-        *tile, channel = index
-        pixel = data(*tile, lane).astype("int32")
-        weight = scale(*_block(scale, index), channel, lane).astype("int32")
-        return te.sum(pixel * weight, axis=lane)
+    def factors(*index: Expr) -> tuple[Expr, Expr]:
+        *tile, channel, lane = index
+        block = index[1:2] if len(scale.shape) > 2 else ()
+        return data(*tile, lane), scale(*block, channel, lane)
 
-    return te.compute(shape, body, name=name)
-
-
-def _block(scale: te.Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return which weight tile an index takes, if there are several."""
-    return (index[1],) if len(scale.shape) > 2 else ()
+    if config.block_in == 1:  # plain tensors: there is nothing to sum
+        return te.compute(shape, lambda *index: product(*factors(*index, 0)), name=name)
+    return declare_sum(name, shape, {f"{name}_lane": config.block_in}, factors)
 
 
 def declare_constant(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
@@ -17,18 +18,25 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
-from vtaops.machine.views import BlockDiagonal, Columns, KernelColumns, Windows
-from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, vectors
+from vtaops.machine.views import Columns, KernelColumns, Windows
+from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import (
     DIGIT_BITS,
     check_scale,
     constant_buffers,
     declare_constant,
-    declare_copy,
     declare_product,
     declare_tiles,
     scale_buffer,
+)
+from vtaops.ops.declarations import (
+    Given,
+    Shape,
+    bordered,
+    declare_copy,
+    declare_image,
+    declare_sum,
     value_of,
 )
 from vtaops.ops.epilogue import (
@@ -41,15 +49,8 @@ from vtaops.ops.epilogue import (
     clip_stages,
     shift_stages,
 )
-from vtaops.ops.groups import (
-    GroupBlocks,
-    check_groups,
-    group_blocks,
-    grouped_view,
-    window_view,
-)
-from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import WindowOperator
+from vtaops.ops.families import SumOfProducts, WindowOperator
+from vtaops.ops.groups import ChannelGroups, GroupBlocks
 from vtaops.program import Buffer, Role
 
 
@@ -163,8 +164,7 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"residual scale, shift and clip are {own}; with scales, a residual has vectors of "
                 f"factors alone"
             )
-        require_at_least(1, groups=self.groups)
-        check_groups(self.groups, self.in_channels, self.out_channels)
+        self.channel_groups.check()
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
@@ -178,7 +178,6 @@ class Conv2d(WindowOperator, SumOfProducts):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        padding: Padding = 0,
         groups: int = 1,
         bias: npt.ArrayLike | None = None,
         multiplier: npt.ArrayLike | None = None,
@@ -199,7 +198,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             Added before the clip.
         residual_factor : int array, shape (O,), optional
             With scales: the factors of the residual.
-        padding, groups, **parameters
+        groups, **parameters
             The fields of this class that arrays do not tell.
 
         Raises
@@ -216,17 +215,14 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
                 f"(shape {filters.shape}, groups {groups})"
             )
+        given = {"bias": bias, "multiplier": multiplier, "scales": scales}
         op = cls(
-            **image_sizes(images),
+            **image_sizes(images, filters),
             in_channels=c,
-            out_channels=filters.shape[0],
-            kernel=filters.shape[2:],
-            padding=padding,
+            out_channels=len(filters),
             groups=groups,
-            bias=bias is not None,
-            multiplier=multiplier is not None,
-            scales=scales is not None,
             residual=residual is not None,
+            **present(given),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
@@ -234,8 +230,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             added += factor_digits(op.out_channels, residual_factor)
         elif residual_factor is not None:
             raise ShapeError("residual_factor belongs to a residual with scales")
-        per_channel = vectors(op.out_channels, bias=bias, multiplier=multiplier, scales=scales)
-        return op, (images, filters, *per_channel, *added)
+        return op, (images, filters, *vectors(op.out_channels, given), *added)
 
     # ------------------------------------------------------------------- shapes
 
@@ -302,16 +297,19 @@ class Conv2d(WindowOperator, SumOfProducts):
             *clip_stages("res", self.clip),
         ]
 
+    @cached_property
+    def channel_groups(self) -> ChannelGroups:
+        """The channels in groups."""
+        return ChannelGroups(self.groups, self.in_channels, self.out_channels)
+
     def blocks(self, config: HardwareConfig) -> GroupBlocks:
         """Return the channel blocks of its groups."""
-        return group_blocks(self.groups, self.in_channels, self.out_channels, config)
+        return self.channel_groups.blocks(config)
 
     def windows(self, config: HardwareConfig) -> Windows | None:
         """Return how the weights are packed for products of windows, if it can be computed so."""
         (_, columns), (_, distance) = self.window.kernel, self.window.dilation
-        if distance > 1:
-            return None
-        return window_view(self.groups, self.in_channels, self.out_channels, columns, config)
+        return None if distance > 1 else self.channel_groups.windows(columns, config)
 
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
         """Return the operator with its columns folded if that halves the tile products."""
@@ -338,40 +336,34 @@ class Conv2d(WindowOperator, SumOfProducts):
         )
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        n, i, o = self.batch, self.in_channels, self.out_channels
-        image, filters = (n, i, self.height, self.width), (o, i // self.groups, *self.window.kernel)
-        result = (n, o, *self.out_size)
-        data, kernel = self._layouts(config)
-        found = [
-            Buffer("data", Role.INPUT, image, "int8", data),
-            Buffer("kernel", Role.PARAMETER, filters, "int8", kernel),
-            *self.vector_buffers(o, config),
-        ]
+        i, o = self.in_channels, self.out_channels
+        layout, weights = self._layouts(config)
+        data, res = self.image_buffers(i, o, config, layout)
+        filters = (o, i // self.groups, *self.window.kernel)
+        kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
+        found = [data, kernel, *self.vector_buffers(o, config)]
         if self.bias_tiles:
             found += constant_buffers(o, config)
         if self.residual:
-            found.append(Buffer("residual", Role.INPUT, result, "int8", data_layout(config)))
+            found.append(replace(res, name="residual", role=Role.INPUT))
             found += self._factor_buffers(config)
-        return (*found, Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)))
+        return (*found, res)
 
     def _factor_buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the weight tiles that multiply the residual."""
         if not self.scales:
             return [scale_buffer("residual_scale", self.residual_scale, config)]
         o = self.out_channels
-        layout = kernel_layout(config, grouped_view(o, o, o, config))
+        layout = kernel_layout(config, ChannelGroups(o, o, o).view(config))
         names = "residual_high", "residual_low"
         return [Buffer(name, Role.PARAMETER, (o, 1, 1, 1), "int8", layout) for name in names]
 
     def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
         """Return the layouts of data and weights."""
         if not self.fold_columns:
-            view = self.windows(config) or self._grouped(config)
+            view = self.windows(config) or self.channel_groups.view(config)
             return data_layout(config), kernel_layout(config, view)
         return data_layout(config, Columns.of(self.window)), kernel_layout(config, KernelColumns())
-
-    def _grouped(self, config: HardwareConfig) -> BlockDiagonal | None:
-        return grouped_view(self.groups, self.in_channels, self.out_channels, config)
 
     # -------------------------------------------------------------- declaration
 
@@ -380,37 +372,25 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
         if buffer.name == "kernel" and self.windows(config):  # lowering joins those of a window
-            return kernel_layout(config, self._grouped(config)).packed_shape(buffer.shape)
+            layout = kernel_layout(config, self.channel_groups.view(config))
+            return layout.packed_shape(buffer.shape)
         return buffer.packed_shape
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         blocks = self.blocks(config)
         data_buf = self._declare_input(given["data"], blocks.count * blocks.ic)
         kernel_buf = declare_copy(given["kernel"])
         (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.strides, self.window.dilation
         row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
-        ic = te.reduce_axis((0, blocks.ic), name="ic")
-        dy = te.reduce_axis((0, kh), name="dy")
-        dx = te.reduce_axis((0, kw), name="dx")
-        ic_tns = te.reduce_axis((0, config.block_in), name="ic_tns")
-        acc = te.compute(
-            shape,
-            lambda bo, co, i, j, bi, ci: te.sum(
-                data_buf[
-                    bo,
-                    co // blocks.oc * blocks.ic + ic if blocks.count > 1 else ic,
-                    i * row_step + dy * row_tap,
-                    j * sw + dx * dw,
-                    bi,
-                    ic_tns,
-                ].astype("int32")
-                * kernel_buf[co, ic, dy, dx, ci, ic_tns].astype("int32"),
-                axis=[ic, dy, dx, ic_tns],
-            ),
-            name="res_conv",
-        )
+
+        def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
+            group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
+            row, column = i * row_step + dy * row_tap, j * sw + dx * dw
+            pixel = data_buf[b, group + ic, row, column, bi, lane]
+            return pixel, kernel_buf[co, ic, dy, dx, ci, lane]
+
+        axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
+        acc = declare_sum("res_conv", shape, axes, factors)
         return self._declare_residual(acc, given, config)
 
     def _declare_residual(
@@ -439,21 +419,13 @@ class Conv2d(WindowOperator, SumOfProducts):
         `blocks` is the number of channel blocks that the groups read; the last merged group can
         read more than there are.
         """
-        n, c, _, _, *tile = (int(extent) for extent in data.shape)
         (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
-        top, left, _, _ = self.pads
-        rows, columns = self.padded_size
-        if self.gathers_rows:
-            rows = self.out_size[0] * kh
+        pixel = bordered(data, self.pads[:2], border=any(self.pads), blocks=blocks)
+        if not self.gathers_rows:
+            return declare_image(data, self.padded_size, pixel, blocks)
 
-        def body(bo, ci, r, x, *lanes):  # type: ignore[no-untyped-def]
-            y = (r // kh) * sh + (r % kh) * dh - top if self.gathers_rows else r - top
-            value = data(bo, ci, y, x - left, *lanes)
-            inside = [ci < c] if blocks > c else []
-            if any(self.pads):
-                inside += [y >= 0, y < self.height, x >= left, x < self.width + left]
-            if not inside:
-                return value
-            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "int8"))
+        def gathered(b, ci, r, *index):  # type: ignore[no-untyped-def]
+            return pixel(b, ci, r // kh * sh + r % kh * dh, *index)
 
-        return te.compute((n, blocks, rows, columns, *tile), body, name="data_buf")
+        size = self.out_size[0] * kh, self.padded_size[1]
+        return declare_image(data, size, gathered, blocks)

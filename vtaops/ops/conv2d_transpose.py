@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import (
@@ -23,11 +23,11 @@ from vtaops.base.shapes import (
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
+from vtaops.machine.layout import Layout
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
+from vtaops.ops.declarations import Expr, Given, Shape, bordered, declare_image, declare_sum
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
-from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import WindowOperator
+from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
 
 
@@ -84,6 +84,11 @@ class Phases:
     def span(self) -> int:
         """Input pixels that all outputs read, padding included."""
         return self.steps - 1 + self.window
+
+    def read(self, output: Expr, tap: Expr) -> tuple[Expr, Expr]:
+        """Return which pixel, from the lowest on, and tap of the kernel an output reads."""
+        place = output + self.before
+        return place // self.stride - tap - self.lowest, place % self.stride + tap * self.stride
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -156,8 +161,6 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        strides: Pair = 1,
-        padding: int | tuple[int, int] | Sides = 0,
         bias: npt.ArrayLike | None = None,
         scales: npt.ArrayLike | None = None,
         **parameters: Any,
@@ -176,18 +179,15 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects "
                 f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
             )
+        given = {"bias": bias, "scales": scales}
         op = cls(
-            **image_sizes(images),
+            **image_sizes(images, filters),
             in_channels=c,
             out_channels=filters.shape[1],
-            kernel=filters.shape[2:],
-            strides=strides,
-            padding=padding,
-            bias=bias is not None,
-            scales=scales is not None,
+            **present(given),
             **parameters,
         )
-        return op, (images, filters, *vectors(op.out_channels, bias=bias, scales=scales))
+        return op, (images, filters, *vectors(op.out_channels, given))
 
     @cached_property
     def window(self) -> Window:
@@ -235,64 +235,27 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         return [AluStage("res_copy", AluOp.SHR, 0)]
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        n, i, o = self.batch, self.in_channels, self.out_channels
+        i, o = self.in_channels, self.out_channels
         weights = Layout(f"OIHW{config.block_out}o{config.block_in}i", "IOHW")
-        filters = (i, o, *self.window.kernel)
-        image = (n, i, self.height, self.width)
-        return (
-            Buffer("data", Role.INPUT, image, "int8", data_layout(config)),
-            Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
-            *self.vector_buffers(o, config),
-            Buffer("res", Role.OUTPUT, (n, o, *self.out_size), "int8", data_layout(config)),
-        )
+        kernel = Buffer("kernel", Role.PARAMETER, (i, o, *self.window.kernel), "int8", weights)
+        data, res = self.image_buffers(i, o, config)
+        return (data, kernel, *self.vector_buffers(o, config), res)
 
     # -------------------------------------------------------------- declaration
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         rows, columns = self.rows, self.columns
-        data_buf = self._declare_input(given["data"])
+        size, before = (rows.span, columns.span), (-rows.lowest, -columns.lowest)
+        data_buf = declare_image(given["data"], size, bordered(given["data"], before))
         kernel_buf = self._declare_kernel(given["kernel"])
-        ic = te.reduce_axis((0, data_buf.shape[1]), name="ic")
-        ty = te.reduce_axis((0, rows.taps), name="ty")
-        tx = te.reduce_axis((0, columns.taps), name="tx")
-        lane = te.reduce_axis((0, config.block_in), name="lane")
 
-        def products(b, co, y, x, bi, ci):  # type: ignore[no-untyped-def]
-            row, column = y + rows.before, x + columns.before
-            pixel = data_buf[
-                b,
-                ic,
-                row // rows.stride - ty - rows.lowest,
-                column // columns.stride - tx - columns.lowest,
-                bi,
-                lane,
-            ]
-            weight = kernel_buf[
-                co,
-                ic,
-                row % rows.stride + ty * rows.stride,
-                column % columns.stride + tx * columns.stride,
-                ci,
-                lane,
-            ]
-            product = pixel.astype("int32") * weight.astype("int32")
-            return te.sum(product, axis=[ic, ty, tx, lane])
+        def factors(b, co, y, x, bi, ci, ic, ty, tx, lane):  # type: ignore[no-untyped-def]
+            (i, dy), (j, dx) = rows.read(y, ty), columns.read(x, tx)
+            return data_buf[b, ic, i, j, bi, lane], kernel_buf[co, ic, dy, dx, ci, lane]
 
-        acc = te.compute(shape, products, name="res_conv")
+        axes = {"ic": data_buf.shape[1], "ty": rows.taps, "tx": columns.taps}
+        acc = declare_sum("res_conv", shape, {**axes, "lane": config.block_in}, factors)
         return self.declare_epilogue(acc, given, config)
-
-    def _declare_input(self, data: te.Tensor) -> te.Tensor:
-        n, c, height, width, *tile = (int(extent) for extent in data.shape)
-        top, left = self.rows.lowest, self.columns.lowest
-
-        def body(b, ci, r, q, *lanes):  # type: ignore[no-untyped-def]
-            y, x = r + top, q + left
-            inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
-            return tirx.if_then_else(inside, data(b, ci, y, x, *lanes), tirx.const(0, "int8"))
-
-        return te.compute((n, c, self.rows.span, self.columns.span, *tile), body, name="data_buf")
 
     def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
         """Declare the weights, padded to the same number of taps for every phase.
@@ -300,14 +263,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         The padding is void: it is neither loaded nor multiplied (see
         `vtaops.lowering.emission.voids`).
         """
-        o, i, kh, kw, *tile = (int(extent) for extent in kernel.shape)
-        height, width = self.rows.taps * self.rows.stride, self.columns.taps * self.columns.stride
-
-        def body(co, ci, y, x, *lanes):  # type: ignore[no-untyped-def]
-            value = kernel(co, ci, y, x, *lanes)
-            if (height, width) == (kh, kw):
-                return value
-            inside = tirx.all(y < kh, x < kw)
-            return tirx.if_then_else(inside, value, tirx.const(0, "int8"))
-
-        return te.compute((o, i, height, width, *tile), body, name="kernel_buf")
+        o, i, *size = (int(extent) for extent in kernel.shape)
+        padded = [axis.taps * axis.stride for axis in (self.rows, self.columns)]
+        tap = bordered(kernel, (0, 0), border=padded != size[:2])
+        return te.compute((o, i, *padded, *size[2:]), tap, name="kernel_buf")

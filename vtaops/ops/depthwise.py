@@ -6,24 +6,23 @@ in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.machine.layout import Layout, data_layout
-from vtaops.ops.arguments import Arguments, image_sizes, int8_array, vectors
-from vtaops.ops.epilogue import INT8, AluStage, Lane, Rounding, lane_meaning
-from vtaops.ops.products import SumOfProducts
-from vtaops.ops.window import WindowOperator
+from vtaops.machine.layout import Layout
+from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
+from vtaops.ops.declarations import Given, Shape, bordered
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, lane_meaning
+from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
 
 CYCLES_OF_A_TAP = 6
@@ -76,7 +75,6 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        padding: Padding = 0,
         bias: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[DepthwiseConv2dAlu, Arguments]:
@@ -93,15 +91,9 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
                 f"data has {images.shape[1]} channels, kernel has shape {filters.shape}; on the "
                 f"ALU it must have one filter for each: ({images.shape[1]}, 1, KH, KW)"
             )
-        op = cls(
-            **image_sizes(images),
-            channels=len(filters),
-            kernel=filters.shape[2:],
-            padding=padding,
-            bias=bias is not None,
-            **parameters,
-        )
-        return op, (images, filters, *vectors(op.channels, bias=bias))
+        sizes, given = image_sizes(images, filters), {"bias": bias}
+        op = cls(**sizes, channels=len(filters), **present(given), **parameters)
+        return op, (images, filters, *vectors(op.channels, given))
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -117,20 +109,14 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
         return f"depthwise_conv2d {self._image_text(self.channels)}, {self.window.text} on the ALU"
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        layout, rows = data_layout(config), (self.batch, self.channels)
         filters = (self.channels, 1, *self.window.kernel)
         # One accumulator tile for each tap and block of channels; all rows have the same weights.
         weights = Layout(f"OIHW{config.batch}n{config.block_out}o")
-        return (
-            Buffer("data", Role.INPUT, (*rows, self.height, self.width), "int8", layout),
-            Buffer("kernel", Role.PARAMETER, filters, "int8", weights),
-            *self.vector_buffers(self.channels, config),
-            Buffer("res", Role.OUTPUT, (*rows, *self.out_size), "int8", layout),
-        )
+        kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
+        data, res = self.image_buffers(self.channels, self.channels, config)
+        return (data, kernel, *self.vector_buffers(self.channels, config), res)
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         kernel = given["kernel"]
         blocks, _, kh, kw, *tile = kernel.shape
         kernel_buf = te.compute(
@@ -138,8 +124,17 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             lambda c, dy, dx, *lane: kernel(c, 0, dy, dx, *lane).astype("int32"),
             name="kernel_buf",
         )
+        # Every tap has a copy of its pixels, widened, to multiply in place.
         taps = (*shape[:2], kh, kw, *shape[2:4], *tile)
-        pixels = te.compute(taps, self._pixel_of_tap(given["data"]), name="pixel_buf")
+        sh, sw = self.window.strides
+        pixel = bordered(given["data"], self.pads[:2], border=any(self.pads))
+        pixels = te.compute(
+            taps,
+            lambda b, ci, dy, dx, y, x, *lane: pixel(b, ci, y * sh + dy, x * sw + dx, *lane).astype(
+                "int32"
+            ),
+            name="pixel_buf",
+        )
         products = te.compute(
             taps,
             lambda b, ci, dy, dx, y, x, *lane: lane_meaning(
@@ -154,17 +149,3 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             name="res_total",
         )
         return self.declare_epilogue(total, given, config)
-
-    def _pixel_of_tap(self, data: te.Tensor) -> Lane:
-        """Return the pixel that a tap reads, widened; every tap has a copy to multiply in place."""
-        (sh, sw), (top, left, _, _) = self.window.strides, self.pads
-
-        def body(b, ci, dy, dx, i, j, *lane):  # type: ignore[no-untyped-def]
-            y, x = i * sh + dy - top, j * sw + dx - left
-            pixel = data(b, ci, y, x, *lane)
-            if any(self.pads):
-                inside = tirx.all(y >= 0, y < self.height, x >= 0, x < self.width)
-                pixel = tirx.if_then_else(inside, pixel, tirx.const(0, "int8"))
-            return pixel.astype("int32")
-
-        return body

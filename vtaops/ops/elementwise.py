@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -18,28 +18,26 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.base import Operator
 from vtaops.ops.constants import (
     DIGIT_BITS,
     WIDEST,
     check_scale,
-    declare_copy,
     declare_product,
     declare_tiles,
     digits,
     scale_buffer,
-    value_of,
 )
+from vtaops.ops.declarations import Given, Shape, declare_copy, value_of
 from vtaops.ops.epilogue import (
     INT8,
     AluStage,
     Rounding,
     Stage,
-    UniformScale,
     check_epilogue,
     clip_stages,
     shift_stages,
 )
+from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
 
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
@@ -57,7 +55,7 @@ _SYNONYMS: dict[str, Function] = {"subtract": "sub", "mul": "multiply"}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Elementwise(Operator):
+class Elementwise(UniformlyScaled):
     """``out = int8(clip(function(data * scale, other * other_scale) >> shift))``.
 
     Both tensors enter the accumulators as products with diagonal weight tiles, which scale them on
@@ -120,11 +118,6 @@ class Elementwise(Operator):
         if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
 
-    @property
-    def scaling(self) -> UniformScale:
-        """The fixed-point scale of the result."""
-        return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
-
     def _check_factors(self) -> None:
         wide = self.multiplier and self.function in ("identity", "add", "sub")
         for name in ("scale", "other_scale"):
@@ -173,12 +166,13 @@ class Elementwise(Operator):
         return self.function != "identity"
 
     @property
-    def features(self) -> frozenset[Feature]:
-        return frozenset({Feature.MUL} if self.function == "multiply" else ())
+    def operands(self) -> tuple[str, ...]:
+        """The names of the tensors."""
+        return ("data", "other") if self.binary else ("data",)
 
     @property
-    def macs(self) -> int:
-        return 0
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL} if self.function == "multiply" else ())
 
     @property
     def summary(self) -> str:
@@ -232,9 +226,8 @@ class Elementwise(Operator):
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout = self.layout(config)
-        names = ("data", "other") if self.binary else ("data",)
         return (
-            *(Buffer(name, Role.INPUT, self.shape, "int8", layout) for name in names),
+            *(Buffer(name, Role.INPUT, self.shape, "int8", layout) for name in self.operands),
             *(scale_buffer(f"{name}_scale", factor, config) for name, _, factor in self.products),
             *self.scaling.buffers(config),
             Buffer("res", Role.OUTPUT, self.shape, "int8", layout),
@@ -245,11 +238,8 @@ class Elementwise(Operator):
             return (self.tiles(config), *config.inp.shape)
         return buffer.packed_shape
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
-        names = ("data", "other") if self.binary else ("data",)
-        copies = {name: declare_copy(given[name]) for name in names}
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+        copies = {name: declare_copy(given[name]) for name in self.operands}
         found = {
             name: declare_product(
                 f"res_{name}", copies[tensor], declare_tiles(given[f"{name}_scale"]), config

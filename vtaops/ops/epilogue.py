@@ -16,7 +16,7 @@ Hardware with the extension ``post`` requantises with a multiplier and a shift f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,10 +27,8 @@ from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import vector_layout
+from vtaops.ops.declarations import Lane
 from vtaops.program import Buffer, Role
-
-Lane = Callable[..., Any]
-"""Maps the indices of a lane to its value."""
 
 VECTORS = frozenset({"bias", "multiplier", "scales"})
 """Operands of stages that have one value for each output channel."""
@@ -96,6 +94,13 @@ class ScaleStage:
     operands: tuple[str, ...]
     zero_point: int
     clip: tuple[int, int]
+
+    @staticmethod
+    def of(bias: bool, zero_point: int, clip: tuple[int, int] | None) -> ScaleStage:
+        """Return the stage of sums, with a bias or without; the bounds must be given."""
+        assert clip is not None
+        operands = ("bias", "scales") if bias else ("scales",)
+        return ScaleStage("res_scaled", operands, zero_point, clip)
 
 
 Stage = AluStage | ScaleStage
@@ -330,9 +335,7 @@ class UniformScale:
     @property
     def stage(self) -> ScaleStage:
         """The step that scales."""
-        assert self.clip is not None
-        vectors = ("bias", "scales") if self.constant else ("scales",)
-        return ScaleStage("res_scaled", vectors, self.zero_point, self.clip)
+        return ScaleStage.of(self.constant != 0, self.zero_point, self.clip)
 
     def buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the row of parameters; nothing without a multiplier."""

@@ -18,7 +18,8 @@ from vtaops.base.window import Size, Window
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.constants import declare_product_at
-from vtaops.ops.epilogue import AluStage, Lane, declare_stages
+from vtaops.ops.declarations import Lane
+from vtaops.ops.epilogue import AluStage, declare_stages
 
 Count = Any
 """An integer, or an array of integers."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, TypeVar
 
@@ -13,22 +14,20 @@ from tvm import te, tirx
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import data_layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
+from vtaops.ops.declarations import Given, Shape, bordered, declare_image, declare_sum
 from vtaops.ops.epilogue import (
     INT8,
-    AluStage,
     Rounding,
     Stage,
-    UniformScale,
     check_epilogue,
     clip_stages,
     offset_stages,
 )
+from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
-from vtaops.ops.window import WindowOperator
-from vtaops.program import Buffer, Role
+from vtaops.program import Buffer
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
@@ -57,14 +56,9 @@ class _Pool2d(WindowOperator):
         cls: type[Pool],
         data: npt.ArrayLike,
         kernel: Pair,
-        *,
-        strides: Pair | None = None,
-        padding: Padding = 0,
         **parameters: Any,
     ) -> tuple[Pool, Arguments]:
         """Return the pool of an int8 array (N, C, H, W), and the array.
-
-        Windows step by their own size unless `strides` says otherwise.
 
         Raises
         ------
@@ -72,35 +66,13 @@ class _Pool2d(WindowOperator):
             If rank, dtype or parameters do not fit.
         """
         images = int8_array("data", data, "NCHW")
-        given = {"kernel": kernel, "strides": strides, "padding": padding, **parameters}
-        return cls(**image_sizes(images), channels=images.shape[1], **given), (images,)
-
-    @property
-    def macs(self) -> int:
-        return 0
-
-    def _buffers(self, scale: int, config: HardwareConfig) -> tuple[Buffer, ...]:
-        layout, rows = data_layout(config), (self.batch, self.channels)
-        image, result = (*rows, self.height, self.width), (*rows, *self.out_size)
-        return (
-            Buffer("data", Role.INPUT, image, "int8", layout),
-            scale_buffer("data_scale", scale, config),
-            Buffer("res", Role.OUTPUT, result, "int8", layout),
-        )
+        sizes = image_sizes(images)
+        return cls(**sizes, channels=images.shape[1], kernel=kernel, **parameters), (images,)
 
     def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
         """Declare the stage ``data_buf``: packed images with `value` around them."""
-        n, c, height, width, *tile = (int(extent) for extent in data.shape)
-        top, left, _, _ = self.pads
-
-        def body(b, ci, y, x, *lanes):  # type: ignore[no-untyped-def]
-            pixel = data(b, ci, y - top, x - left, *lanes)
-            if not any(self.pads):
-                return pixel
-            inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
-            return tirx.if_then_else(inside, pixel, tirx.const(value, "int8"))
-
-        return te.compute((n, c, *self.padded_size, *tile), body, name="data_buf")
+        pixel = bordered(data, self.pads[:2], border=any(self.pads), value=value)
+        return declare_image(data, self.padded_size, pixel)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -137,29 +109,29 @@ class MaxPool2d(_Pool2d):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.apart and SeparateMaxima.of(self.window, (self.height, self.width)) is None:
+        if self.apart and self._separate is None:
             raise ShapeError(f"apart is {self.apart}; of some windows every tap is padding")
 
     @property
     def summary(self) -> str:
         return f"max_pool2d {self._image_text(self.channels)}, {self.window.text}"
 
-    @property
-    def stages(self) -> list[AluStage]:
-        return []
-
     def reads_inputs(self, config: HardwareConfig) -> bool:
         """Whether no product brings the pixels to the accumulators."""
         return "pool" in config.extensions
 
+    @cached_property
+    def _separate(self) -> SeparateMaxima | None:
+        return SeparateMaxima.of(self.window, (self.height, self.width))
+
     def can_separate(self, config: HardwareConfig) -> bool:
         """Whether maxima can be taken along one axis after the other."""
-        possible = SeparateMaxima.of(self.window, (self.height, self.width)) is not None
-        return possible and config.block_in > 1 and not self.reads_inputs(config)
+        possible = self._separate is not None and config.block_in > 1
+        return possible and not self.reads_inputs(config)
 
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
         """Return how maxima are taken along one axis after the other; None: they are not."""
-        separate = SeparateMaxima.of(self.window, (self.height, self.width))
+        separate = self._separate
         if separate is None or not self.can_separate(config):
             return None
         if self.apart is None:
@@ -169,12 +141,11 @@ class MaxPool2d(_Pool2d):
         return separate if self.apart else None
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        data, scale, result = self._buffers(1, config)
-        return (data, result) if self.reads_inputs(config) else (data, scale, result)
+        data, res = self.image_buffers(self.channels, self.channels, config)
+        scale = [] if self.reads_inputs(config) else [scale_buffer("data_scale", 1, config)]
+        return (data, *scale, res)
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         pixels = self._declare_padded(given["data"], LEAST)
         if not self.reads_inputs(config):
             scale = declare_tiles(given["data_scale"])
@@ -198,7 +169,7 @@ class MaxPool2d(_Pool2d):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AvgPool2d(_Pool2d):
+class AvgPool2d(_Pool2d, UniformlyScaled):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.
 
     ``out = int8(clip((sum(window) * multiplier + offset) >> shift))`` with the `factor`
@@ -272,11 +243,6 @@ class AvgPool2d(_Pool2d):
         offset_stages("res", self.offset, shift, self.rounding)
 
     @property
-    def scaling(self) -> UniformScale:
-        """The fixed-point scale of the result."""
-        return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
-
-    @property
     def factor(self) -> tuple[int, int]:
         """(multiplier, shift): ``multiplier / 2**shift`` is next to one over the window."""
         if self.division is not None:
@@ -310,25 +276,22 @@ class AvgPool2d(_Pool2d):
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         factor = 1 if self.divides or self.scaling else self.factor[0]
-        *others, result = self._buffers(factor, config)
-        return *others, *self.scaling.buffers(config), result
+        data, res = self.image_buffers(self.channels, self.channels, config)
+        scale = scale_buffer("data_scale", factor, config)
+        return (data, scale, *self.scaling.buffers(config), res)
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         data_buf = self._declare_padded(given["data"], 0)
         scale_buf = declare_tiles(given["data_scale"])
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
-        dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
-        lane = te.reduce_axis((0, config.block_in), name="lane")
-        total = te.compute(
+        total = declare_sum(
+            "res_sum",
             shape,
-            lambda b, c, y, x, row, channel: te.sum(
-                data_buf(b, c, y * sh + dy, x * sw + dx, row, lane).astype("int32")
-                * scale_buf(channel, lane).astype("int32"),
-                axis=[dy, dx, lane],
+            {"dy": kh, "dx": kw, "lane": config.block_in},
+            lambda b, c, y, x, row, channel, dy, dx, lane: (
+                data_buf(b, c, y * sh + dy, x * sw + dx, row, lane),
+                scale_buf(channel, lane),
             ),
-            name="res_sum",
         )
         mean = self._declare_division(total) if self.divides else total
         return self.declare_epilogue(mean, given, config)

@@ -96,13 +96,7 @@ def _(op: Conv2dTranspose, given: Given) -> Float:
 def _(op: Elementwise, given: Given) -> Float:
     value = given["data"] * op.scale
     if op.binary:
-        combine = {
-            "add": np.add,
-            "sub": np.subtract,
-            "multiply": np.multiply,
-            "minimum": np.minimum,
-            "maximum": np.maximum,
-        }[op.function]
+        combine = getattr(np, "subtract" if op.function == "sub" else op.function)
         value = combine(value, given["other"] * op.other_scale)
     return value
 

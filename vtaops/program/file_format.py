@@ -24,19 +24,16 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ProgramError, VTAError
-from vtaops.base.files import open_file, read_open, write_file
+from vtaops.base.envelope import DIGEST_BYTES, Envelope
+from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.machine import views
 from vtaops.machine.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.layout import Layout
@@ -50,8 +47,7 @@ FORMAT_VERSION = 2
 MAX_FILE_BYTES = 1 << 30
 """Longest file that is read: 67 million instructions."""
 
-_PREAMBLE = struct.Struct("<8sIIQ")
-_DIGEST_BYTES = hashlib.sha256().digest_size
+_FILE = Envelope("program", MAGIC, FORMAT_VERSION, MAX_FILE_BYTES)
 _RELOCATION_BYTES = 4
 _DTYPES = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
 _ROLES = tuple(role.value for role in Role)
@@ -97,21 +93,7 @@ def save(program: Program, path: str | Path) -> None:
     ProgramError
         If the program cannot be described (see `dumps`) or the file cannot be written.
     """
-    write_whole(dumps(program), path)
-
-
-def write_whole(data: bytes, path: str | Path) -> None:
-    """Write a file, whole or not at all.
-
-    Raises
-    ------
-    ProgramError
-        If it cannot be written.
-    """
-    try:
-        write_file(path, data)
-    except OSError as error:
-        raise ProgramError(f"cannot write {path}: {error}") from error
+    _FILE.save(dumps(program), path)
 
 
 def load(path: str | Path) -> Program:
@@ -123,13 +105,7 @@ def load(path: str | Path) -> Program:
         If the file cannot be read or is not exactly what `save` writes; the message says whether
         it is foreign, of a newer version, truncated, corrupted or inconsistent.
     """
-    try:
-        with open_file(path) as file:
-            return loads(_read_declared(file))
-    except OSError as error:
-        raise ProgramError(f"cannot read {path}: {error}") from error
-    except ProgramError as error:
-        raise ProgramError(f"{path}: {error}") from error
+    return _FILE.load(path, loads)
 
 
 def dumps(program: Program) -> bytes:
@@ -140,18 +116,12 @@ def dumps(program: Program) -> bytes:
     ProgramError
         If the metadata are not JSON, or a buffer has no valid description.
     """
-    header = _encode_header(_header(program))
-    body = b"".join(
-        (
-            header,
-            program.instructions.astype("<u8").tobytes(),
-            program.relocations.astype("<i4").tobytes(),
-            program.micro_ops.astype("<u4").tobytes(),
-        )
+    return _FILE.seal(
+        _encode_header(_header(program)),
+        program.instructions.astype("<u8").tobytes(),
+        program.relocations.astype("<i4").tobytes(),
+        program.micro_ops.astype("<u4").tobytes(),
     )
-    total = _PREAMBLE.size + len(body) + _DIGEST_BYTES
-    data = _PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(header), total) + body
-    return data + hashlib.sha256(data).digest()
 
 
 def loads(data: bytes) -> Program:
@@ -162,17 +132,8 @@ def loads(data: bytes) -> Program:
     ProgramError
         As for `load`.
     """
-    header_length = _check_preamble(data, len(data))
-    content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if hashlib.sha256(content).digest() != digest:
-        raise ProgramError("the checksum does not match: the file is corrupted")
-    sections = _PREAMBLE.size + header_length
-    if sections > len(content):
-        raise ProgramError(
-            f"the header claims {header_length} bytes; the file has {len(content)} in all"
-        )
-    header = _decode_header(content[_PREAMBLE.size : sections])
-    program = _program(header, content[sections:])
+    header, sections = _FILE.open(data)
+    program = _program(_decode_header(header), sections)
     if dumps(program) != data:
         raise ProgramError("the header is not in the form that vtaops writes")
     return program
@@ -180,41 +141,7 @@ def loads(data: bytes) -> Program:
 
 def content_hash(program: Program) -> str:
     """Return 64 hexadecimal digits that are equal for equal programs: the file's checksum."""
-    return dumps(program)[-_DIGEST_BYTES:].hex()
-
-
-# ------------------------------------------------------------------------------- preamble
-
-
-def _read_declared(file: BinaryIO) -> bytes:
-    """Read a file, provided that its first bytes state its size correctly."""
-    start = file.read(_PREAMBLE.size)
-    size = os.fstat(file.fileno()).st_size
-    _check_preamble(start, size)
-    if size > MAX_FILE_BYTES:
-        raise ProgramError(f"the program has {size} bytes; at most {MAX_FILE_BYTES} are read")
-    return read_open(file, MAX_FILE_BYTES)
-
-
-def _check_preamble(data: bytes, available: int) -> int:
-    """Check magic, version and length; return the length of the header."""
-    if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
-        raise ProgramError("this is not a vtaops program: its first bytes are not VTAPROG")
-    if len(data) < _PREAMBLE.size:
-        raise ProgramError(f"the program is truncated: it ends after {available} bytes")
-    _, version, header_length, total = _PREAMBLE.unpack_from(data)
-    if version != FORMAT_VERSION:
-        raise ProgramError(
-            f"the program has format version {version}; this vtaops reads version "
-            f"{FORMAT_VERSION} ("
-            + ("update vtaops" if version > FORMAT_VERSION else "recompile")
-            + ")"
-        )
-    if available < total:
-        raise ProgramError(f"the program is truncated: {available} of {total} bytes exist")
-    if available > total or total < _PREAMBLE.size + _DIGEST_BYTES:
-        raise ProgramError(f"the program states a length of {total} bytes; it has {available}")
-    return int(header_length)
+    return dumps(program)[-DIGEST_BYTES:].hex()
 
 
 # --------------------------------------------------------------------------------- header
@@ -255,18 +182,15 @@ def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
 
 
 def _encode_header(header: dict[str, Any]) -> bytes:
-    try:
+    refused = "the metadata of the program are not JSON"
+    with raising(ProgramError, refused, TypeError, ValueError, RecursionError):
         text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ProgramError(f"the metadata of the program are not JSON: {error}") from error
     return text.encode("ascii")
 
 
 def _decode_header(text: bytes) -> dict[str, Any]:
-    try:
+    with raising(ProgramError, "the header is not JSON", ValueError, RecursionError):
         header = json.loads(text.decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise ProgramError(f"the header is not JSON: {error}") from error
     return _typed(header, _HEADER_KEYS, "the header")
 
 
@@ -298,7 +222,7 @@ def _kind(kind: type) -> str:
 # -------------------------------------------------------------------------------- program
 
 
-def _program(header: dict[str, Any], sections: bytes) -> Program:
+def _program(header: dict[str, Any], sections: memoryview) -> Program:
     count, micro_op_count = header["instructions"], header["micro_ops"]
     relocations = count * INSTRUCTION_BYTES
     micro_ops = relocations + count * _RELOCATION_BYTES
@@ -328,7 +252,7 @@ def _operator(entry: Any) -> OperatorRecord:
     return OperatorRecord(**fields, spans=tuple(map(tuple, spans)))
 
 
-def _array(data: bytes, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
+def _array(data: memoryview, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
     """Return little-endian bytes as an array in the byte order of this machine."""
     return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(dtype)
 

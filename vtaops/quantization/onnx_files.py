@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError, VTAError
+from vtaops.base.errors import ModelError, UnsupportedError, VTAError, raising
 from vtaops.base.files import NETWORK, is_file
 from vtaops.base.shapes import Array
 
@@ -72,13 +72,11 @@ def checked(model: ModelProto) -> ModelProto:
         If it is not valid.
     """
     onnx = require("onnx")
-    try:
+    with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
         onnx.checker.check_model(model)
         if _opset(model) < OPSET:
             model = onnx.version_converter.convert_version(model, OPSET)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:  # the C++ below raises what it likes
-        raise ModelError(f"not a valid ONNX model: {_first_line(error)}") from error
     return inferred
 
 
@@ -155,10 +153,9 @@ def initializers(model: ModelProto) -> Arrays:
     onnx = require("onnx")
     found = {}
     for tensor in model.graph.initializer:
-        try:
+        text = f"the tensor {tensor.name!r} is malformed"
+        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
             found[tensor.name] = onnx.numpy_helper.to_array(tensor)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise ModelError(f"the tensor {tensor.name!r} is malformed: {error}") from error
     return found
 
 

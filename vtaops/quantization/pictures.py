@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import open_file
 from vtaops.base.shapes import Array
 
@@ -96,11 +96,10 @@ def read_picture(
     _, channels, height, width = shape
     if height is None or width is None:
         raise ModelError(f"{name} has no fixed height and width, which pictures are scaled to")
-    try:
-        with open_file(path) as stream, Image.open(stream) as file:
-            picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
-    except Exception as error:  # Pillow's, of damaged files and of pictures that fill the memory
-        raise ModelError(f"cannot read {path}: {error}") from error
+    # Pillow's, of damaged files and of pictures that fill the memory
+    unreadable = raising(ModelError, f"cannot read {path}", Exception)
+    with unreadable, open_file(path) as stream, Image.open(stream) as file:
+        picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
     pixels = np.asarray(picture).reshape(height, width, -1)
     prepared = (preparation or Preparation()).apply(pixels)
     return np.ascontiguousarray(prepared.transpose(2, 0, 1)[None])

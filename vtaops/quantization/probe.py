@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, VTAError
+from vtaops.base.errors import ModelError, raising
 from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import ModelProto, require
 
@@ -15,16 +15,13 @@ _INTEGER_PRODUCTS = ("QLinearConv", "QLinearMatMul", "QGemm")
 """Operators whose input 2 is the data's zero point; 3 and 5 are the weights and theirs."""
 
 
-@contextmanager
-def runtime_errors() -> Iterator[None]:
+def runtime_errors() -> AbstractContextManager[None]:
     """Turn what ONNX Runtime raises, whose hierarchy is not public, into a ModelError."""
-    try:
-        yield
-    except VTAError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"ONNX Runtime refuses the model: {text}") from error
+
+    def told(error: Exception) -> str:
+        return " ".join(str(error).split()) or type(error).__name__
+
+    return raising(ModelError, "ONNX Runtime refuses the model", Exception, told=told)
 
 
 class Probe:

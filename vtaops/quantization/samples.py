@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import exists, open_file
 from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
@@ -115,14 +115,13 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
     if is_picture(file):
         name = _only(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}
-    try:
-        with open_file(file) as stream:
-            data = np.load(stream)
-            if not isinstance(data, np.ndarray):
-                with data:
-                    return {name: data[name] for name in data.files}
-    except Exception as error:  # of zip files, of zlib, of NumPy's headers, of memory
-        raise ModelError(f"{file} cannot be read as NumPy data: {error}") from error
+    # of zip files, of zlib, of NumPy's headers, of memory
+    text = f"{file} cannot be read as NumPy data"
+    with raising(ModelError, text, Exception), open_file(file) as stream:
+        data = np.load(stream)
+        if not isinstance(data, np.ndarray):
+            with data:
+                return {name: data[name] for name in data.files}
     return _single(data, shapes, str(file))
 
 

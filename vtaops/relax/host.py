@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from vtaops.base.errors import ProgramError, UnsupportedError
+from vtaops.base.errors import ProgramError, UnsupportedError, raising
 from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
 from vtaops.relax.messages import last_line
@@ -69,12 +69,9 @@ class RelaxFunction(HostFunction):
 
     def _compiled(self) -> Any:
         if self._library is None:
-            try:
+            text = "TVM cannot compile a part of the model for the host"
+            with raising(UnsupportedError, text, Exception, told=last_line):
                 self._library = tvm.compile(self._mod, target="llvm")
-            except Exception as error:  # TVM's errors share no base class but Exception
-                raise UnsupportedError(
-                    f"TVM cannot compile a part of the model for the host: {last_line(error)}"
-                ) from error
         return self._library
 
 

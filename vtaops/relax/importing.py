@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from vtaops.base.errors import ModelError, UnsupportedError, VTAError
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.graph import Graph
 from vtaops.quantization import onnx_files
 from vtaops.quantization.onnx_files import ModelProto
@@ -68,12 +68,8 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     """
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
         module = normalize(from_tflite_file(Path(source), shapes))
-        try:
+        with raising(ModelError, "not a valid TFLite model", Exception, told=last_line):
             return normalize(channels_first(module))
-        except VTAError:
-            raise
-        except Exception as error:  # TVM's errors share no base class but Exception
-            raise ModelError(f"not a valid TFLite model: {last_line(error)}") from error
     if _is_onnx(source):
         return normalize(_from_onnx(to_pairs(onnx_files.load(source, shapes))))
     kind = type(source).__module__.split(".")[0]
@@ -104,10 +100,8 @@ def normalize(mod: Any) -> Any:
         relax.transform.DeadCodeElimination(),
         relax.transform.ToNonDataflow(),
     ]
-    try:
+    with raising(ModelError, "not a valid Relax module", Exception, told=last_line):
         return tvm.transform.Sequential(passes)(mod)
-    except Exception as error:  # TVM's errors share no base class but Exception
-        raise ModelError(f"not a valid Relax module: {last_line(error)}") from error
 
 
 def _from_onnx(model: ModelProto) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.quantization.onnx_files import (
     ModelProto,
     NodeProto,
@@ -66,13 +66,12 @@ class _Writer:
 
     def rewrite(self, node: NodeProto) -> None:
         if node.op_type in _REWRITES | _COMPOSITIONS:
-            try:
+            text = f"{node.op_type} {_name(node)} is malformed"
+            with raising(ModelError, text, IndexError, TypeError, ValueError):
                 if node.op_type in _COMPOSITIONS:
                     self.compose(node, _COMPOSITIONS[node.op_type])
                 else:
                     _REWRITES[node.op_type](self, node)
-            except (IndexError, TypeError, ValueError) as error:
-                raise ModelError(f"{node.op_type} {_name(node)} is malformed: {error}") from error
             return
         if node.domain in ("", "ai.onnx"):
             self.nodes.append(node)

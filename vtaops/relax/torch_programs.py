@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.relax.messages import last_line
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31) - 1)}
@@ -36,16 +36,14 @@ def from_torch(program: Any) -> Any:
         )
     names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     quantized = any("quantize_per" in name for name in names)
-    try:
+    text = "TVM's front end cannot read this program"
+    with raising(UnsupportedError, text, Exception, told=last_line):
         return from_exported_program(
             program,
             unwrap_unit_return_tuple=True,
             custom_convert_map=_CONVERSIONS if quantized else None,
             run_ep_decomposition=not quantized,
         )
-    except Exception as error:  # TVM's errors share no base class but Exception
-        reason = last_line(error)
-        raise UnsupportedError(f"TVM's front end cannot read this program: {reason}") from error
 
 
 def _convert(node: Any, importer: Any) -> Any:

@@ -14,7 +14,7 @@ import importlib
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from vtaops.base.errors import (
     DeviceTimeout,
     NoRoom,
     UnsupportedError,
-    VTAError,
+    raising,
 )
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
@@ -242,10 +242,9 @@ class Accelerator:
         with _worded(f"cannot allocate {nbytes} bytes"):  # beside a run, if there is one
             if self._registers is None:
                 raise DeviceError(NOT_PROGRAMMED)
-            try:
+            text = f"the board has no room for {nbytes} bytes"
+            with raising(NoRoom, text, MemoryError, RuntimeError):  # PYNQ has no error of its own
                 array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
-            except (MemoryError, RuntimeError) as error:  # PYNQ has no error of its own for it
-                raise NoRoom(f"the board has no room for {nbytes} bytes: {error}") from error
             address = int(array.physical_address)
         if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
             raise DeviceError(
@@ -551,12 +550,6 @@ class PynqDevice(ConfiguredDevice):
         return self._known[digest]
 
 
-@contextmanager
-def _worded(what: str) -> Iterator[None]:
+def _worded(what: str) -> AbstractContextManager[None]:
     """Raise what PYNQ raises as a `DeviceError`."""
-    try:
-        yield
-    except VTAError:
-        raise
-    except Exception as error:
-        raise DeviceError(f"{what}: {type(error).__name__}: {error}") from error
+    return raising(DeviceError, what, Exception, told=lambda e: f"{type(e).__name__}: {e}")

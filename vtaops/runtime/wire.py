@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base import errors
-from vtaops.base.errors import DeviceError, DeviceTimeout, VTAError
+from vtaops.base.errors import DeviceError, DeviceTimeout, VTAError, raising
 from vtaops.base.files import read_file
 
 PROTOCOL_VERSION = 1
@@ -231,12 +231,10 @@ def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> byte
 
 
 def _decode_header(text: bytes | bytearray) -> dict[str, Any]:
-    try:
+    with raising(ConnectionLost, "a message holds no JSON", ValueError, RecursionError):
         header = json.loads(text.decode(), parse_constant=_no_number, parse_float=_finite)
         if b"\\u" in text:
             json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair is no text
-    except (ValueError, RecursionError) as error:
-        raise ConnectionLost(f"a message holds no JSON: {error}") from error
     if not isinstance(header, dict):
         raise ConnectionLost("a message holds no JSON object")
     return header
@@ -269,10 +267,8 @@ def read_secret(path: str | Path | None = None) -> bytes:
     """
     chosen = path or os.environ.get(SECRET_FILE_VARIABLE, "")
     if chosen:
-        try:
+        with raising(DeviceError, "cannot read the secret", OSError):
             secret = read_file(chosen).strip()
-        except OSError as error:
-            raise DeviceError(f"cannot read the secret: {error}") from error
     else:
         secret = os.environ.get(SECRET_VARIABLE, "").encode().strip()
         if not secret:

@@ -30,8 +30,8 @@ from vtaops.ops import (
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
+from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import SeparateMaxima
-from vtaops.ops.window import WindowOperator
 from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any

@@ -82,7 +82,6 @@ def _(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     loops = block_matrix(s, config, tiling)
     attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
     step = _block_product(s, config, tiling, "kernel_buf")
-    bind_threads(s, loops.thread)
     tensorize(s, config, "res_gem", op.stages, step)
     return s
 
@@ -98,7 +97,6 @@ def _(op: BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
         _attach_coarse(s, loops.tile)
     attach_vectors(s, op.stages, loops.channels)
     step = _block_product(s, config, tiling, "other_buf", batch=True)
-    bind_threads(s, loops.thread)
     if op.coarse:
         first = s.get_loops(s.get_sblock("res_coarse"))[-7]
         tensorize_reduction(s, config, "res_coarse", first, 0, gemm(config))
@@ -152,7 +150,6 @@ def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s.reorder(step, *outside, b, co, i, ic_i, *inside, j, bi, ci, ic_tns)
     attach_loads(s, [step, *outside][-1])
 
-    bind_threads(s, loops.thread)
     tensorize(s, config, "res_conv", op.stages, step)
     return s
 
@@ -174,7 +171,6 @@ def _(op: Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s.reorder(step, *outside, b, co, ic_i, *inside, y, x, bi, ci, lane)
     attach_loads(s, [step, *outside][-1])
 
-    bind_threads(s, loops.thread)
     s.decompose_reduction(s.get_sblock("res_conv"), step)
 
     # All phases of a tile share its input pixels and weights.
@@ -216,7 +212,6 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedul
     place(s, "pixel_buf", dx, ACC_SCOPE)
     place(s, "kernel_buf", loops.channels, ACC_SCOPE)
 
-    bind_threads(s, loops.thread)
     tensorize_reduction(s, config, "res_total", dy, 0, alu_reduction(config, AluOp.ADD))
     tensorize_stages(s, config, [MULTIPLY, *op.stages])
     return s
@@ -235,7 +230,7 @@ def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
     attach_chain(s, op.stages, piece)
     for name, _, _ in reversed(op.products):
         attach_factor(s, name, piece)
-    for name in ("data", "other") if op.binary else ("data",):
+    for name in op.operands:
         place(s, f"{name}_buf", piece, INP_SCOPE)
     attach_vectors(s, op.stages, piece)
 
@@ -251,7 +246,6 @@ def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
 def _(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
-    bind_threads(s, loops.thread)  # later TVM could not prove that overlapping windows allow it
     if separate := op.separate(config):
         _attach_separate(s, separate, loops.tile)
         return s
@@ -305,6 +299,5 @@ def _(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
     s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
 
-    bind_threads(s, loops.thread)
     tensorize(s, config, "res_sum", op.stages, b)
     return s

@@ -25,9 +25,8 @@ FIRST = -2
 
 @dataclass(frozen=True)
 class TileLoops:
-    """The loops around one output tile: over virtual threads, channel tiles, and the innermost."""
+    """The loops around one output tile: over channel tiles, and the innermost."""
 
-    thread: LoopRV
     channels: LoopRV
     tile: LoopRV
 
@@ -46,7 +45,9 @@ def block_image(
     pixels = [batch, y_o, x_o]
     sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
     s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
-    return TileLoops(s.fuse(oc_t, y_t), oc_o, sweep[-1])
+    # First of all: later TVM could not prove that overlapping windows allow it.
+    bind_threads(s, s.fuse(oc_t, y_t))
+    return TileLoops(oc_o, sweep[-1])
 
 
 def block_matrix(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoops:
@@ -56,7 +57,8 @@ def block_matrix(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoo
     m_o, m_t, m_i = s.split(m, [None, tiling.h_threads, tiling.h])
     sweep = [n_o, m_o] if tiling.keep == "wgt" else [m_o, n_o]
     s.reorder(n_t, m_t, *batch, *sweep, m_i, n_i, mi, ni)
-    return TileLoops(s.fuse(n_t, m_t), n_o, sweep[-1])
+    bind_threads(s, s.fuse(n_t, m_t))
+    return TileLoops(n_o, sweep[-1])
 
 
 def attach_output_stages(

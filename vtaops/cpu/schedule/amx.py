@@ -74,13 +74,12 @@ def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
     padding = PaddedCopy(window, rows, tiles.columns(columns), by_phase=False)
     tensors = op.placeholders()
     image = _gathered(op, tensors["data"], (padding.height, padding.width), strides)
-    names = [name for name in tensors if name != "data"]
+    names = ("image", *(name for name in tensors if name != "data"))
 
-    def body(ins: Any, outs: Any) -> Any:
-        buffers = dict(zip(names, ins[1:], strict=True))
-        return _loops(op, window, tiles, ins[0], buffers, outs[0])
+    def body(inputs: Any, outputs: Any) -> Any:
+        return _Loops(op, window, tiles, dict(zip(names, inputs, strict=True)), outputs[0]).all()
 
-    inputs = [image, *(tensors[name] for name in names)]
+    inputs = [image, *(tensors[name] for name in names[1:])]
     result = te.extern([op.output.shape], inputs, body, "result", [op.output.dtype])
     s = create_schedule([*tensors.values(), result])
     *outer, block, lane = s.get_loops(s.get_sblock("padded"))
@@ -104,41 +103,78 @@ def _gathered(
     return te.compute(shape, pixel, name="padded")
 
 
-def _loops(
-    op: PackedConv2dOp,
-    window: Window,
-    tiles: _Tiles,
-    image: Any,
-    tensors: dict[str, Any],
-    result: Any,
-) -> Any:
-    """Return the loops over all results; each iteration of the outer one configures the tiles."""
-    rows, columns = op.out_size
-    heights, channels = rows // tiles.down, op.out_blocks // tiles.blocks
-    step, turn = tirx.Var("step", "int32"), tirx.Var("turn", "int32")
-    width = tiles.across * tiles.pixels
-    at = (
-        tirx.floordiv(step, channels * heights),
-        tirx.floormod(tirx.floordiv(step, heights), channels) * tiles.blocks,
-        tirx.floormod(step, heights) * tiles.down,
-        turn * width,
-    )
-    settings = tirx.decl_buffer((_BYTES,), "uint8", "settings")
-    shape = (tiles.down, tiles.across, tiles.blocks, tiles.pixels, _LANES)
-    sums = tirx.decl_buffer(shape, "int32", "sums")
-    work = [
-        *_products(window, tiles, image, tensors["kernel"], sums, at),
-        _finish(op, tiles, tensors, sums, result, at),
-    ]
-    body = [
-        tirx.AllocBuffer(settings),
-        tirx.AllocBuffer(sums),
-        *_configure(settings, tiles.pixels),
-        loop(turn, tiles.columns(columns) // width, tirx.SeqStmt(work)),
-        _tile("tilerelease"),
-    ]
-    kind = "PARALLEL" if op.flops >= PARALLEL_FLOPS else "SERIAL"
-    return loop(step, op.batch * channels * heights, tirx.SeqStmt(body), kind)
+@dataclass(frozen=True)
+class _Loops:
+    """The loops over all results: what they compute, from which buffers, and to which one."""
+
+    op: PackedConv2dOp
+    window: Window
+    tiles: _Tiles
+    tensors: dict[str, Any]
+    result: Any
+
+    def all(self) -> Any:
+        """Return the whole statement; each iteration of the outer loop configures the tiles."""
+        op, tiles = self.op, self.tiles
+        rows, columns = op.out_size
+        heights, channels = rows // tiles.down, op.out_blocks // tiles.blocks
+        step, turn = tirx.Var("step", "int32"), tirx.Var("turn", "int32")
+        width = tiles.across * tiles.pixels
+        at = (
+            tirx.floordiv(step, channels * heights),
+            tirx.floormod(tirx.floordiv(step, heights), channels) * tiles.blocks,
+            tirx.floormod(step, heights) * tiles.down,
+            turn * width,
+        )
+        settings = tirx.decl_buffer((_BYTES,), "uint8", "settings")
+        shape = (tiles.down, tiles.across, tiles.blocks, tiles.pixels, _LANES)
+        sums = tirx.decl_buffer(shape, "int32", "sums")
+        work = tirx.SeqStmt([*self.products(sums, *at), self.finish(sums, *at)])
+        body = [
+            tirx.AllocBuffer(settings),
+            tirx.AllocBuffer(sums),
+            *_configure(settings, tiles.pixels),
+            loop(turn, tiles.columns(columns) // width, work),
+            _tile("tilerelease"),
+        ]
+        kind = "PARALLEL" if op.flops >= PARALLEL_FLOPS else "SERIAL"
+        return loop(step, op.batch * channels * heights, tirx.SeqStmt(body), kind)
+
+    def products(self, sums: Any, n: Expr, c: Expr, i: Expr, j: Expr) -> list[Any]:
+        """Return the statements that compute the sums of one turn and store them in `sums`."""
+        window, tiles, image = self.window, self.tiles, self.tensors["image"]
+        (sh, sw), (dh, dw), pixels = window.strides, window.dilation, tiles.pixels
+        taps = [tirx.Var(name, "int32") for name in ("q", "kh", "kw")]
+        q, kh, kw = taps
+        places = [(r, t) for r in range(tiles.down) for t in range(tiles.across)]
+        loads, multiply, clear, store = [], [], [], []
+        for number, (r, t) in enumerate(places):
+            row, column = (i + r) * sh + kh * dh, (j + t * pixels) * sw + kw * dw
+            pixel = tirx.address_of(image[n, q, row, column, 0, 0])
+            loads.append(_tile("tileloadd64", _PIXELS + number, pixel, sw * _BYTES))
+            for block in range(tiles.blocks):
+                total = number * tiles.blocks + block
+                multiply.append(_tile("tdpbusd", total, _PIXELS + number, _WEIGHTS + block))
+                clear.append(_tile("tilezero", total))
+                target = tirx.address_of(sums[r, t, block, 0, 0])
+                store.append(_tile("tilestored64", total, target, 4 * _LANES))
+        for block in range(tiles.blocks):
+            weights = tirx.address_of(self.tensors["kernel"][c + block, q, kh, kw, 0, 0, 0])
+            loads.append(_tile("tileloadd64", _WEIGHTS + block, weights, _BYTES))
+        extents = (image.shape[1], *window.kernel)
+        return [*clear, nest(taps, extents, tirx.SeqStmt([*loads, *multiply])), *store]
+
+    def finish(self, sums: Any, n: Expr, c: Expr, i: Expr, j: Expr) -> Any:
+        """Return the loops that write the results of one turn, those inside the image."""
+        columns, epilogue = self.op.out_size[1], self.op.epilogue.bind(self.tensors, "int32")
+        loops = [tirx.Var(name, "int32") for name in ("down", "across", "block", "pixel", "lane")]
+        down, across, block, pixel, lane = loops
+        index = (n, c + block, i + down, j + across * self.tiles.pixels + pixel, lane)
+        value = epilogue(sums[tuple(loops)], index[1] * _LANES + lane, *index)
+        body = loop(lane, _LANES, tirx.BufferStore(self.result, value, list(index)), "VECTORIZED")
+        if self.tiles.columns(columns) > columns:
+            body = tirx.IfThenElse(index[3] < columns, body, None)
+        return nest(loops[:-1], sums.shape[:-1], body)
 
 
 def _configure(settings: Any, pixels: int) -> list[Any]:
@@ -149,60 +185,6 @@ def _configure(settings: Any, pixels: int) -> list[Any]:
         sizes[48 + tile] = _ROWS if tile >= _WEIGHTS else pixels
     stores = [tirx.BufferStore(settings, tirx.const(v, "uint8"), [i]) for i, v in enumerate(sizes)]
     return [*stores, _tile("ldtilecfg", tirx.address_of(settings[0]))]
-
-
-def _products(
-    window: Window,
-    tiles: _Tiles,
-    image: Any,
-    kernel: Any,
-    sums: Any,
-    at: tuple[Expr, Expr, Expr, Expr],
-) -> list[Any]:
-    """Return the statements that compute the sums of one turn and store them in `sums`."""
-    n, c, i, j = at
-    (sh, sw), (dh, dw), pixels = window.strides, window.dilation, tiles.pixels
-    taps = [tirx.Var(name, "int32") for name in ("q", "kh", "kw")]
-    q, kh, kw = taps
-    places = [(r, t) for r in range(tiles.down) for t in range(tiles.across)]
-    loads, multiply, clear, store = [], [], [], []
-    for number, (r, t) in enumerate(places):
-        row, column = (i + r) * sh + kh * dh, (j + t * pixels) * sw + kw * dw
-        pixel = tirx.address_of(image[n, q, row, column, 0, 0])
-        loads.append(_tile("tileloadd64", _PIXELS + number, pixel, sw * _BYTES))
-        for block in range(tiles.blocks):
-            total = number * tiles.blocks + block
-            multiply.append(_tile("tdpbusd", total, _PIXELS + number, _WEIGHTS + block))
-            clear.append(_tile("tilezero", total))
-            target = tirx.address_of(sums[r, t, block, 0, 0])
-            store.append(_tile("tilestored64", total, target, 4 * _LANES))
-    for block in range(tiles.blocks):
-        weights = tirx.address_of(kernel[c + block, q, kh, kw, 0, 0, 0])
-        loads.append(_tile("tileloadd64", _WEIGHTS + block, weights, _BYTES))
-    body = tirx.SeqStmt([*loads, *multiply])
-    extents = (image.shape[1], *window.kernel)
-    return [*clear, nest(taps, extents, body), *store]
-
-
-def _finish(
-    op: PackedConv2dOp,
-    tiles: _Tiles,
-    tensors: dict[str, Any],
-    sums: Any,
-    result: Any,
-    at: tuple[Expr, Expr, Expr, Expr],
-) -> Any:
-    """Return the loops that write the results of one turn, those inside the image."""
-    n, c, i, j = at
-    epilogue = op.epilogue.bind(tensors, "int32")
-    loops = [tirx.Var(name, "int32") for name in ("down", "across", "block", "pixel", "lane")]
-    down, across, block, pixel, lane = loops
-    index = (n, c + block, i + down, j + across * tiles.pixels + pixel, lane)
-    value = epilogue(sums[tuple(loops)], index[1] * _LANES + lane, *index)
-    body = loop(lane, _LANES, tirx.BufferStore(result, value, list(index)), "VECTORIZED")
-    if tiles.columns(op.out_size[1]) > op.out_size[1]:
-        body = tirx.IfThenElse(index[3] < op.out_size[1], body, None)
-    return nest(loops[:-1], sums.shape[:-1], body)
 
 
 def _tile(name: str, *arguments: Any) -> Any:

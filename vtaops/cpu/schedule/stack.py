@@ -24,7 +24,7 @@ def of_stack(schedule: Callable[..., Any]) -> Callable[..., Any]:
         main = schedule(op.op, target).mod["main"]
         at = tirx.Var("matrix", "int32")
         arguments, stacks = [], {}
-        for spec, buffer in zip((*op.inputs, op.output), main.params, strict=True):
+        for spec, buffer in zip(op.arguments, main.params, strict=True):
             arguments.append(buffer)
             if len(spec.shape) > len(buffer.shape):
                 arguments[-1] = stacks[buffer] = tirx.decl_buffer(

@@ -22,7 +22,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import ops
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, largest_divisor, pad_image, zero
-from vtaops.kernels.stages import Stage, schedule_default
+from vtaops.kernels.stages import Stage, Stages, schedule_default
 
 _BLOCK = 32
 
@@ -36,8 +36,10 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 
 # --- matmul -----------------------------------------------------------------------------------
 
+MATMUL = Stages([Stage("default", "Three loops i, j, k as declared.", schedule_default)])
 
-def _matmul_reorder(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
+
+def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
     s, _, (i, j, k) = _declared(op, "C")
     s.reorder(i, k, j)
     split_vector(s, j, target.lanes)
@@ -46,7 +48,19 @@ def _matmul_reorder(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) 
     return s
 
 
-def _matmul_blocked(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
+@MATMUL.stage("reorder")
+def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """k before j: neighbouring steps read neighbouring elements of B, and j is vectorised."""
+    return _matmul_rows(op, target)
+
+
+@MATMUL.stage("parallel")
+def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """The rows of C are shared among the threads."""
+    return _matmul_rows(op, target, threads=True)
+
+
+def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
     s, block, (i, j, k) = _declared(op, "C")
     stored = s.cache_write(block, 0, "global") if cached else None
     i, row = s.split(i, [None, largest_divisor(op.m, _BLOCK)])
@@ -61,7 +75,23 @@ def _matmul_blocked(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -
     return s
 
 
+@MATMUL.stage("blocked")
+def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """Blocks of 32 x 32 elements of C, sums in steps of 4: operands are reused from the
+    cache.
+    """
+    return _matmul_blocks(op, target)
+
+
+@MATMUL.stage("cached")
+def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """A block of C is summed in a small local array and stored once (write cache)."""
+    return _matmul_blocks(op, target, cached=True)
+
+
+@MATMUL.stage("registers")
 def _matmul_registers(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """The block shrinks to what the vector registers hold; its loops are unrolled."""
     rows, columns = _register_rows(op, target), largest_divisor(op.n, 2 * target.lanes)
     if columns % target.lanes:
         return schedule_matmul(op, target)
@@ -73,52 +103,29 @@ def _register_rows(op: ops.MatmulOp, target: CpuTarget) -> int:
     return largest_divisor(op.m, min(8, target.accumulators // 2))
 
 
+@MATMUL.stage("packed")
 def _matmul_packed(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """B is copied into panels as wide as a block: no far jumps between its rows."""
     rows, columns = _register_rows(op, target), 2 * target.lanes
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
 
-MATMUL = (
-    Stage("default", "Three loops i, j, k as declared.", schedule_default),
-    Stage(
-        "reorder",
-        "k before j: neighbouring steps read neighbouring elements of B, and j is vectorised.",
-        _matmul_reorder,
-    ),
-    Stage(
-        "parallel",
-        "The rows of C are shared among the threads.",
-        lambda op, target: _matmul_reorder(op, target, threads=True),
-    ),
-    Stage(
-        "blocked",
-        "Blocks of 32 x 32 elements of C, sums in steps of 4: operands are reused from the cache.",
-        _matmul_blocked,
-    ),
-    Stage(
-        "cached",
-        "A block of C is summed in a small local array and stored once (write cache).",
-        lambda op, target: _matmul_blocked(op, target, cached=True),
-    ),
-    Stage(
-        "registers",
-        "The block shrinks to what the vector registers hold; its loops are unrolled.",
-        _matmul_registers,
-    ),
-    Stage(
-        "packed",
-        "B is copied into panels as wide as a block: no far jumps between its rows.",
-        _matmul_packed,
-    ),
-    Stage(
-        "tuned", "The tile is chosen by a cost model, packing by the size of B.", schedule_matmul
-    ),
-)
+@MATMUL.stage("tuned")
+def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
+    """The tile is chosen by a cost model, packing by the size of B."""
+    return schedule_matmul(op, target)
+
 
 # --- conv2d -----------------------------------------------------------------------------------
 
+CONV2D = Stages(
+    [Stage("default", "Seven loops as declared, the padded image beforehand.", schedule_default)]
+)
 
+
+@CONV2D.stage("parallel")
 def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    """Columns innermost and vectorised; images and channels are shared among the threads."""
     s, _, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     s.reorder(n, c, i, ic, kh, kw, j)
     s.parallel(s.fuse(n, c))
@@ -126,7 +133,7 @@ def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     return s
 
 
-def _conv2d_blocked(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
+def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
     s, block, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     stored = s.cache_write(block, 0, "global") if cached else None
     rows, columns = op.out_size
@@ -142,7 +149,31 @@ def _conv2d_blocked(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -
     return s
 
 
+@CONV2D.stage("blocked")
+def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    """Blocks of 8 channels, 8 rows and up to 32 columns reuse image and kernel."""
+    return _conv2d_blocks(op, target)
+
+
+@CONV2D.stage("cached")
+def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    """A block is summed in a small local array and stored once (write cache)."""
+    return _conv2d_blocks(op, target, cached=True)
+
+
+@CONV2D.stage("registers")
+def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    """The block shrinks to 4 channels by one vector of columns, which stay in registers; the
+    kernel is packed, so that its values lie together.
+    """
+    return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
+
+
+@CONV2D.stage("packed")
 def _conv2d_packed(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    """Data and result as well in blocks of channels (NCHW[x]c), packed and unpacked around the
+    sum: a vector holds neighbouring channels, some pixels of them stay in registers.
+    """
     if op.groups > 1 or not op.epilogue.empty:
         return schedule_conv2d(op, target)
     outer, inner = (largest_divisor(n, target.lanes) for n in (op.out_channels, op.in_channels))
@@ -185,56 +216,28 @@ def _schedule_packed(s: Any, columns: int) -> Any:
     return s
 
 
-def _conv2d_registers(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
+@CONV2D.stage("tuned")
+def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+    """NCHW again: the tile fills the registers; narrow images use channel lanes."""
+    return schedule_conv2d(op, target)
 
-
-CONV2D = (
-    Stage("default", "Seven loops as declared, the padded image beforehand.", schedule_default),
-    Stage(
-        "parallel",
-        "Columns innermost and vectorised; images and channels are shared among the threads.",
-        _conv2d_parallel,
-    ),
-    Stage(
-        "blocked",
-        "Blocks of 8 channels, 8 rows and up to 32 columns reuse image and kernel.",
-        _conv2d_blocked,
-    ),
-    Stage(
-        "cached",
-        "A block is summed in a small local array and stored once (write cache).",
-        lambda op, target: _conv2d_blocked(op, target, cached=True),
-    ),
-    Stage(
-        "registers",
-        "The block shrinks to 4 channels by one vector of columns, which stay in registers; the "
-        "kernel is packed, so that its values lie together.",
-        _conv2d_registers,
-    ),
-    Stage(
-        "packed",
-        "Data and result as well in blocks of channels (NCHW[x]c), packed and unpacked around the "
-        "sum: a vector holds neighbouring channels, some pixels of them stay in registers.",
-        _conv2d_packed,
-    ),
-    Stage(
-        "tuned",
-        "NCHW again: the tile fills the registers; narrow images use channel lanes.",
-        schedule_conv2d,
-    ),
-)
 
 # --- depthwise convolution --------------------------------------------------------------------
 
+DEPTHWISE = Stages(
+    [Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default)]
+)
 
+
+@DEPTHWISE.stage("parallel")
 def _depthwise_parallel(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
+    """Channels are shared among the threads."""
     s, _, (n, c, *_) = _declared(op, "result")
     s.parallel(s.fuse(n, c))
     return s
 
 
-def _depthwise_cached(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
+def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
     s, _, (n, c, i, j, kh, kw) = _declared(op, "result")
     channel = s.fuse(n, c)
     s.parallel(channel)
@@ -246,30 +249,38 @@ def _depthwise_cached(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = Fa
     return s
 
 
-DEPTHWISE = (
-    Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
-    Stage("parallel", "Channels are shared among the threads.", _depthwise_parallel),
-    Stage(
-        "cached",
-        "Each channel is padded just before it is used: the copy stays in the first-level cache.",
-        _depthwise_cached,
-    ),
-    Stage(
-        "vectorized",
-        "Columns innermost, in vectors; one tap of the kernel at a time.",
-        lambda op, target: _depthwise_cached(op, target, vectors=True),
-    ),
-    Stage(
-        "tuned",
-        "Tiles of some rows by one vector of columns stay in registers; the taps are unrolled.",
-        schedule_depthwise,
-    ),
-)
+@DEPTHWISE.stage("cached")
+def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
+    """Each channel is padded just before it is used: the copy stays in the first-level cache."""
+    return _depthwise_channels(op, target)
+
+
+@DEPTHWISE.stage("vectorized")
+def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
+    """Columns innermost, in vectors; one tap of the kernel at a time."""
+    return _depthwise_channels(op, target, vectors=True)
+
+
+@DEPTHWISE.stage("tuned")
+def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
+    """Tiles of some rows by one vector of columns stay in registers; the taps are unrolled."""
+    return schedule_depthwise(op, target)
+
 
 # --- conv1d -----------------------------------------------------------------------------------
 
+CONV1D = Stages()
 
-def _conv1d_split(op: ops.Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
+
+@CONV1D.stage("default")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a
+    register by itself.
+    """
+    return schedule_default(op, target)
+
+
+def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
     """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache."""
     s, block, (i, k) = _declared(op, "result")
     i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
@@ -285,53 +296,69 @@ def _conv1d_split(op: ops.Conv1dOp, target: CpuTarget, steps: int = 1) -> Any:
     return s
 
 
+@CONV1D.stage("split")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """Results in blocks of some vectors."""
+    return _conv1d_steps(op, target, 1)
+
+
+@CONV1D.stage("reorder")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """Taps outside, results inside: neighbours are read together, but each partial sum now goes
+    through memory.
+    """
+    return _conv1d_steps(op, target, 2)
+
+
+@CONV1D.stage("unroll")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """The taps are unrolled."""
+    return _conv1d_steps(op, target, 3)
+
+
+@CONV1D.stage("vectorize")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """Results in vectors."""
+    return _conv1d_steps(op, target, 4)
+
+
+@CONV1D.stage("caching")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """Samples and taps of a block are copied to a small array first. A processor has a cache
+    already: the copies are work.
+    """
+    return _conv1d_steps(op, target, 5)
+
+
+@CONV1D.stage("fused")
 def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    s = _conv1d_split(op, target, 2)
+    """Instead, the loops over blocks and taps become one: no loop is left to unroll or to give
+    to threads, and each sum asks whether it is the first.
+    """
+    s = _conv1d_steps(op, target, 2)
     i, k, inner = s.get_loops(s.get_sblock("result"))
     s.fuse(i, k)
     split_vector(s, inner, target.lanes)
     return s
 
 
-CONV1D = (
-    Stage(
-        "default",
-        "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
-        "register by itself.",
-        schedule_default,
-    ),
-    Stage("split", "Results in blocks of some vectors.", _conv1d_split),
-    Stage(
-        "reorder",
-        "Taps outside, results inside: neighbours are read together, but each partial sum now goes "
-        "through memory.",
-        lambda op, target: _conv1d_split(op, target, 2),
-    ),
-    Stage("unroll", "The taps are unrolled.", lambda op, target: _conv1d_split(op, target, 3)),
-    Stage("vectorize", "Results in vectors.", lambda op, target: _conv1d_split(op, target, 4)),
-    Stage(
-        "caching",
-        "Samples and taps of a block are copied to a small array first. A processor has a cache "
-        "already: the copies are work.",
-        lambda op, target: _conv1d_split(op, target, 5),
-    ),
-    Stage(
-        "fused",
-        "Instead, the loops over blocks and taps become one: no loop is left to unroll or to give "
-        "to threads, and each sum asks whether it is the first.",
-        _conv1d_fused,
-    ),
-    Stage(
-        "tuned",
-        "The block stays in registers, the padded samples in the first-level cache; threads.",
-        schedule_conv1d,
-    ),
-)
+@CONV1D.stage("tuned")
+def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
+    """The block stays in registers, the padded samples in the first-level cache; threads."""
+    return schedule_conv1d(op, target)
+
 
 # --- addition ---------------------------------------------------------------------------------
 
+VECTOR_ADD = Stages(
+    [Stage("default", "One loop as declared; LLVM vectorises it by itself.", schedule_default)]
+)
+BROADCAST_ADD = Stages(
+    [Stage("default", "Two loops as declared, the rows outside.", schedule_default)]
+)
 
-def _add_parallel(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
+
+def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
     s, _, loops = _declared(op, "C")
     if vectors:
         loops[-1:] = split_vector(s, loops[-1], target.lanes)
@@ -339,7 +366,27 @@ def _add_parallel(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False)
     return s
 
 
+@VECTOR_ADD.stage("parallel")
+def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    """The elements are shared among the threads."""
+    return _add_rows(op, target)
+
+
+@VECTOR_ADD.stage("vectorized")
+def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    """In vectors; the threads share the vectors."""
+    return _add_rows(op, target, vectors=True)
+
+
+@VECTOR_ADD.stage("tuned")
+def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    """A few long chunks per thread, and no threads at all for short vectors."""
+    return schedule_elementwise(op, target)
+
+
+@BROADCAST_ADD.stage("bad")
 def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    """Columns outside, so that A needs no broadcast in a vector; but B is read with a stride."""
     s, _, (row, column) = _declared(op, "C")
     s.reorder(column, row)
     split_vector(s, row, target.lanes)
@@ -347,37 +394,23 @@ def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     return s
 
 
-VECTOR_ADD = (
-    Stage("default", "One loop as declared; LLVM vectorises it by itself.", schedule_default),
-    Stage("parallel", "The elements are shared among the threads.", _add_parallel),
-    Stage(
-        "vectorized",
-        "In vectors; the threads share the vectors.",
-        lambda op, target: _add_parallel(op, target, vectors=True),
-    ),
-    Stage(
-        "tuned",
-        "A few long chunks per thread, and no threads at all for short vectors.",
-        schedule_elementwise,
-    ),
-)
+@BROADCAST_ADD.stage("good")
+def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    """Rows outside, shared among the threads; columns in vectors."""
+    return _add_rows(op, target, vectors=True)
 
-BROADCAST_ADD = (
-    Stage("default", "Two loops as declared, the rows outside.", schedule_default),
-    Stage(
-        "bad",
-        "Columns outside, so that A needs no broadcast in a vector; but B is read with a stride.",
-        _add_columns_outside,
-    ),
-    Stage(
-        "good",
-        "Rows outside, shared among the threads; columns in vectors.",
-        lambda op, target: _add_parallel(op, target, vectors=True),
-    ),
-    Stage("tuned", "The same, without threads where there is little to do.", schedule_elementwise),
-)
+
+@BROADCAST_ADD.stage("tuned")
+def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+    """The same, without threads where there is little to do."""
+    return schedule_elementwise(op, target)
+
 
 # --- pooling ----------------------------------------------------------------------------------
+
+POOL = Stages(
+    [Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default)]
+)
 
 
 def _pool_rows(op: ops.PoolOp, target: CpuTarget) -> Any:
@@ -404,26 +437,27 @@ def _pool_padded(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any
     return s
 
 
-POOL = (
-    Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default),
-    Stage(
-        "inlined",
-        "Rows are shared among the threads, columns in vectors; padding has become a condition.",
-        _pool_padded,
-    ),
-    Stage(
-        "staged",
-        "The same, but the rows that a row of results needs are padded into a small copy.",
-        lambda op, target: _pool_padded(op, target, staged=True),
-    ),
-    Stage(
-        "tuned",
-        "Down the columns of a window first, then along; small images several at once.",
-        schedule_pool,
-    ),
-)
+@POOL.stage("inlined")
+def _(op: ops.PoolOp, target: CpuTarget) -> Any:
+    """Rows are shared among the threads, columns in vectors; padding has become a condition."""
+    return _pool_padded(op, target)
+
+
+@POOL.stage("staged")
+def _(op: ops.PoolOp, target: CpuTarget) -> Any:
+    """The same, but the rows that a row of results needs are padded into a small copy."""
+    return _pool_padded(op, target, staged=True)
+
+
+@POOL.stage("tuned")
+def _(op: ops.PoolOp, target: CpuTarget) -> Any:
+    """Down the columns of a window first, then along; small images several at once."""
+    return schedule_pool(op, target)
+
 
 # --- batch normalisation ----------------------------------------------------------------------
+
+BATCH_NORM = Stages()
 
 
 def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) -> Any:
@@ -449,22 +483,27 @@ def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) ->
     return s
 
 
-BATCH_NORM = (
-    Stage("default", "Four passes over the data, one per operation of the formula.", _norm_passes),
-    Stage(
-        "fused",
-        "One pass: all is computed per element. Channels are shared among the threads, pixels in "
-        "vectors.",
-        lambda op, target: _norm_passes(op, target, fused=True),
-    ),
-    Stage(
-        "tuned",
-        "Root and quotient once per channel, folded to scale and shift: a multiply-add remains.",
-        schedule_normalize,
-    ),
-)
+@BATCH_NORM.stage("default")
+def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
+    """Four passes over the data, one per operation of the formula."""
+    return _norm_passes(op, target)
 
-STAGES: dict[type | str, tuple[Stage, ...]] = {
+
+@BATCH_NORM.stage("fused")
+def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
+    """One pass: all is computed per element. Channels are shared among the threads, pixels in
+    vectors.
+    """
+    return _norm_passes(op, target, fused=True)
+
+
+@BATCH_NORM.stage("tuned")
+def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
+    """Root and quotient once per channel, folded to scale and shift: a multiply-add remains."""
+    return schedule_normalize(op, target)
+
+
+STAGES: dict[type | str, Stages] = {
     ops.MatmulOp: MATMUL,
     ops.Conv2dOp: CONV2D,
     ops.DepthwiseOp: DEPTHWISE,

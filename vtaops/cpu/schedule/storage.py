@@ -58,7 +58,7 @@ def _around(main: Any, op: StoredOp) -> Any:
     before: list[Any] = []
     after: list[Any] = []
     direct: dict[Any, Any] = {}
-    specs = (*op.inputs, op.output)
+    specs = op.arguments
     for spec, buffer in zip(specs, main.params, strict=True):
         outside.append(buffer)
         if spec.name not in op.names:

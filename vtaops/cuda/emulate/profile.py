@@ -188,7 +188,7 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
     found = kernel if isinstance(kernel, CudaKernel) else CudaKernel(kernel)
     op, first = found.op, found.launch
     emulated = Emulated.of(found, counting=True)
-    arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in (*op.inputs, op.output)}
+    arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in op.arguments}
     traffic: list[Traffic] = []
     for number, launch in reversed(list(enumerate(found.launches))):  # the first is asked more
         grid = prod(launch.grid)
@@ -224,7 +224,7 @@ def trace(kernel: CudaKernel, threads: int = 32) -> list[ArrayAccess]:
         If there is no C++ compiler.
     """
     emulated = Emulated.of(kernel, counting=True)
-    specs = (*kernel.op.inputs, kernel.op.output)
+    specs = kernel.op.arguments
     emulated({spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}, steps=1 << 20)
     names = [*emulated.names, *(f"shared {n}" for n in range(16))]
     return [

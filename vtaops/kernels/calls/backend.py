@@ -29,7 +29,7 @@ from vtaops.kernels.arrays import (
     output,
     ready,
 )
-from vtaops.kernels.calls.arguments import FUSED_ARRAYS, PRODUCT, frozen
+from vtaops.kernels.calls.arguments import FUSED_ARRAYS, PRODUCT, check_shapes, frozen
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
 from vtaops.kernels.ops.storage import STORAGE, StoredOp, stored
 
@@ -72,6 +72,18 @@ class KernelCall(NamedTuple):
     op: TensorOp
     arrays: tuple[Array, ...]
     shape: tuple[int, ...] | None = None
+
+    @staticmethod
+    def checked(op: TensorOp, arrays: tuple[Array, ...]) -> KernelCall:
+        """Return the call of an operator on its inputs.
+
+        Raises
+        ------
+        ShapeError
+            If a shape differs.
+        """
+        check_shapes(op.inputs, arrays)
+        return KernelCall(op, arrays)
 
 
 class CallPlan:
@@ -310,7 +322,7 @@ def _check_sizes(op: TensorOp) -> None:
     ShapeError
         Naming the argument.
     """
-    for spec in (*op.inputs, op.output):
+    for spec in op.arguments:
         elements = prod(spec.shape)
         if elements == 0:
             raise ShapeError(f"{spec.name} of shape {spec.shape} is empty, the result is not")

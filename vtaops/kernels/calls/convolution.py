@@ -9,7 +9,7 @@ from typing import Any
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array, as_pair
 from vtaops.kernels.arrays import as_array, dtype_name
-from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, check_shapes, fused_epilogue
+from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, fused_epilogue
 from vtaops.kernels.calls.backend import Backend, KernelCall, operator
 from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
@@ -68,9 +68,9 @@ class ConvolutionCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        x, w, dtype = operands(data, kernel)
+        x, w, _ = operands(data, kernel)
         window = Window.of(w.shape[2:], strides, padding, dilation)
-        return _convolution(x, w, dtype, window, groups, self.joins_rows, **fused)
+        return self._convolution(x, w, window, groups, fused)
 
     @operator(2)
     def depthwise_conv2d(
@@ -107,9 +107,7 @@ class ConvolutionCalls(Backend):
         epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
         n, c, height, width = x.shape
         op = DepthwiseOp(n, c, height, width, window, w.shape[1], dtype, epilogue)
-        arrays = (x, w, *added)
-        check_shapes(op.inputs, arrays)
-        return KernelCall(op, arrays)
+        return KernelCall.checked(op, (x, w, *added))
 
     def depthwise_separable_conv2d(
         self,
@@ -188,14 +186,67 @@ class ConvolutionCalls(Backend):
         """
         x = as_array(data, "data", PRODUCT)
         if x.ndim == 3:
-            steps = (1, strides), padding, (1, dilation)
-            return _conv1d_of_channels(x, kernel, *steps, groups, self.joins_rows, **fused)
+            return self._conv1d_of_channels(x, kernel, strides, padding, dilation, groups, fused)
         if (strides, dilation, groups) != (1, 1, 1) or fused:
             raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
         x = as_array(x, "data", FLOAT, rank=1)
         w = as_array(kernel, "kernel", FLOAT, rank=1)
         ends = as_pair("padding", padding)
         return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
+
+    def _convolution(
+        self, x: Array, w: Array, window: Window, groups: int, fused: dict[str, Any]
+    ) -> KernelCall:
+        """Describe the convolution of NCHW data with an OIHW kernel, as its best special case."""
+        dtype = dtype_name(x)
+        epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
+        n, c, height, width = x.shape
+        if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
+            raise ShapeError(
+                f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
+                f"{groups} groups; channels must equal their product"
+            )
+        op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, epilogue)
+        work = KernelCall.checked(op, (x, w, *added))
+        multiplier, rest = divmod(w.shape[0], c)
+        if groups == c > 1 and not rest:
+            depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, epilogue)
+            return work._replace(op=depthwise)
+        if window.kernel == (1, 1) and not any(window.padding):
+            # As if the image were one long row: no tails at the ends of rows.
+            work = work._replace(shape=op.output.shape)
+            if window.strides == (1, 1):
+                return work._replace(op=replace(op, height=1, width=height * width))
+            fills = groups == 1 and dtype == "float32" and prod(op.out_size) >= _VECTOR
+            if self.joins_rows and fills:
+                return work._replace(op=replace(op, joined=True))
+        return work
+
+    def _conv1d_of_channels(
+        self,
+        data: Array,
+        kernel: Any,
+        strides: int,
+        padding: Any,
+        dilation: int,
+        groups: int,
+        fused: dict[str, Any],
+    ) -> KernelCall:
+        """Describe the convolution of NCW data as one of images of one row."""
+        x, w, dtype = operands(data, kernel, 3, (3, 3))
+        steps, size = ((1, strides), (1, dilation)), (1, w.shape[2])
+        if isinstance(padding, str):
+            padding = Window.of(size, steps[0], padding, steps[1]).padding[1::2]
+        before, behind = as_pair("padding", padding)
+        residual = fused.get("residual")
+        if residual is not None:
+            residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
+            fused = {**fused, "residual": residual[:, :, None]}
+        window = Window.of(size, steps[0], (0, before, 0, behind), steps[1])
+        work = self._convolution(x[:, :, None], w[:, :, None], window, groups, fused)
+        ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
+        n, o, _, length = work.shape or work.op.output.shape
+        return KernelCall(work.op, (x, w, *ends), (n, o, length))
 
 
 def operands(
@@ -209,63 +260,3 @@ def operands(
     if dtype_name(x) == "float32":
         return x, as_array(kernel, "kernel", FLOAT, rank=kernel_ranks[0]), "float32"
     return x, as_array(kernel, "kernel", ("int8",), rank=kernel_ranks[1]), dtype_name(x)
-
-
-def _convolution(
-    x: Array,
-    w: Array,
-    dtype: str,
-    window: Window,
-    groups: int,
-    joins_rows: bool,
-    **fused: Any,
-) -> KernelCall:
-    """Describe the convolution of NCHW data with an OIHW kernel, as its best special case."""
-    epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
-    n, c, height, width = x.shape
-    if not isinstance(groups, int) or groups < 1 or w.shape[1] * groups != c:
-        raise ShapeError(
-            f"data has {c} channels, the kernel {w.shape} takes {w.shape[1]} in each of "
-            f"{groups} groups; channels must equal their product"
-        )
-    op = Conv2dOp(n, c, height, width, w.shape[0], window, groups, dtype, epilogue)
-    arrays = (x, w, *added)
-    check_shapes(op.inputs, arrays)
-    multiplier, rest = divmod(w.shape[0], c)
-    if groups == c > 1 and not rest:
-        depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, epilogue)
-        return KernelCall(depthwise, arrays)
-    if window.kernel == (1, 1) and not any(window.padding):
-        # As if the image were one long row: no tails at the ends of rows.
-        if window.strides == (1, 1):
-            return KernelCall(replace(op, height=1, width=height * width), arrays, op.output.shape)
-        if joins_rows and groups == 1 and dtype == "float32" and prod(op.out_size) >= _VECTOR:
-            return KernelCall(replace(op, joined=True), arrays, op.output.shape)
-    return KernelCall(op, arrays)
-
-
-def _conv1d_of_channels(
-    data: Array,
-    kernel: Any,
-    strides: tuple[int, int],
-    padding: Any,
-    dilation: tuple[int, int],
-    groups: int,
-    joins_rows: bool,
-    residual: Any = None,
-    **fused: Any,
-) -> KernelCall:
-    """Describe the convolution of NCW data as one of images of one row."""
-    x, w, dtype = operands(data, kernel, 3, (3, 3))
-    if isinstance(padding, str):
-        padding = Window.of((1, w.shape[2]), strides, padding, dilation).padding[1::2]
-    before, behind = as_pair("padding", padding)
-    if residual is not None:
-        residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
-        fused["residual"] = residual[:, :, None]
-    window = Window.of((1, w.shape[2]), strides, (0, before, 0, behind), dilation)
-    image, rows = x[:, :, None], w[:, :, None]
-    work = _convolution(image, rows, dtype, window, groups, joins_rows, **fused)
-    ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
-    n, o, _, length = work.shape or work.op.output.shape
-    return KernelCall(work.op, (x, w, *ends), (n, o, length))

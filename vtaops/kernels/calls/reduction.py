@@ -55,8 +55,7 @@ class ReductionCalls(Backend):
         ShapeError
             If shapes, dtypes or parameters do not fit.
         """
-        steps = kernel_size if strides is None else strides
-        window = Window.of(kernel_size, steps, four_sides(padding), dilation, ceil_mode)
+        window = Window.of(kernel_size, strides, four_sides(padding), dilation, ceil_mode)
         return _pool("max", data, window)
 
     @operator(1)
@@ -80,8 +79,7 @@ class ReductionCalls(Backend):
         count_include_pad : bool
             Divide by the pixels of the window that lie in the padded image, else in the image.
         """
-        steps = kernel_size if strides is None else strides
-        window = Window.of(kernel_size, steps, four_sides(padding), ceil=ceil_mode)
+        window = Window.of(kernel_size, strides, four_sides(padding), ceil=ceil_mode)
         return _pool("avg", data, window, bool(count_include_pad))
 
     @operator(1)

@@ -54,13 +54,8 @@ class TensorOp(ABC):
 
     @property
     @abstractmethod
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The arguments, in call order."""
-
-    @property
-    @abstractmethod
-    def output(self) -> TensorSpec:
-        """The result, which follows the inputs in the kernel's argument list."""
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        """The arguments of its kernel: the inputs in call order, then the result."""
 
     @property
     @abstractmethod
@@ -68,22 +63,37 @@ class TensorOp(ABC):
         """Arithmetic operations by the definition; a multiply-add counts as two."""
 
     @abstractmethod
-    def declare(self) -> list[Tensor]:
-        """Return the te tensors of the definition: the inputs, then the output."""
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        """Return the result in te, from the inputs by name."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The arguments that it reads, in call order."""
+        return self.arguments[:-1]
+
+    @property
+    def output(self) -> TensorSpec:
+        """The result."""
+        return self.arguments[-1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arguments: the memory traffic that cannot be avoided."""
-        return sum(spec.nbytes for spec in (*self.inputs, self.output))
+        return sum(spec.nbytes for spec in self.arguments)
 
-    @staticmethod
-    def specs(dtype: str = "float32", **shapes: tuple[int, ...]) -> tuple[TensorSpec, ...]:
-        """Return the arguments of such names and shapes, all of a dtype."""
-        return tuple(TensorSpec(name, shape, dtype) for name, shape in shapes.items())
+    def declare(self) -> list[Tensor]:
+        """Return the te tensors of the definition: the inputs, then the output."""
+        given = self.placeholders()
+        return [*given.values(), self.compute(given)]
 
     def placeholders(self) -> dict[str, Tensor]:
         """Return the te placeholders of the inputs, by name."""
         return {spec.name: spec.placeholder() for spec in self.inputs}
+
+
+def specs(dtype: str = "float32", **shapes: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+    """Return the arguments of such names and shapes, all of a dtype."""
+    return tuple(TensorSpec(name, shape, dtype) for name, shape in shapes.items())
 
 
 def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:

@@ -17,6 +17,7 @@ from vtaops.kernels.ops.common import (
     TensorSpec,
     Window,
     pad_image,
+    specs,
     window_axes,
     zero,
 )
@@ -46,10 +47,6 @@ class WindowedSum(FusedOp):
         return self.window.out_size(self.height, self.width)
 
     @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", self._shape, self.epilogue.result_dtype(self.accumulator))
-
-    @property
     def _shape(self) -> tuple[int, ...]:
         """Shape of the result."""
         return (self.batch, self.out_channels, *self.out_size)
@@ -57,11 +54,11 @@ class WindowedSum(FusedOp):
     def _arguments(
         self, data: tuple[int, ...], kernel: tuple[int, ...], channels: int
     ) -> tuple[TensorSpec, ...]:
-        """Return data and kernel of such shapes, and what the epilogue of the channels takes."""
+        """Return data and kernel of such shapes, what the epilogue takes, and the result."""
         return (
             TensorSpec("data", data, self.dtype),
             TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
-            *self.epilogue.inputs(channels, self._shape, self.accumulator),
+            *self.epilogue.arguments("result", channels, self._shape, self.accumulator),
         )
 
 
@@ -120,7 +117,7 @@ class Conv2dOp(WindowedSum):
         return self.out_channels // self.groups
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
+    def arguments(self) -> tuple[TensorSpec, ...]:
         kernel = (self.out_channels, self.group_in, *self.window.kernel)
         data = (self.batch, self.in_channels, self.height, self.width)
         return self._arguments(data, kernel, self.out_channels)
@@ -135,10 +132,9 @@ class Conv2dOp(WindowedSum):
     def flops(self) -> int:
         return 2 * prod(self._shape) * self.group_in * prod(self.window.kernel)
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        padded = pad_image(tensors["data"], self.window, zero(self.dtype))
-        return self._declared(tensors, self.sums(padded, tensors["kernel"]))
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        padded = pad_image(given["data"], self.window, zero(self.dtype))
+        return self.finished(self.sums(padded, given["kernel"]), given)
 
     def sums(self, image: Tensor, kernel: Tensor) -> Callable[..., Expr]:
         """Return ``f(n, c, i, j)``, the sums over the windows of an image that is padded.
@@ -193,7 +189,7 @@ class DepthwiseOp(WindowedSum):
         return self.channels * self.multiplier
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
+    def arguments(self) -> tuple[TensorSpec, ...]:
         kernel = (self.channels, self.multiplier, *self.window.kernel)
         data = (self.batch, self.channels, self.height, self.width)
         return self._arguments(data, kernel, self.out_channels)
@@ -202,9 +198,8 @@ class DepthwiseOp(WindowedSum):
     def flops(self) -> int:
         return 2 * prod(self._shape) * prod(self.window.kernel)
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        return self._declared(tensors, self.sums(tensors["data"], tensors["kernel"]))
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        return self.finished(self.sums(given["data"], given["kernel"]), given)
 
     def sums(self, data: Tensor, kernel: Tensor) -> Callable[..., Expr]:
         """Return ``f(n, c, i, j)``, the sums over the windows of an image, which is padded."""
@@ -254,21 +249,16 @@ class Conv1dOp(TensorOp):
         return self.length + sum(self.padding) - self.kernel + 1
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.specs(data=(self.length,), kernel=(self.kernel,))
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", (self.out_length,), "float32")
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        return specs(data=(self.length,), kernel=(self.kernel,), result=(self.out_length,))
 
     @property
     def flops(self) -> int:
         return 2 * self.out_length * self.kernel
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        sums = self.sums(tensors, self.out_length, copied=any(self.padding))
-        return [*tensors.values(), te.compute((self.out_length,), sums, name="result")]
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        sums = self.sums(given, self.out_length, copied=any(self.padding))
+        return te.compute((self.out_length,), sums, name="result")
 
     def sums(
         self, tensors: dict[str, Tensor], length: int, *, copied: bool

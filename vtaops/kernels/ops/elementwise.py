@@ -10,7 +10,7 @@ from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.activations import ACTIVATIONS
-from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, largest, smallest
+from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, largest, smallest, specs
 from vtaops.kernels.ops.epilogue import Epilogue, FusedOp
 
 BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -43,30 +43,25 @@ class BroadcastOp(TensorOp):
     dtype: str = "float32"
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.specs(self.dtype, A=self.shape_a, B=self.shape_b)
-
-    @property
-    def output(self) -> TensorSpec:
+    def arguments(self) -> tuple[TensorSpec, ...]:
         shape = tuple(b if a == 1 else a for a, b in zip(self.shape_a, self.shape_b, strict=True))
-        return TensorSpec("C", shape, self.dtype)
+        return specs(self.dtype, A=self.shape_a, B=self.shape_b, C=shape)
 
     @property
     def flops(self) -> int:
         return prod(self.output.shape)
 
-    def declare(self) -> list[Tensor]:
-        a, b = self.placeholders().values()
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        a, b = given.values()
 
         def read(tensor: Tensor, index: tuple[Expr, ...]) -> Expr:
             at = [0 if extent == 1 else i for i, extent in zip(index, tensor.shape, strict=True)]
             return tensor(*at)
 
         function = BINARY[self.name]
-        result = te.compute(
+        return te.compute(
             self.output.shape, lambda *index: function(read(a, index), read(b, index)), name="C"
         )
-        return [a, b, result]
 
 
 def broadcast_op(
@@ -116,21 +111,16 @@ class UnaryOp(TensorOp):
     dtype: str = "float32"
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.specs(self.dtype, A=(self.size,))
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("C", (self.size,), self.dtype)
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        return specs(self.dtype, A=(self.size,), C=(self.size,))
 
     @property
     def flops(self) -> int:
         return self.size
 
-    def declare(self) -> list[Tensor]:
-        a = self.inputs[0].placeholder()
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
         function = ACTIVATIONS[self.name]
-        return [a, te.compute((self.size,), lambda i: function(a[i]), name="C")]
+        return te.compute((self.size,), lambda i: function(given["A"][i]), name="C")
 
 
 @dataclass(frozen=True)
@@ -144,19 +134,14 @@ class NormalizeOp(FusedOp):
     accumulator = "float32"  # no field: there is no other
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        shape = self.output.shape
-        return self.specs(data=shape) + self.epilogue.inputs(self.channels, shape, "float32")
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", (self.batch, self.channels, self.pixels), "float32")
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        shape = (self.batch, self.channels, self.pixels)
+        end = self.epilogue.arguments("result", self.channels, shape, "float32")
+        return specs(data=shape) + end
 
     @property
     def flops(self) -> int:
         return 2 * prod(self.output.shape)
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        result = self.result(tensors["data"], self.epilogue.bind(tensors))
-        return [*tensors.values(), result]
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        return self.result(given["data"], self.epilogue.bind(given))

@@ -80,7 +80,7 @@ class Epilogue:
         return "int8" if self.clip is not None else accumulator
 
     def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
-        """Return the additional arguments, in call order.
+        """Return the additional inputs, in call order.
 
         Parameters
         ----------
@@ -97,6 +97,13 @@ class Epilogue:
         if self.residual:
             specs.append(TensorSpec("residual", shape, dtype))
         return tuple(specs)
+
+    def arguments(
+        self, name: str, channels: int, shape: tuple[int, ...], dtype: str
+    ) -> tuple[TensorSpec, ...]:
+        """Return the additional inputs (see `inputs`), then the result, of a name."""
+        result = TensorSpec(name, shape, self.result_dtype(dtype))
+        return (*self.inputs(channels, shape, dtype), result)
 
     @property
     def scales(self) -> bool:
@@ -210,14 +217,12 @@ class FusedOp(TensorOp):
             varargs_names=[*_AXES[len(self.output.shape)]],
         )
 
-    def _declared(self, tensors: dict[str, Tensor], tap: Callable[..., Expr]) -> list[Tensor]:
-        """Return the inputs, and the sum `tap` with its epilogue; without one it is the result."""
-        shape, name = self.output.shape, self.output.name
+    def finished(self, tap: Callable[..., Expr], given: dict[str, Tensor]) -> Tensor:
+        """Declare the sum `tap` with its epilogue; without one it is the result."""
         if self.epilogue.empty:
-            return [*tensors.values(), te.compute(shape, tap, name=name)]
-        total = te.compute(shape, tap, name="total")
-        epilogue = self.epilogue.bind(tensors, self.accumulator)
-        return [*tensors.values(), self.result(total, epilogue)]
+            return te.compute(self.output.shape, tap, name=self.output.name)
+        total = te.compute(self.output.shape, tap, name="total")
+        return self.result(total, self.epilogue.bind(given, self.accumulator))
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:

@@ -45,27 +45,23 @@ class MatmulOp(FusedOp):
         return ACCUMULATOR[self.dtype_a]
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
+    def arguments(self) -> tuple[TensorSpec, ...]:
         shape_b: tuple[int, ...] = (self.n, self.k) if self.transposed_b else (self.k, self.n)
         if self.panel:
             panels, groups = ceil_div(self.n, self.panel), ceil_div(self.k, 4)
             shape_b = (panels, self.k, self.panel)
             shape_b = shape_b if self.dtype_b != "int8" else (panels, groups, self.panel, 4)
-        end = self.epilogue.inputs(self.n, (self.m, self.n), self.accumulator)
-        left = self.specs(self.dtype_a, A=(self.m, self.k))
-        return left + self.specs(self.dtype_b, B=shape_b) + end
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("C", (self.m, self.n), self.epilogue.result_dtype(self.accumulator))
+        left = TensorSpec("A", (self.m, self.k), self.dtype_a)
+        right = TensorSpec("B", shape_b, self.dtype_b)
+        end = self.epilogue.arguments("C", self.n, (self.m, self.n), self.accumulator)
+        return (left, right, *end)
 
     @property
     def flops(self) -> int:
         return 2 * self.m * self.n * self.k
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        return self._declared(tensors, self.sums(tensors))
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        return self.finished(self.sums(given), given)
 
     def sums(self, tensors: dict[str, Tensor]) -> Callable[..., Expr]:
         """Return ``f(i, j, *stack)``, the sums of products; `stack` is the matrix of stacks."""
@@ -100,27 +96,19 @@ class StackedMatmulOp(TensorOp):
     op: MatmulOp
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        a, b, *vectors = self.op.inputs
-        return (self._stack(a), self._stack(b), *vectors)
-
-    @property
-    def output(self) -> TensorSpec:
-        return self._stack(self.op.output)
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        a, b, *vectors, c = self.op.arguments
+        return (self._stack(a), self._stack(b), *vectors, self._stack(c))
 
     @property
     def flops(self) -> int:
         return self.count * self.op.flops
 
-    def declare(self) -> list[Tensor]:
-        op, tensors = self.op, self.placeholders()
-        sums = op.sums(tensors)
-        total = te.compute(self.output.shape, lambda s, i, j: sums(i, j, s), name="total")
-        epilogue = op.epilogue.bind(tensors, op.accumulator)
-        result = te.compute(
-            self.output.shape, lambda s, i, j: epilogue(total[s, i, j], j, s, i, j), name="C"
-        )
-        return [*tensors.values(), result]
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        shape, sums = self.output.shape, self.op.sums(given)
+        total = te.compute(shape, lambda s, i, j: sums(i, j, s), name="total")
+        epilogue = self.op.epilogue.bind(given, self.op.accumulator)
+        return te.compute(shape, lambda s, i, j: epilogue(total[s, i, j], j, s, i, j), name="C")
 
     def _stack(self, spec: TensorSpec) -> TensorSpec:
         return replace(spec, shape=(self.count, *spec.shape))

@@ -20,6 +20,7 @@ from vtaops.kernels.ops.common import (
     Window,
     lowest,
     reduce_largest,
+    specs,
     window_axes,
     zero,
 )
@@ -31,6 +32,11 @@ class _Blocked(WindowedSum):
     """Sums over windows whose results lie in blocks of channels."""
 
     block: int
+    out_blocks: int
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.batch, self.out_blocks, *self.out_size, self.block)
 
     def channel(self, *index: Expr) -> Expr:
         return index[1] * self.block + index[4]
@@ -97,7 +103,7 @@ class PackedConv2dOp(_Blocked):
         super().__post_init__()
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
+    def arguments(self) -> tuple[TensorSpec, ...]:
         size = self.in_block * self.gathered
         inner: tuple[int, ...] = (size, self.block)
         if self.dtype != "float32":
@@ -109,10 +115,6 @@ class PackedConv2dOp(_Blocked):
         if self.plain:
             data = (self.batch, self.in_blocks * self.in_block, self.height, self.width)
         return self._arguments(data, kernel, self.out_blocks * self.block)
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.batch, self.out_blocks, *self.out_size, self.block)
 
     @property
     def flops(self) -> int:
@@ -131,11 +133,10 @@ class PackedConv2dOp(_Blocked):
         """What surrounds the image."""
         return tirx.const(self.zero_point, self.dtype)
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        padded = pad_blocked(self, tensors["data"])
-        tap = self.sums(self.window, padded, tensors["kernel"], self.dtype != "float32")
-        return self._declared(tensors, tap)
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        padded = pad_blocked(self, given["data"])
+        tap = self.sums(self.window, padded, given["kernel"], self.dtype != "float32")
+        return self.finished(tap, given)
 
     def sums(
         self, window: Window, image: Tensor, kernel: Tensor, in_groups: bool
@@ -211,16 +212,17 @@ class PackedWindowOp(_Blocked):
         super().__post_init__()
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        shape = (self.batch, self.blocks, self.height, self.width, self.block)
-        if self.kind != "depthwise":
-            return (TensorSpec("data", shape, self.dtype),)
-        kernel = (self.blocks, *self.window.kernel, self.block)
-        return self._arguments(shape, kernel, self.blocks * self.block)
+    def out_blocks(self) -> int:  # type: ignore[override]
+        """Blocks of the result."""
+        return self.blocks
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.batch, self.blocks, *self.out_size, self.block)
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        shape = (self.batch, self.blocks, self.height, self.width, self.block)
+        if self.kind != "depthwise":
+            return specs(data=shape, result=self._shape)
+        kernel = (self.blocks, *self.window.kernel, self.block)
+        return self._arguments(shape, kernel, self.blocks * self.block)
 
     @property
     def flops(self) -> int:
@@ -231,17 +233,16 @@ class PackedWindowOp(_Blocked):
         """What surrounds the image."""
         return lowest("float32") if self.kind == "max" else zero(self.dtype)
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
-        padded = pad_blocked(self, tensors["data"])
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        padded = pad_blocked(self, given["data"])
         kh, kw = window_axes(self.window)
 
         def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
             pixel = padded(n, c, *self.window.pixel(i, j, kh, kw), b)
-            return self.combine(pixel, tensors.get("kernel"), (c, kh, kw, b))
+            return self.combine(pixel, given.get("kernel"), (c, kh, kw, b))
 
         total = te.compute(self._shape, tap, name="total")
-        return [*tensors.values(), self.result(total, self.bound_epilogue(tensors))]
+        return self.result(total, self.bound_epilogue(given))
 
     def combine(
         self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""

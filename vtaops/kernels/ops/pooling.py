@@ -16,6 +16,7 @@ from vtaops.kernels.ops.common import (
     lowest,
     pad_image,
     reduce_largest,
+    specs,
     window_axes,
     zero,
 )
@@ -66,12 +67,9 @@ class PoolOp(TensorOp):
         return self.window.out_size(self.height, self.width)
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.specs(data=(self.batch, self.channels, self.height, self.width))
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", (self.batch, self.channels, *self.out_size), "float32")
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        planes = (self.batch, self.channels)
+        return specs(data=(*planes, self.height, self.width), result=(*planes, *self.out_size))
 
     @property
     def flops(self) -> int:
@@ -105,9 +103,8 @@ class PoolOp(TensorOp):
 
         return taps_before(high) - taps_before(low)
 
-    def declare(self) -> list[Tensor]:
-        data = self.inputs[0].placeholder()
-        padded = pad_image(data, self.window, self.pad_value)
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        padded = pad_image(given["data"], self.window, self.pad_value)
         kh, kw = window_axes(self.window)
         reduce = reduce_largest if self.kind == "max" else te.sum
         shape = self.output.shape
@@ -116,12 +113,11 @@ class PoolOp(TensorOp):
             return reduce(padded(n, c, *self.window.pixel(i, j, kh, kw)), axis=[kh, kw])
 
         if self.kind == "max":
-            return [data, te.compute(shape, pool, name="result")]
+            return te.compute(shape, pool, name="result")
         total = te.compute(shape, pool, name="total")
-        result = te.compute(
+        return te.compute(
             shape, lambda n, c, i, j: total[n, c, i, j] * self.weight(i, j), name="result"
         )
-        return [data, result]
 
 
 @dataclass(frozen=True)
@@ -138,23 +134,17 @@ class GlobalPoolOp(TensorOp):
     pixels: int
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.specs(data=(self.rows, self.pixels))
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", (self.rows,), "float32")
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        return specs(data=(self.rows, self.pixels), result=(self.rows,))
 
     @property
     def flops(self) -> int:
         return self.rows * self.pixels
 
-    def declare(self) -> list[Tensor]:
-        data = self.inputs[0].placeholder()
-        p = te.reduce_axis((0, self.pixels), name="p")
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        data, p = given["data"], te.reduce_axis((0, self.pixels), name="p")
         if self.kind == "max":
-            result = te.compute((self.rows,), lambda r: te.max(data[r, p], axis=p), name="result")
-            return [data, result]
+            return te.compute((self.rows,), lambda r: te.max(data[r, p], axis=p), name="result")
         total = te.compute((self.rows,), lambda r: te.sum(data[r, p], axis=p), name="total")
         factor = tirx.const(1.0 / self.pixels, "float32")
-        return [data, te.compute((self.rows,), lambda r: total[r] * factor, name="result")]
+        return te.compute((self.rows,), lambda r: total[r] * factor, name="result")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tvm import te
 
-from vtaops.kernels.ops.common import Tensor, TensorSpec, Window
+from vtaops.kernels.ops.common import Tensor, TensorSpec, Window, specs
 from vtaops.kernels.ops.convolution import DepthwiseOp, WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
@@ -49,13 +49,14 @@ class SeparableOp(WindowedSum):
         return self.channels * self.multiplier
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        operands = self.specs(
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        operands = specs(
             data=(self.batch, self.channels, self.height, self.width),
             depthwise=(self.channels, self.multiplier, *self.window.kernel),
             pointwise=(self.out_channels, self.middle_channels),
         )
-        return operands + self.epilogue.inputs(self.out_channels, self._shape, "float32")
+        end = self.epilogue.arguments("result", self.out_channels, self._shape, "float32")
+        return operands + end
 
     @property
     def flops(self) -> int:
@@ -63,19 +64,17 @@ class SeparableOp(WindowedSum):
         taps = self.window.kernel[0] * self.window.kernel[1]
         return 2 * self.batch * rows * columns * self.middle_channels * (taps + self.out_channels)
 
-    def declare(self) -> list[Tensor]:
-        tensors = self.placeholders()
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
         size = (self.batch, self.channels, self.height, self.width)
         first = DepthwiseOp(*size, self.window, self.multiplier)
         shape = first.output.shape
-        sums = first.sums(tensors["data"], tensors["depthwise"])
+        sums = first.sums(given["data"], given["depthwise"])
         middle = te.compute(shape, sums, name="middle")
         act = self.between.bind({})
         active = te.compute(
             shape, lambda *index: act(middle(*index), index[1], *index), name="active"
         )
         c = te.reduce_axis((0, self.middle_channels), name="c")
-        return self._declared(
-            tensors,
-            lambda n, o, i, j: te.sum(active[n, c, i, j] * tensors["pointwise"][o, c], axis=c),
+        return self.finished(
+            lambda n, o, i, j: te.sum(active[n, c, i, j] * given["pointwise"][o, c], axis=c), given
         )

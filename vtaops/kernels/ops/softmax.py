@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm import te
 
 from vtaops.kernels.ops.activations import exponential
-from vtaops.kernels.ops.common import Tensor, TensorOp, TensorSpec
+from vtaops.kernels.ops.common import Tensor, TensorOp, TensorSpec, specs
 
 
 @dataclass(frozen=True)
@@ -18,24 +18,18 @@ class SoftmaxOp(TensorOp):
     columns: int
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.specs(data=(self.rows, self.columns))
-
-    @property
-    def output(self) -> TensorSpec:
-        return TensorSpec("result", (self.rows, self.columns), "float32")
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        return specs(data=(self.rows, self.columns), result=(self.rows, self.columns))
 
     @property
     def flops(self) -> int:
         return 5 * self.rows * self.columns
 
-    def declare(self) -> list[Tensor]:
-        data = self.inputs[0].placeholder()
-        shape = (self.rows, self.columns)
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        data, shape = given["data"], self.output.shape
         k = te.reduce_axis((0, self.columns), name="k")
         j = te.reduce_axis((0, self.columns), name="j")
         top = te.compute((self.rows,), lambda r: te.max(data[r, k], axis=k), name="top")
         power = te.compute(shape, lambda r, c: exponential(data[r, c] - top[r]), name="power")
         total = te.compute((self.rows,), lambda r: te.sum(power[r, j], axis=j), name="total")
-        result = te.compute(shape, lambda r, c: power[r, c] / total[r], name="result")
-        return [data, result]
+        return te.compute(shape, lambda r, c: power[r, c] / total[r], name="result")

@@ -39,12 +39,11 @@ class StoredOp(TensorOp):
     names: tuple[str, ...]
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(map(self._stored, self.op.inputs))
-
-    @property
-    def output(self) -> TensorSpec:
-        return self._stored(self.op.output)
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        return tuple(
+            replace(spec, dtype=self.dtype) if spec.name in self.names else spec
+            for spec in self.op.arguments
+        )
 
     @property
     def flops(self) -> int:
@@ -67,8 +66,8 @@ class StoredOp(TensorOp):
         """Return the tensors of `op`: what is computed, in float32."""
         return self.op.declare()
 
-    def _stored(self, spec: TensorSpec) -> TensorSpec:
-        return replace(spec, dtype=self.dtype) if spec.name in self.names else spec
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        return self.op.compute(given)
 
 
 def stored(op: TensorOp, dtypes: Sequence[str]) -> TensorOp:
@@ -76,7 +75,7 @@ def stored(op: TensorOp, dtypes: Sequence[str]) -> TensorOp:
 
     The result is stored as the first of them, the data.
     """
-    arguments = zip((*op.inputs, op.output), (*dtypes, dtypes[0]), strict=True)
+    arguments = zip(op.arguments, (*dtypes, dtypes[0]), strict=True)
     kinds = {spec.name: dtype for spec, dtype in arguments if dtype in STORAGE}
     return StoredOp(op, next(iter(kinds.values())), tuple(kinds)) if kinds else op
 

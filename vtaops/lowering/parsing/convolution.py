@@ -21,7 +21,6 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import kernel_layout
 from vtaops.ops import Conv2d, Operator
 from vtaops.ops.epilogue import VECTORS, AluStage
-from vtaops.ops.groups import grouped_view
 from vtaops.schedule import Tiling
 from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
@@ -230,7 +229,7 @@ class _Convolution:
         self.columns = _Span("column", self.x, sw, dw, kw, padded[1], op.width, left)
 
         self.shapes = {buffer.name: buffer.packed_shape for buffer in op.buffers(config)}
-        view = grouped_view(op.groups, op.in_channels, op.out_channels, config)
+        view = op.channel_groups.view(config)
         filters = (op.out_channels, op.in_channels // op.groups, *op.window.kernel)
         # Tap by tap, also where windows are packed.
         self.shapes["kernel"] = kernel_layout(config, view).packed_shape(filters)

@@ -1,8 +1,8 @@
-"""BatchMatmul: products of pairs of int8 matrices, with an offset, a shift or a scale, and clip."""
+"""Matrix products of int8: Gemm, a dense layer, and BatchMatmul, whose operands are both data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +13,11 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import require_at_least
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import Layout
-from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.base import Operator
-from vtaops.ops.constants import declare_copy
-from vtaops.ops.epilogue import (
-    INT8,
-    AluStage,
-    Rounding,
-    Stage,
-    UniformScale,
-    alu_stages,
-    check_epilogue,
-)
+from vtaops.machine.layout import Layout, matrix_layout, weight_layout
+from vtaops.ops.arguments import Arguments, int8_array, present, vectors
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_sum, value_of
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, alu_stages, check_epilogue
+from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
 COARSE_BITS = 7
@@ -33,7 +25,111 @@ COARSE_BITS = 7
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BatchMatmul(Operator):
+class Gemm(SumOfProducts):
+    """``out = int8(clip((data @ weight.T + bias) >> shift))``.
+
+    Parameters
+    ----------
+    m, n, k : int
+        ``data`` is (m, k), ``weight`` (n, k), the result (m, n). Any sizes; they are padded with
+        zeros to whole tiles.
+    bias : bool
+        Whether an int32 bias (n,) is added before the shift.
+    shift : int
+        Arithmetic right shift of the accumulators, 0..31.
+    clip : (int, int) or None
+        Bounds of the result; None stores the low 8 bits.
+    rounding : "truncate" or "half_up"
+        How the shift rounds: towards minus infinity, or to the nearest, halves upwards.
+    scales : bool
+        Whether an int32 vector (n,) of fixed-point scales requantises the sums instead of
+        `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
+        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
+        ``multiplier | shift << 16``. Needs the extension ``post``.
+    zero_point : int
+        With scales: what is added after the shift.
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is out of range.
+
+    Notes
+    -----
+    Accumulators are int32 and wrap; with ``k <= 131071`` no input can overflow them.
+    """
+
+    m: int
+    n: int
+    k: int
+    bias: bool = False
+    shift: int = 8
+    clip: tuple[int, int] | None = INT8
+    rounding: Rounding = "truncate"
+    scales: bool = False
+    zero_point: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, m=self.m, n=self.n, k=self.k)
+
+    @classmethod
+    def of(
+        cls,
+        data: npt.ArrayLike,
+        weight: npt.ArrayLike,
+        *,
+        bias: npt.ArrayLike | None = None,
+        scales: npt.ArrayLike | None = None,
+        **parameters: Any,
+    ) -> tuple[Gemm, Arguments]:
+        """Return the product of (M, K) and (N, K) int8 matrices, and the arrays; as `Conv2d.of`.
+
+        Raises
+        ------
+        ShapeError
+            If ranks, dtypes, extents or parameters do not fit.
+        """
+        left, right = int8_array("data", data, "MK"), int8_array("weight", weight, "NK")
+        if left.shape[1] != right.shape[1]:
+            raise ShapeError(
+                f"data has shape {left.shape} and weight {right.shape}; their last extents must "
+                f"be equal"
+            )
+        (m, k), n = left.shape, right.shape[0]
+        given = {"bias": bias, "scales": scales}
+        op = cls(m=m, n=n, k=k, **present(given), **parameters)
+        return op, (left, right, *vectors(n, given))
+
+    @property
+    def summary(self) -> str:
+        return f"gemm {self.m}x{self.k} . {self.k}x{self.n}"
+
+    @property
+    def macs(self) -> int:
+        return self.m * self.n * self.k
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        return (
+            Buffer("data", Role.INPUT, (self.m, self.k), "int8", matrix_layout(config)),
+            Buffer("weight", Role.PARAMETER, (self.n, self.k), "int8", weight_layout(config)),
+            *self.vector_buffers(self.n, config),
+            Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
+        )
+
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+        data, kernel = declare_copy(given["data"]), declare_copy(given["weight"], "kernel_buf")
+        acc = declare_sum(
+            "res_gem",
+            shape,
+            {"ko": data.shape[1], "ki": config.block_in},
+            lambda mo, no, mi, ni, ko, ki: (data[mo, ko, mi, ki], kernel[no, ko, ni, ki]),
+        )
+        return self.declare_epilogue(acc, given, config)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BatchMatmul(UniformlyScaled):
     """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.
 
     Parameters
@@ -119,19 +215,9 @@ class BatchMatmul(Operator):
         return self.batch * self.m * self.n * self.k
 
     @property
-    def scaling(self) -> UniformScale:
-        """The fixed-point scale of the result."""
-        shift = self.shift if self.multiplier else 0
-        return UniformScale(self.multiplier, shift, self.zero_point, 0, self.clip)
-
-    @property
     def stages(self) -> Sequence[Stage]:
-        begin: list[Stage] = []
-        if self.coarse:
-            begin = [
-                AluStage("res_wide", AluOp.SHR, -COARSE_BITS),
-                AluStage("res_total", AluOp.ADD, None, "product"),
-            ]
+        wide = AluStage("res_wide", AluOp.SHR, -COARSE_BITS)
+        begin = [wide, AluStage("res_total", AluOp.ADD, None, "product")] if self.coarse else []
         if self.scaling:
             return [*begin, self.scaling.stage]
         return [*begin, *alu_stages(False, self.shift, self.clip, self.rounding)]
@@ -149,28 +235,24 @@ class BatchMatmul(Operator):
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
         return (*operands, *self.scaling.buffers(config), result)
 
-    def compute(
-        self, given: Mapping[str, te.Tensor], shape: tuple[int, ...], config: HardwareConfig
-    ) -> te.Tensor:
+    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         def product(part: str, name: str) -> te.Tensor:
             left, right = (declare_copy(given[f"{side}{part}"]) for side in ("data", "other"))
-            ko = te.reduce_axis((0, left.shape[2]), name="ko")
-            ki = te.reduce_axis((0, config.block_in), name="ki")
-            return te.compute(
+            return declare_sum(
+                name,
                 shape,
-                lambda b, mo, no, mi, ni: te.sum(
-                    left[b, mo, ko, mi, ki].astype("int32")
-                    * right[b, no, ko, ni, ki].astype("int32"),
-                    axis=[ko, ki],
+                {"ko": left.shape[2], "ki": config.block_in},
+                lambda b, mo, no, mi, ni, ko, ki: (
+                    left[b, mo, ko, mi, ki],
+                    right[b, no, ko, ni, ki],
                 ),
-                name=name,
             )
 
         total = product("", "res_gem")
         if not self.coarse:
             return self.declare_epilogue(total, given, config)
         first = product("_coarse", "res_coarse")
-        return self.declare_epilogue(first, given, config, {"product": lambda *i: total(*i)})
+        return self.declare_epilogue(first, given, config, {"product": value_of(total)})
 
 
 def _pair(

@@ -1,0 +1,135 @@
+"""The envelope of program and model files: what tells a whole file from a foreign or damaged one.
+
+All integers are little-endian:
+
+====================  ==========================================================================
+bytes                 content
+====================  ==========================================================================
+8                     magic
+4                     version of the format
+4                     length H of the header
+8                     length of the whole file
+H                     header
+...                   body
+32                    SHA-256 of all bytes before
+====================  ==========================================================================
+
+Lengths are compared with the bytes that exist before anything is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from vtaops.base.errors import ProgramError, raising
+from vtaops.base.files import open_file, read_open, write_file
+
+_PREAMBLE = struct.Struct("<8sIIQ")
+PREAMBLE_BYTES = _PREAMBLE.size
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+_Content = TypeVar("_Content")
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A kind of file.
+
+    Attributes
+    ----------
+    what : str
+        What messages call its content.
+    magic : bytes
+        Its first 8 bytes.
+    version : int
+        The version that is written, and the only one that is read.
+    most : int
+        The longest file that is read, in bytes.
+    """
+
+    what: str
+    magic: bytes
+    version: int
+    most: int
+
+    def save(self, data: bytes, path: str | Path) -> None:
+        """Write a file, whole or not at all: a reader never sees half of it.
+
+        Raises
+        ------
+        ProgramError
+            If it cannot be written.
+        """
+        with raising(ProgramError, f"cannot write {path}", OSError):
+            write_file(path, data)
+
+    def load(self, path: str | Path, loads: Callable[[bytes], _Content]) -> _Content:
+        """Read a file whose first bytes state its size correctly, and return what is in it.
+
+        Raises
+        ------
+        ProgramError
+            If it cannot be read, or as `loads`; the message names the file.
+        """
+        try:
+            with open_file(path) as file:
+                self._check(file.read(PREAMBLE_BYTES), os.fstat(file.fileno()).st_size)
+                return loads(read_open(file, self.most))
+        except OSError as error:
+            raise ProgramError(f"cannot read {path}: {error}") from error
+        except ProgramError as error:
+            raise ProgramError(f"{path}: {error}") from error
+
+    def seal(self, header: bytes, *body: bytes) -> bytes:
+        """Return the bytes of a file; `open` is the inverse."""
+        total = PREAMBLE_BYTES + len(header) + sum(map(len, body)) + DIGEST_BYTES
+        preamble = _PREAMBLE.pack(self.magic, self.version, len(header), total)
+        data = b"".join((preamble, header, *body))
+        return data + hashlib.sha256(data).digest()
+
+    def open(self, data: bytes) -> tuple[bytes, memoryview]:
+        """Return header and body of a file's bytes.
+
+        Raises
+        ------
+        ProgramError
+            Saying whether the file is foreign, of another version, truncated or corrupted.
+        """
+        header_length = self._check(data, len(data))
+        content = memoryview(data)[:-DIGEST_BYTES]
+        if hashlib.sha256(content).digest() != data[-DIGEST_BYTES:]:
+            raise ProgramError("the checksum does not match: the file is corrupted")
+        end = PREAMBLE_BYTES + header_length
+        if end > len(content):
+            raise ProgramError(
+                f"the header claims {header_length} bytes; the file has {len(content)} in all"
+            )
+        return bytes(content[PREAMBLE_BYTES:end]), content[end:]
+
+    def _check(self, data: bytes, available: int) -> int:
+        """Check magic, version and length of `available` bytes; return the header's length."""
+        if data[: len(self.magic)] != self.magic[: len(data)] or not data:
+            name = self.magic.rstrip(b"\0").decode()
+            raise ProgramError(f"this is not a vtaops {self.what}: its first bytes are not {name}")
+        if len(data) < PREAMBLE_BYTES:
+            raise ProgramError(f"the {self.what} is truncated: it ends after {available} bytes")
+        _, version, header_length, total = _PREAMBLE.unpack_from(data)
+        if version != self.version:
+            advice = "update vtaops" if version > self.version else "recompile"
+            raise ProgramError(
+                f"the {self.what} has format version {version}; this vtaops reads version "
+                f"{self.version} ({advice})"
+            )
+        if available < total:
+            raise ProgramError(f"the {self.what} is truncated: {available} of {total} bytes exist")
+        if available > total or total < PREAMBLE_BYTES + DIGEST_BYTES:
+            raise ProgramError(
+                f"the {self.what} states a length of {total} bytes; it has {available}"
+            )
+        return int(header_length)

@@ -1,0 +1,100 @@
+"""What the declarations of operators are made of: copies on chip, images with borders, sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import te, tirx
+
+from vtaops.base.window import Size
+
+Expr = Any
+"""A TIR expression. TVM gives no useful static types."""
+
+Lane = Callable[..., Expr]
+"""Maps the indices of a lane to its value."""
+
+Given = Mapping[str, te.Tensor]
+"""The packed arguments of an operator, by name."""
+
+Shape = tuple[int, ...]
+
+
+def declare_copy(tensor: te.Tensor, name: str = "") -> te.Tensor:
+    """Declare the copy of a tensor on chip, by default ``{name of the tensor}_buf``."""
+    return te.compute(tensor.shape, value_of(tensor), name=name or f"{tensor.op.name}_buf")
+
+
+def value_of(tensor: te.Tensor) -> Lane:
+    """Return the value of a tensor for each lane of a result of its shape."""
+    return lambda *index: tensor(*index)
+
+
+def bordered(
+    data: te.Tensor, before: Size, *, border: bool = True, value: int = 0, blocks: int = 0
+) -> Lane:
+    """Return each lane of packed images (n, blocks, rows, columns, ...) with a border.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        The images.
+    before : (int, int)
+        Rows and columns above and left of the image.
+    border : bool
+        Whether something lies outside of the image.
+    value : int
+        What lies there.
+    blocks : int
+        Blocks of channels that are read, if there are more than of the data.
+    """
+    _, c, height, width, *_ = (int(extent) for extent in data.shape)
+
+    def lane(b: Expr, ci: Expr, row: Expr, column: Expr, *lanes: Expr) -> Expr:
+        y, x = row - before[0], column - before[1]
+        inside = [ci < c] if blocks > c else []
+        inside += [y >= 0, y < height, x >= 0, x < width] if border else []
+        found = data(b, ci, y, x, *lanes)
+        if not inside:
+            return found
+        return tirx.if_then_else(tirx.all(*inside), found, tirx.const(value, "int8"))
+
+    return lane
+
+
+def declare_image(data: te.Tensor, size: Size, lane: Lane, blocks: int = 0) -> te.Tensor:
+    """Declare the stage ``data_buf``: of `size`, with each lane (see `bordered`) of packed images.
+
+    Of as many blocks of channels as the data, or of `blocks`.
+    """
+    n, c, _, _, *tile = data.shape
+    return te.compute((n, blocks or c, *size, *tile), lane, name="data_buf")
+
+
+def declare_sum(
+    name: str, shape: Shape, axes: Mapping[str, int], factors: Callable[..., tuple[Expr, Expr]]
+) -> te.Tensor:
+    """Declare int32 sums of products of int8 values.
+
+    Parameters
+    ----------
+    name : str
+        Name of the te stage.
+    shape : tuple of int
+        Shape of the result.
+    axes : mapping of str to int
+        Names and extents of the axes that are summed over.
+    factors : callable
+        Maps an index of the result, then one of those axes, to the factors of a product.
+    """
+    sums = [te.reduce_axis((0, extent), name=axis) for axis, extent in axes.items()]
+
+    return te.compute(
+        shape, lambda *index: te.sum(product(*factors(*index, *sums)), axis=sums), name=name
+    )
+
+
+def product(left: Expr, right: Expr) -> Expr:
+    """Return the int32 product of two int8 values."""
+    return left.astype("int32") * right.astype("int32")

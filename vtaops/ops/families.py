@@ -1,0 +1,170 @@
+"""Families of operators: windows over images, sums of products, results of one fixed-point scale.
+
+The subclasses have the fields, not all of them each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_least
+from vtaops.base.window import Size, Window
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import Layout, bias_layout, data_layout, vector_layout
+from vtaops.ops.base import Operator
+from vtaops.ops.epilogue import (
+    VECTORS,
+    Rounding,
+    ScaleStage,
+    Stage,
+    UniformScale,
+    alu_stages,
+    check_epilogue,
+    half_step,
+)
+from vtaops.program import Buffer, Role
+
+
+class WindowOperator(Operator):
+    """Base of convolutions and pools: one window over an image, and the sizes that follow."""
+
+    batch: int
+    height: int
+    width: int
+    kernel: Pair
+    strides: Pair | None
+    padding: Padding
+    dilation: Pair = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, batch=self.batch, height=self.height, width=self.width)
+        for name in ("kernel", "strides", "padding", "dilation"):
+            if name in vars(self):
+                object.__setattr__(self, name, getattr(self.window, name))
+        self._check_size()
+
+    def _check_size(self) -> None:
+        check_padded(self.padded_size)
+        self.window.out_size(self.height, self.width)
+
+    @cached_property
+    def window(self) -> Window:
+        """The window over the image; it steps by its own size unless strides say otherwise."""
+        return Window.of(self.kernel, self.strides, self.padding, self.dilation)
+
+    @property
+    def pads(self) -> Sides:
+        """Padding (top, left, bottom, right)."""
+        return self.window.padding
+
+    @property
+    def padded_size(self) -> Size:
+        """Input size with padding (height, width)."""
+        return self.window.padded(self.height, self.width)
+
+    @cached_property
+    def out_size(self) -> Size:
+        """Output size (height, width)."""
+        return self.window.out_size(self.height, self.width)
+
+    def image_buffers(
+        self, channels: int, results: int, config: HardwareConfig, layout: Layout | None = None
+    ) -> tuple[Buffer, Buffer]:
+        """Return the images and the result, of so many channels; `layout` is that of the images."""
+        blocks = data_layout(config)
+        image, result = (channels, self.height, self.width), (results, *self.out_size)
+        return (
+            Buffer("data", Role.INPUT, (self.batch, *image), "int8", layout or blocks),
+            Buffer("res", Role.OUTPUT, (self.batch, *result), "int8", blocks),
+        )
+
+    def _image_text(self, channels: int) -> str:
+        """Return the shape of the input for people; a batch of one is not named."""
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{batch}{channels}x{self.height}x{self.width}"
+
+
+class SumOfProducts(Operator):
+    """Base of convolutions and matrix products: sums are biased, shifted and clipped to int8.
+
+    Vectors (a bias, a multiplier) have a value for each output channel. Packed, they are
+    (blocks, batch, block): the tile of the block that the second index of a packed result names.
+    With `scales`, which need the extension ``post``, vectors are rows of its parameters instead:
+    (blocks, 1, block).
+    """
+
+    bias: bool = False
+    multiplier: bool = False
+    scales: bool = False
+    zero_point: int = 0
+    shift: int
+    clip: tuple[int, int] | None
+    rounding: Rounding
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_epilogue(self.shift, self.clip, self.rounding)
+        if not -128 <= self.zero_point <= 127:
+            raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
+        if self.scales:
+            self._check_scales()
+        elif self.zero_point:
+            raise ShapeError(
+                f"zero_point is {self.zero_point}; without scales it is part of the bias"
+            )
+
+    def _check_scales(self) -> None:
+        """Refuse what does not go together with scales."""
+        if self.shift:
+            raise ShapeError(
+                f"shift is {self.shift}; with scales, which have a shift each, it must be 0"
+            )
+        if self.clip is None:
+            raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
+        if self.multiplier:
+            raise ShapeError("multiplier and scales exclude each other")
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        if self.scales:
+            return [self._scale_stage]
+        return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
+
+    @property
+    def _scale_stage(self) -> ScaleStage:
+        return ScaleStage.of(self.bias, self.zero_point, self.clip)
+
+    def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
+        """Return bias, multiplier and scales, those that there are.
+
+        Half a step of the output, for rounding, is added to the bias when it is packed; not if a
+        multiplier follows.
+        """
+        half = 0 if self.multiplier else half_step(self.shift, self.rounding)
+        layouts = {"bias": bias_layout(config, plus=half), "multiplier": bias_layout(config)}
+        if self.scales:
+            layouts = dict.fromkeys(("bias", "scales"), vector_layout(config))
+        return [
+            Buffer(name, Role.PARAMETER, (channels,), "int32", layouts[name])
+            for stage in self.stages
+            for name in stage.operands
+            if name in VECTORS
+        ]
+
+
+class UniformlyScaled(Operator):
+    """Base of operators without weights: a shift, or one fixed-point scale for all channels."""
+
+    multiplier: int
+    shift: int
+    zero_point: int
+    constant: int = 0
+    clip: tuple[int, int] | None
+
+    @property
+    def scaling(self) -> UniformScale:
+        """The fixed-point scale of the result."""
+        return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
