@@ -26,7 +26,7 @@ from benchmarks import networks
 from benchmarks.options import Json, figure_table, write_json
 from vtaops import DeviceError, HardwareConfig, Session
 from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
-from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, TIMING, Ulx3sDesign, build_bitstream
+from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.ulx3s import Ulx3s
@@ -58,7 +58,8 @@ def run_network(name: str, free: bool, config: HardwareConfig, clock_mhz: float)
                 uploaded, seconds = device.sent_bytes - before, time.process_time() - begin
             counted = device.performance()
             sdram = board.sdram_commands
-    forecast = sum(program.cycles(TIMING) for program in model.programs)
+    timing = Ulx3sDesign(config, clock_mhz).timing
+    forecast = sum(program.cycles(timing) for program in model.programs)
     return {
         "network": Path(name).stem,
         "config": config.bitstream_id,

@@ -78,8 +78,10 @@ def test_a_slow_clock_a_slow_crossing_or_a_lost_constraint_fails(change, message
 
 def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
     find = ulx3s.importlib.util.find_spec
-    monkeypatch.setattr(ulx3s.importlib.util, "find_spec",
-                        lambda name: None if name in ("litex", "migen") else find(name))  # fmt: skip
+    absent = ("litex", "migen")
+    monkeypatch.setattr(
+        ulx3s.importlib.util, "find_spec", lambda name: None if name in absent else find(name)
+    )
     with pytest.raises(DeviceError, match=r"migen, litex.* is not installed: pip install"):
         ulx3s.build_bitstream(Ulx3sDesign(CONFIG), tmp_path)
     assert not (tmp_path / "vta.bit").exists()
@@ -149,7 +151,8 @@ def test_aligned_factors_give_the_same_product():
 def test_copies_of_a_driver_share_its_loads():
     loads = {f"load{i}": {"type": "LUT4", "port_directions": {"A": "input", "Z": "output"},
                           "connections": {"A": [1], "Z": [10 + i]}} for i in range(23)}  # fmt: skip
-    source = {"type": "TRELLIS_FF", "port_directions": {"DI": "input", "Q": "output", "CLK": "input"},
+    ports = {"DI": "input", "Q": "output", "CLK": "input"}
+    source = {"type": "TRELLIS_FF", "port_directions": ports,
               "connections": {"DI": [2], "Q": [1], "CLK": [3]}}  # fmt: skip
     module = {"cells": {"source": source, **loads}, "netnames": {}}
     assert Replication(module, 8).copies == 2

@@ -27,7 +27,7 @@ from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import EXTENSIONS, HardwareConfig
 from vtaops.program.timing import TimingParameters
 
-DEFAULT_CLOCK_MHZ = 65.0
+DEFAULT_CLOCK_MHZ = 50.0
 BAUD = 3_000_000
 """Bits a second of the UART: the most that the board's USB chip transfers."""
 SIMULATED_BIT_CYCLES = 4
@@ -74,9 +74,6 @@ TOOLS = (
 )
 """Packages of PyPI that build the bitstream; the extra ``ulx3s`` pins their versions."""
 
-TIMING = TimingParameters(bandwidth=1.77, dram_latency=16)
-"""The SDRAM as VTA sees it, fitted to products and networks at the pins (docs/board.md)."""
-
 Progress = Callable[[str], None]
 """Called with what is being done when a step begins."""
 
@@ -121,6 +118,11 @@ class Ulx3sDesign:
     def cas_latency(self) -> int:
         """Cycles from a read command to the SDRAM's first word: 2 up to 50 MHz."""
         return 2 if self.clock_mhz <= 50 else 3
+
+    @property
+    def timing(self) -> TimingParameters:
+        """The SDRAM as VTA sees it, fitted to products at the pins (docs/board.md)."""
+        return TimingParameters(bandwidth=1.77 if self.cas_latency == 2 else 1.75, dram_latency=16)
 
     @property
     def baud(self) -> int:
@@ -178,6 +180,7 @@ class Ulx3sDesign:
                 raise ConfigError(f"its first word is {magic:#x}, not {IDENTITY_MAGIC:#x}")
             uop, inp, wgt, acc = sizes.to_bytes(4, "little")
             config = HardwareConfig(
+                "ulx3s",
                 log_batch=geometry & 0xFF,
                 log_block=geometry >> 8 & 0xFF,
                 log_uop_buff_size=uop,
