@@ -24,7 +24,7 @@ from rich.console import Console
 
 from benchmarks import networks
 from benchmarks.options import Json, figure_table, write_json
-from vtaops import DeviceError, HardwareConfig, Session
+from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
 from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
@@ -44,6 +44,8 @@ def run_network(name: str, free: bool, config: HardwareConfig, clock_mhz: float)
         else rng.normal(0, 1, t.shape).astype(t.dtype)
         for t in model.graph.inputs
     ]
+    if not model.programs:
+        raise UnsupportedError(f"{config.bitstream_id} executes nothing of {name}; see its plan")
     expected = as_tuple(model.reference(*arrays))
     with VirtualUlx3s(config, clock_mhz) as board:
         device = Ulx3s(config, "pins", connect=lambda: PinLine(board))

@@ -192,6 +192,28 @@ def test_over_tcp_a_board_can_be_unplugged_and_plugged_in_again():
         served.close()
 
 
+def test_a_board_that_cannot_be_opened_again_is_an_error_until_it_can():
+    board, gone = FakeBoard(CONFIG), []
+    closed = []
+    board.close = lambda: closed.append(1)
+
+    def connect():
+        if gone:
+            raise DeviceError("cannot open a board")
+        return board.connect()
+
+    with Ulx3s(CONFIG, connect=connect) as device, vtaops.Session(device) as session:
+        gone.append(1)
+        board.switch_on()
+        for _ in range(3):
+            with pytest.raises(DeviceError, match=r"cannot open|was reset"):
+                product(session, np.random.default_rng(10))
+        assert len(closed) == 1
+        gone.clear()
+        found, expected = product(session, np.random.default_rng(10))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_a_terminal_is_a_line():
     master, terminal = os.openpty()
     board = FakeBoard(CONFIG)

@@ -223,9 +223,7 @@ class Ulx3s(ConfiguredDevice):
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._line is not None:
-                self._line.close()
-                self._line = None
+            self._disconnect()
 
     def __repr__(self) -> str:
         return f"Ulx3s({self.address!r}, {self._config.bitstream_id})"
@@ -246,12 +244,16 @@ class Ulx3s(ConfiguredDevice):
                 self._lost = True
                 raise BufferLost(f"{error}; the board is reset, load the program again") from error
 
+    def _disconnect(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
     def _reset(self) -> Ulx3sDesign:
         """Bring the board to a known state, its memory zero; return what it is."""
         self._lost = True
         self._generation += 1
-        if self._line is not None:
-            self._line.close()
+        self._disconnect()
         self._line = self._connect()
         self._bone = UartBone(self._line, ADDRESSES["link_crc"], ADDRESSES["identity_word0"])
         self._page = _Page(self._bone)
