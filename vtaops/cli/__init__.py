@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from typing import Annotated, Any
 
 try:
@@ -20,7 +21,7 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
     ) from error
 
 from vtaops import __version__
-from vtaops.base.errors import VTAError
+from vtaops.base.errors import PlacementWarning, VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
@@ -93,6 +94,15 @@ for heading, commands in COMMANDS.items():
 
 def main() -> None:
     """Run the command line; a VTAError becomes a message and exit code 1."""
+    others = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, PlacementWarning):
+            typer.secho(f"warning: {message}", err=True, fg="yellow")
+        else:
+            others(message, category, *place, **more)
+
+    warnings.showwarning = tell
     try:
         app()
     except VTAError as error:

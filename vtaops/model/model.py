@@ -201,10 +201,7 @@ class Model:
 
     def stats(self) -> Statistics:
         """Return the counters that a run will show, without running: the sum of all launches."""
-        total = Statistics()
-        for program in self.programs:
-            total = total + program.stats()
-        return total
+        return sum((program.stats() for program in self.programs), Statistics())
 
     def cycles(self) -> int:
         """Return the cycles of all launches of a run, by the timing model, without running."""
