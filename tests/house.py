@@ -227,10 +227,10 @@ LAZY_UPWARDS = {("ops", "schedule"), ("program", "runtime")}
 LIMITS = {
     "rooms": 25,
     "floors": 10,
-    "arrows": 120,
-    "arrows upwards": 3,
+    "arrows": 129,
+    "arrows upwards": 5,
     "files in the largest circle": 6,
-    "lines of code": 37_600,
+    "lines of code": 39_420,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 74,
 }
