@@ -32,6 +32,7 @@ ALLOWED = {
     "lowering": "base machine program ops schedule",
     "model": "base graph machine program runtime",
     "export": "base graph machine program hardware runtime model",
+    "proof": "base graph machine program runtime model",
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",
     "network": "base graph machine program relax ops schedule lowering model compiler",
