@@ -268,6 +268,13 @@ def test_tilings_that_do_not_suit_the_operator(tiling, message):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "16"])
 def test_tilings_are_positive_integers(value):
+    for wrong, message in (
+        ({"ocs": 1}, r"Tiling has no keyword 'ocs' \(did you mean 'oc'\?\); it takes oc, ic"),
+        ({"oc": 1}, "missing 1 required positional argument: 'ic'"),
+        ({"oc": 1, "ic": 1, "ocs": 1}, "no keyword 'ocs'"),
+    ):
+        with pytest.raises(vtaops.ShapeError, match=message):
+            Tiling(**wrong)
     with pytest.raises(vtaops.ScheduleError, match="must be a positive integer"):
         Tiling(oc=value, ic=16)
     with pytest.raises(vtaops.ScheduleError, match="has 32 bits; 31 are the most"):

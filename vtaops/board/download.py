@@ -12,11 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.temporary import TemporaryFolder
 
 HTTPS_ONLY = frozenset({"https"})
 """What a download may use: the name of the server is proven, redirections included."""
@@ -68,8 +68,8 @@ def download(
     """
     _require_scheme(url, schemes)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=".download-") as folder:
-        path = Path(folder) / target.name
+    with TemporaryFolder(target.parent) as folder:
+        path = folder / target.name
         with path.open("wb") as file:
             tell = progress or (lambda done, total: None)
             digest = _receive(url, file, max_bytes, tell, timeout, schemes)

@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import socket
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from tvm.rpc import server as tvm_server
 
 from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError, VTAError, raising
 from vtaops.base.files import read_file
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
 from vtaops.board.server import is_loopback
 from vtaops.hardware.performance import TsimPerformance
@@ -97,8 +97,8 @@ class _Server:
     def program_fpga(self, bitstream: bytes) -> None:
         """Program the logic with the bytes of a ``.bit`` file."""
         check_part(parse_bit_file(bytes(bitstream)), self._config.board.device)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "vtaops.bit"
+        with TemporaryFolder() as folder:
+            path = folder / "vtaops.bit"
             path.write_bytes(bytes(bitstream))
             self._accelerator.program(path)
 

@@ -7,6 +7,7 @@ Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
-from vtaops.cli.networks import compile, export, ops, profile, quantize
+from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
 from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
@@ -72,7 +73,7 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Operators and programs": (run_app, disasm, verify, tune, configs, layers),
+    "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
     "Networks": (demo, compile, export, ops, profile, quantize),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
@@ -89,7 +90,10 @@ for heading, commands in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; a VTAError becomes a message and exit code 1."""
+    """Run the command line; a VTAError becomes a message and exit code 1.
+
+    So does what the system refuses: a full disk behind the standard output, a folder that is gone.
+    """
     others = warnings.showwarning
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -100,7 +104,15 @@ def main() -> None:
 
     warnings.showwarning = tell
     try:
-        app()
-    except VTAError as error:
-        typer.secho(f"error: {error}", err=True, fg="red")
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except (VTAError, OSError) as error:
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is None:
+            message = f"cannot write the output: {error.strerror}"
+            # What is left would fail once more when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        typer.secho(f"error: {message}", err=True, fg="red")
         sys.exit(1)

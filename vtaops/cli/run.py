@@ -33,6 +33,7 @@ from vtaops.cli.options import (
     show,
     text_columns,
     with_run_options,
+    write_arrays,
 )
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
@@ -201,20 +202,30 @@ def disasm(file: Path, *, as_json: bool = False) -> None:
 
 
 def verify(file: Path, *, as_json: bool = False) -> None:
-    """Prove a program file free of races, deadlocks and accesses out of bounds.
+    """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
+
+    What a certificate says (see: vtaops prove) is proven again.
 
     Example: vtaops verify c8.vta
 
     Parameters
     ----------
     file
-        A program file.
+        A program file, or a compiled network: .vtam.
     """
-    program = Program.load(file)
-    program.verify()
-    facts = {"instructions": len(program), "bitstream": program.config.bitstream_id}
-    text = f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}"
-    show({"verified": True, **facts}, as_json, text)
+    from vtaops.model import load_model
+    from vtaops.proof import rechecked
+
+    subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    subject.verify()
+    programs = [subject] if isinstance(subject, Program) else subject.programs
+    count, name = sum(len(program) for program in programs), subject.config.bitstream_id
+    facts = {"verified": True, "instructions": count, "bitstream": name}
+    lines = [f"{file}: {count} instructions verified for {name}"]
+    if proof := rechecked(subject):
+        facts["certificate"] = "holds"
+        lines.append(f"its certificate holds\n{proof}")
+    show(facts, as_json, *lines)
 
 
 def tune(
@@ -371,7 +382,7 @@ def _execute(
         report = session.program(op, tiling), session.stats, performance_of(session.device)
         reason = session.obstacle_on_target(op, tiling)
     if options.output is not None:
-        np.save(options.output, result)
+        write_arrays(options.output, ".npy", np.save, result)
     _print_run(name, *report, correct, options)
     if reason:
         typer.echo(f"note: would not run on a {hardware.target}: {reason}", err=True)

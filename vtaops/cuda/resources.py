@@ -6,12 +6,12 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.cuda.target import WARP
 from vtaops.kernels.ops.common import ceil_div
 
@@ -156,8 +156,8 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
     numbers = [arch.removeprefix("sm_") for arch in archs]
     codes = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in numbers]
     codes.append(f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}")
-    with tempfile.TemporaryDirectory() as folder:
-        code, result = Path(folder, "kernel.cu"), Path(folder, "kernel.fatbin")
+    with TemporaryFolder() as folder:
+        code, result = folder / "kernel.cu", folder / "kernel.fatbin"
         code.write_text(source)
         done = subprocess.run(
             [compiler, "-fatbin", *codes, "-Xptxas", "-v", "-o", str(result), str(code)],

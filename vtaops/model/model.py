@@ -6,7 +6,6 @@ so a board runs it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy.typing as npt
 
 from vtaops.base.doors import door
-from vtaops.base.errors import TrustError
+from vtaops.base.errors import ArgumentError, TrustError
+from vtaops.base.forks import ForkLock
+from vtaops.base.names import suggestion
+from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs, evaluate_node
@@ -84,7 +86,7 @@ class Model:
         self.plan = tuple(plan)
         self.stages = tuple(stages)
         self._own: ResidentPrograms | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._nodes = {node.name: node for node in graph.nodes}
 
     def __repr__(self) -> str:
@@ -120,6 +122,7 @@ class Model:
         *arrays: npt.ArrayLike,
         session: HasResidents | None = None,
         progress: Callable[[str], None] | None = None,
+        **named: npt.ArrayLike,
     ) -> Any:
         """Run once.
 
@@ -132,6 +135,8 @@ class Model:
             configuration. Programs and weights stay in the memory of its device.
         progress : callable, optional
             Called with a text before each stage.
+        named : array_like
+            Inputs by their names, after those by position.
 
         Returns
         -------
@@ -141,7 +146,7 @@ class Model:
         Raises
         ------
         ShapeError
-            If the arrays do not fit.
+            If the arrays do not fit, or an input has another name.
         ConfigError
             If the device has another configuration.
         DeviceError
@@ -150,7 +155,7 @@ class Model:
             If it comes from a file with machine code, and was loaded without ``trusted=True``.
         """
         self._require_trust()
-        values = checked_inputs(self.graph.inputs, arrays)
+        values = checked_inputs(self.graph.inputs, self._in_order(arrays, named))
         residents = self._residents() if session is None else session.residents
         for stage in self.stages:
             if progress is not None:
@@ -163,7 +168,7 @@ class Model:
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 
-    def reference(self, *arrays: npt.ArrayLike) -> Any:
+    def reference(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
         """Return what `run` must return, computed by NumPy from the graph.
 
         Raises
@@ -172,8 +177,20 @@ class Model:
             As `run`.
         """
         self._require_trust()
-        results = evaluate(self.graph, *arrays)
+        results = evaluate(self.graph, *self._in_order(arrays, named))
         return results[0] if len(results) == 1 else results
+
+    def _in_order(
+        self, arrays: tuple[npt.ArrayLike, ...], named: dict[str, npt.ArrayLike]
+    ) -> tuple[npt.ArrayLike, ...]:
+        """Return the arrays of a call in the order of the inputs."""
+        waited = [tensor.name for tensor in self.graph.inputs[len(arrays) :]]
+        for name in named:
+            if name not in waited:
+                known = ", ".join(waited) or "none"
+                hint = suggestion(name, waited)
+                raise ArgumentError(f"no input {name!r} is left{hint}; left are: {known}")
+        return (*arrays, *(named[name] for name in waited if name in named))
 
     def _require_trust(self) -> None:
         """Refuse machine code of a file before anything runs."""
@@ -217,6 +234,37 @@ class Model:
         """
         for program in self.programs:
             program.verify(self.capabilities)
+
+    def prove(self, *, rounds: int = 1, seed: int | None = None) -> Proof:
+        """Prove that every launch computes its nodes of the graph, for all data: `vtaops.prove`.
+
+        Parameters
+        ----------
+        rounds : int
+            Independent repetitions; each multiplies the probability of error.
+        seed : int, optional
+            Of the random numbers.
+
+        Raises
+        ------
+        NotEquivalent
+            If a launch computes something else, with inputs that show it.
+        VerificationError
+            If a program is not safe and deterministic.
+        """
+        proof: Proof = door("Model.prove")(self, rounds=rounds, seed=seed)
+        return proof
+
+    def certified(self, proof: Proof) -> Model:
+        """Return the model with a certificate of its proof in each program.
+
+        Raises
+        ------
+        ProgramError
+            If something is unproven.
+        """
+        model: Model = door("Model.certified")(self, proof)
+        return model
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return where the time goes, layer by layer; see `vtaops.model.report`.

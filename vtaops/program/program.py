@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
+from vtaops.base.proof import Proof
 from vtaops.base.shapes import Concise
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
@@ -86,8 +87,9 @@ class Buffer(Concise):
     Raises
     ------
     ProgramError
-        If a constant has not as many scalars as its shape, or another buffer has a value; if a
-        buffer that is not scratch has an offset or a fill, or a buffer has both.
+        If the layout does not fit the shape, or there is no such dtype; if a constant has not as
+        many scalars as its shape, or another buffer has a value; if a buffer that is not scratch
+        has an offset or a fill, or a buffer has both.
     """
 
     name: str
@@ -100,6 +102,10 @@ class Buffer(Concise):
     fill: int | None = None
 
     def __post_init__(self) -> None:
+        try:
+            _ = self.nbytes
+        except (ShapeError, TypeError) as error:
+            raise ProgramError(f"buffer {self.name}: {error}") from error
         if (self.offset, self.fill) != (None, None):
             self._check_scratch()
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
@@ -431,6 +437,28 @@ class Program:
             Naming the instruction and the rule that it breaks.
         """
         door("Program.verify")(self, capabilities=capabilities or FULL)
+
+    def prove(self, *, against: Any = None, rounds: int = 1, seed: int | None = None) -> Proof:
+        """Prove that the program computes its operator, for all data and weights: `vtaops.prove`.
+
+        Parameters
+        ----------
+        against : Operator, optional
+            What it must compute; by default what its own record says.
+        rounds : int
+            Independent repetitions; each multiplies the probability of error.
+        seed : int, optional
+            Of the random numbers.
+
+        Raises
+        ------
+        NotEquivalent
+            If it computes something else, with inputs that show it.
+        VerificationError
+            If it is not safe and deterministic.
+        """
+        proof: Proof = door("Program.prove")(self, against=against, rounds=rounds, seed=seed)
+        return proof
 
     def _repr_html_(self) -> str:
         html: str = door("Program._repr_html_")(self)

@@ -6,15 +6,16 @@ package `onnx` (extra `models`) is imported on the first call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.base.files import NETWORK, is_file
+from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 
@@ -27,6 +28,12 @@ else:  # ONNX is imported where it is needed; others import the types from here
 
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
+
+_TYPES = (
+    *("FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL"),
+    *("FLOAT16", "DOUBLE", "UINT32", "UINT64", "BFLOAT16"),
+)
+"""Data types that the readers know; some of them they refuse with reasons of their own."""
 
 Arrays = dict[str, Array]
 
@@ -47,17 +54,46 @@ def load(
     Raises
     ------
     ModelError
-        If there is no such file, the file is no ONNX model, a shape stays symbolic, or a name in
-        `shapes` is no input.
+        If there is no such file, the file is no ONNX model, weights in files beside it cannot be
+        read, a shape stays symbolic, or a name in `shapes` is no input.
     UnsupportedError
-        If the model computes in float16, bfloat16 or float64, or calls domains unknown here.
+        If the model computes in float16, bfloat16 or float64, has other types that nothing here
+        reads, or calls domains unknown here.
     """
-    known = isinstance(source, require("onnx").ModelProto)
-    model = deepcopy(source) if known else _read(Path(source))
+    onnx = require("onnx")
+    model = onnx.ModelProto()
+    if isinstance(source, onnx.ModelProto):
+        model.CopyFrom(source)
+        _check_types(model)
+        _refuse_external_data(model)
+    else:
+        model = read(Path(source))
+        _check_types(model)
+        _read_external_data(model, Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
     model = checked(model)
     _refuse_other_floats(model)
+    return model
+
+
+def read(path: Path) -> ModelProto:
+    """Return the model of a file as it is written, without weights that lie in other files.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, or it is no ONNX model.
+    """
+    model: ModelProto = require("onnx").ModelProto()
+    if not exists(path):
+        raise ModelError(f"there is no model file {path}")
+    with raising(ModelError, f"{path} is no ONNX model", OSError, told=reason_of):
+        content = read_file(path, NETWORK)
+    with raising(ModelError, f"{path} is no ONNX model", Exception, told=_first_line):
+        model.ParseFromString(content)
+    if not model.graph.node:
+        raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
     return model
 
 
@@ -264,19 +300,84 @@ def float_tensors(model: ModelProto) -> list[str]:
     return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
 
 
-def _read(path: Path) -> ModelProto:
-    onnx = require("onnx")
-    if not is_file(path):
-        raise ModelError(f"there is no model file {path}")
-    if path.stat().st_size > NETWORK:
-        raise ModelError(f"{path} has more than {NETWORK} bytes, which no ONNX file has")
-    try:
-        model: ModelProto = onnx.load(str(path))
-    except Exception as error:  # protobuf and the file system raise what they like
-        raise ModelError(f"{path} is no ONNX model: {_first_line(error)}") from error
-    if not model.graph.node:
-        raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
-    return model
+def _read_external_data(model: ModelProto, path: Path) -> None:
+    """Put weights that lie in files beside the model into it.
+
+    Only regular files in the folder of the model are read, and of these only what the shapes ask
+    for: a model of a hundred bytes cannot make us read its neighbour of a gigabyte.
+    """
+    left = NETWORK
+    for tensor in filter(_is_external, _tensors(model)):
+        what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
+        with raising(ModelError, what, OSError, ValueError, told=reason_of):
+            nbytes = _nbytes(tensor)
+            left -= nbytes
+            if left < 0:
+                raise ValueError(f"the weights have more than {NETWORK} bytes")
+            tensor.raw_data = _external_bytes(tensor, path.parent.resolve(), nbytes)
+        del tensor.external_data[:]
+        tensor.ClearField("data_location")
+
+
+def _external_bytes(tensor: Any, folder: Path, nbytes: int) -> bytes:
+    """Return the bytes of a tensor that lie in a file of the folder of its model."""
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    location, offset = where.get("location", ""), int(where.get("offset", 0))
+    length = int(where.get("length", nbytes))
+    file = folder / location
+    if Path(os.path.realpath(file)) != file or folder not in file.parents:
+        raise ValueError(f"{location!r} must name a file in the model's folder, without links")
+    if length != nbytes:
+        raise ValueError(f"it has {length} bytes there; its type and shape say {nbytes}")
+    with open_file(file) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if not 0 <= offset <= size - nbytes:
+            raise ValueError(f"{location!r} has {size} bytes, not {nbytes} from {offset} on")
+        opened.seek(offset)
+        return opened.read(nbytes)
+
+
+def _nbytes(tensor: Any) -> int:
+    """Return the bytes of a tensor as its type and shape say."""
+    if tensor.data_type == tensor.STRING or any(size < 0 for size in tensor.dims):
+        raise ValueError(f"its type is {tensor.data_type}, its shape {tuple(tensor.dims)}")
+    dtype = require("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return math.prod(map(int, tensor.dims)) * int(dtype.itemsize)
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
+
+
+def _check_types(model: ModelProto) -> None:
+    """Refuse tensors of types that nothing here reads."""
+    types = require("onnx").TensorProto.DataType
+    known = {types.Value(name) for name in _TYPES}
+    for tensor in _tensors(model):
+        if tensor.data_type not in known:
+            raise UnsupportedError(
+                f"tensor {tensor.name!r} has the data type {tensor.data_type}; "
+                f"vtaops reads {', '.join(_TYPES)}"
+            )
+
+
+def _refuse_external_data(model: ModelProto) -> None:
+    for tensor in filter(_is_external, _tensors(model)):
+        raise ModelError(
+            f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
+            "read its weights with onnx.load_external_data_for_model first"
+        )
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Yield all tensors of a message, in whatever part of it."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in [value] if hasattr(value, "DESCRIPTOR") else value:
+                yield from _tensors(part)
 
 
 def _list_inputs_only(model: ModelProto) -> None:

@@ -21,6 +21,7 @@ from vtaops.quantization.onnx_files import (
     input_dtypes,
     input_shapes,
     load,
+    read,
     require,
 )
 from vtaops.quantization.pairs import drop_idle_activations, join_residuals
@@ -207,8 +208,8 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
     onnx = require("onnx")
     if not isinstance(model, onnx.ModelProto):
         try:
-            model = onnx.load(str(model), load_external_data=False)
-        except Exception:  # `load` says what is wrong with the file
+            model = read(Path(model))
+        except ModelError:  # `load` says what is wrong with the file
             return {}
     shapes = input_shapes(model)
     return {name: tuple(extent or None for extent in shape) for name, shape in shapes.items()}

@@ -8,14 +8,13 @@ parts, where they cost nothing.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.quantization.onnx_files import (
     Arrays,
     Connections,
@@ -51,8 +50,8 @@ def prepare(model: ModelProto) -> ModelProto:
         If ONNX Runtime refuses the model.
     """
     onnx = require("onnx")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
+    with TemporaryFolder() as folder:
+        path = folder / "optimized.onnx"
         runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]

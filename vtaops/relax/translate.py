@@ -273,7 +273,7 @@ def _leaky(value: Value, target: ResultRange) -> Source:
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):  # what is not finite is refused below
         steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{value.op} is not finite on all 256 values")

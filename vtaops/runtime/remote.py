@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.base.forks import ForkLock
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
@@ -123,7 +123,7 @@ class RemoteDevice(ConfiguredDevice):
         self._secret = read_secret() if secret is None else secret
         self._timeout = timeout
         self._report: Progress = progress or (lambda what, done, total: None)
-        self._lock = threading.RLock()
+        self._lock = ForkLock("the connection to the board")
         self._connection: Connection | None = None
         self._connections = 0
         self._requests = 0

@@ -6,13 +6,13 @@ once, later runs move inputs and results only.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
 
 from vtaops.base.errors import NoRoom
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.program import Program
 from vtaops.runtime.arguments import as_tuple
@@ -41,7 +41,7 @@ class ResidentPrograms(Closing):
         self.device = device
         self._timeout = timeout
         self._capacity = capacity
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._loaded: OrderedDict[int, LoadedProgram] = OrderedDict()
 
     def __len__(self) -> int:

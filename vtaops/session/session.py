@@ -6,7 +6,6 @@ and unpacks. The operators themselves are the methods of `vtaops.session.operato
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.base.forks import ForkLock
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.tuner import COMPILED, Effort, Tuned, tune
 from vtaops.fallback import Host
@@ -133,7 +133,7 @@ class Session(OperatorMethods, Closing):
         self._placements: dict[Operator, Placement] = {}
         self._reasons: dict[Operator, str] = {}
         self._timeout = timeout
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._compiled = lru_cache(LOADED_PROGRAMS)(self._compile)
         self._loaded = ResidentPrograms(device, timeout, LOADED_PROGRAMS)
         self._closed = False

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.errors import UnsupportedError, VTAError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.target import Launch, entry_points
 
@@ -338,8 +339,8 @@ def _guarded(point: int, match: re.Match[str]) -> str:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="vtaops_emulator")
+def _folder() -> TemporaryFolder:
+    return TemporaryFolder()
 
 
 @cache
@@ -368,7 +369,7 @@ _COUNTING = "-fsanitize-coverage=trace-pc"
 @cache
 def _headers(flags: tuple[str, ...]) -> Path:
     """Return a folder with device.h, compiled: most of the time of a kernel without."""
-    folder = Path(tempfile.mkdtemp(dir=_folder().name))
+    folder = Path(tempfile.mkdtemp(dir=_folder().path))
     header = folder / "device.h"
     shutil.copyfile(HERE / "device.h", header)
     _run(*flags, "-x", "c++-header", "-o", folder / "device.h.gch", header)
@@ -378,7 +379,7 @@ def _headers(flags: tuple[str, ...]) -> Path:
 def _compile(code: str, counting: bool) -> Path:
     """Return the shared library of a kernel and the emulator."""
     emulator = _emulator()
-    stem = Path(_folder().name, f"kernel{next(_NUMBERS)}")
+    stem = _folder().path / f"kernel{next(_NUMBERS)}"
     source, compiled, library = (stem.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
     source.write_text(code)
     flags = (*_FLAGS, _COUNTING) if counting else _FLAGS

@@ -19,6 +19,7 @@ from vtaops.base.errors import (
     NoRoom,
     UnsupportedError,
 )
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
@@ -137,8 +138,8 @@ class Tsim(ConfiguredDevice):
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
         library = _build(self._config, self._parameters, self._trace, interface == "axi")
-        self._turn = threading.RLock()  # of launches and the logic; taken before _lock
-        self._lock = threading.RLock()  # of the model and its DRAM
+        self._turn = ForkLock("the tsim device")  # of launches and the logic; taken before _lock
+        self._lock = ForkLock("the tsim device")  # of the model and its DRAM
         self._interrupted = threading.Event()
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = _PageAllocator(DRAM_BYTES)
