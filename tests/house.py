@@ -230,7 +230,7 @@ LIMITS = {
     "arrows": 122,
     "arrows upwards": 4,
     "files in the largest circle": 6,
-    "lines of code": 37_600,
+    "lines of code": 38_500,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 74,
 }

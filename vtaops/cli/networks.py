@@ -83,41 +83,6 @@ def compile(
     show(report.as_dict(), as_json, summary(report), written)
 
 
-def export(
-    model: Path,
-    *,
-    c: Path,
-    config: str | None = None,
-    search: str = "off",
-    as_json: bool = False,
-) -> None:
-    """Write a network as C99 that needs neither Python nor an operating system.
-
-    Example: vtaops export network.vtam --c network
-
-    Parameters
-    ----------
-    c
-        The folder to write: blob, runtime, main.c, Makefile.
-    search
-        How tilings are found: off, fast or thorough.
-    config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
-    """
-    bundle = _compiled(model, config, search).export_c(c)
-    figures = {**vars(bundle), "folder": str(bundle.folder)}
-    show(
-        figures,
-        as_json,
-        f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
-        f"{bundle.launches} launches of VTA",
-        f"memory: {bundle.arena_nbytes:,} bytes of the processor, "
-        f"{bundle.device_nbytes:,} bytes of the device",
-        f"next: make -C {c}",
-    )
-
-
 def prove(
     file: Path | None = None,
     *,
@@ -171,6 +136,41 @@ def _to_prove(
 
     for name in layers:
         yield name, compile(find(name).op, config or "pynq")
+
+
+def export(
+    model: Path,
+    *,
+    c: Path,
+    config: str | None = None,
+    search: str = "off",
+    as_json: bool = False,
+) -> None:
+    """Write a network as C99 that needs neither Python nor an operating system.
+
+    Example: vtaops export network.vtam --c network
+
+    Parameters
+    ----------
+    c
+        The folder to write: blob, runtime, main.c, Makefile.
+    search
+        How tilings are found: off, fast or thorough.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
+    """
+    bundle = _compiled(model, config, search).export_c(c)
+    figures = {**vars(bundle), "folder": str(bundle.folder)}
+    show(
+        figures,
+        as_json,
+        f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
+        f"{bundle.launches} launches of VTA",
+        f"memory: {bundle.arena_nbytes:,} bytes of the processor, "
+        f"{bundle.device_nbytes:,} bytes of the device",
+        f"next: make -C {c}",
+    )
 
 
 def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:

@@ -101,9 +101,10 @@ TARGETS = {
     "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
     "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
     "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
+    "ulx3s": BoardTarget(50, 64, "LFE5U-85F-6BG381C"),
 }
 """Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
-boards."""
+boards; a ULX3S is not upstream's, and has no processor that maps registers."""
 
 
 @dataclass(frozen=True)
