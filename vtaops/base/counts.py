@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import add, sub
 from typing import Any, TypeVar
 
@@ -13,10 +13,6 @@ Own = TypeVar("Own", bound="Counts")
 @dataclass(frozen=True)
 class Counts:
     """A dataclass of numbers."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures by name."""
-        return asdict(self)
 
     def __add__(self: Own, other: Own) -> Own:
         return self._combined(add, other)
