@@ -33,6 +33,7 @@ ALLOWED = {
     "model": "base graph machine program runtime",
     "proof": "base graph machine program runtime model",
     "export": "base graph machine program hardware runtime model",
+    "proof": "base graph machine program runtime model",
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",
     "network": "base graph machine program relax ops schedule lowering model compiler",

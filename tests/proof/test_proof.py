@@ -22,7 +22,7 @@ from vtaops.program import Role
 from vtaops.proof import certified, rechecked
 from vtaops.proof.integers import Integers
 from vtaops.proof.networks import meaning
-from vtaops.proof.operators import Operator
+from vtaops.proof.operators import Definition
 from vtaops.proof.terms import Fields, Terms, is_prime
 
 FAMILIES = {
@@ -115,7 +115,7 @@ def test_definitions_equal_the_reference_on_numbers(family):
         arrays = random_arguments(op, np.random.default_rng(seed))
         names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
         given = {n: _terms(a) for n, a in zip(names, arrays, strict=True)}
-        found = Operator(Integers(0), type(op).__name__, vars(op)).result(given)
+        found = Definition(Integers(0), type(op).__name__, vars(op)).result(given)
         assert np.array_equal(found.value[0], evaluate_operator(op, arrays))
 
 

@@ -196,7 +196,7 @@ class Accumulators:
         self.sign[index], self.plain[index] = sign, False
 
 
-class Machine:
+class TermMachine:
     """One VTA that computes on terms.
 
     Parameters
@@ -322,8 +322,8 @@ class Machine:
             self.loaded.append(np.zeros(self.config.post.shape, np.int32))
         numbers = found.ndim == 2
         for number, place in enumerate(places.tolist()):
-            row = found[number] if numbers else Terms(found[:, number], *map(np.float64, WORD))
-            self.loaded[self.row_versions[place]] = row
+            one = found[number] if numbers else Terms(found[:, number], *map(np.float64, WORD))
+            self.loaded[self.row_versions[place]] = one
 
     def _store(self, i: Store, buffer: int) -> None:
         index = i.sram_base + np.arange(i.sram_size)
@@ -372,7 +372,7 @@ class Machine:
         key = words.tobytes(), micro_ops.tobytes()
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Plan(i, micro_ops)
+            plan = self._plans[key] = Steps(i, micro_ops)
         if i.reset:
             self.acc.clear(plan.written)
             return
@@ -389,7 +389,7 @@ class Machine:
             self.overflow = self._index
         self._sum_bound = reach or self._sum_bound
 
-    def _set_post(self, i: LoopInstruction, plan: Plan) -> None:
+    def _set_post(self, i: LoopInstruction, plan: Steps) -> None:
         post = self.posts[-1]
         if len(self.posts) == 1:
             return
@@ -404,7 +404,7 @@ class Machine:
             if post.use_scale:
                 self.settings[plan.written, 2] = self.row_versions[POST_ROWS + rows]
 
-    def _gemm(self, i: Gemm, plan: Plan) -> None:
+    def _gemm(self, i: Gemm, plan: Steps) -> None:
         if i.overwrite:
             self.acc.clear(plan.written)
         batch, lanes = self.config.inp.shape
@@ -455,7 +455,7 @@ class Machine:
             return dense, 0 * reach, reach
         return dense, dense[0].sum(axis=-2), np.abs(dense[0]).sum(axis=-2)
 
-    def _alu(self, i: Alu, plan: Plan) -> None:
+    def _alu(self, i: Alu, plan: Steps) -> None:
         acc, op = self.acc, AluOp(i.alu_op)
         for dst, src in plan.batches:
             if op in (AluOp.MIN, AluOp.MAX) and not i.use_imm:
@@ -500,7 +500,7 @@ class Machine:
         *ranges, inside = hull([plain_range(acc.get(dst)), plain_range(acc.get(src))], sign)
         acc.put_members(dst, self.fields.union(members, inside, sign), sign, ranges)
 
-    def _pool(self, i: Pool, plan: Plan) -> None:
+    def _pool(self, i: Pool, plan: Steps) -> None:
         acc, fields = self.acc, self.fields
         for dst, src in plan.batches:
             tiles = src + np.arange(i.tiles)[:, None]
@@ -518,7 +518,7 @@ _TOKENS = sum(1 << bit for bit in range(3, 7))
 _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
 
 
-class Plan:
+class Steps:
     """The steps of an instruction, in groups that can be computed at once."""
 
     def __init__(self, i: LoopInstruction, micro_ops: Ints) -> None:

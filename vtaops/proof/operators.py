@@ -24,7 +24,7 @@ class Unknown(Exception):
     """A part of a program or a network of which nothing is proven; says why."""
 
 
-class Operator:
+class Definition:
     """One operator, by the name of its class and its parameters."""
 
     def __init__(self, fields: Fields, kind: str, parameters: Mapping[str, Any]) -> None:
@@ -58,15 +58,10 @@ class Operator:
             if name in given
         }
         rounding = self.rounding
-        if "bias" in vectors:
-            bias = vectors["bias"]
-            if rounding == "half_up" and 0 < self._shift <= 15 and len(vectors) == 1:
-                half = fields.sum(bias, fields.numbers(1 << self._shift - 1))
-                bias = Terms(
-                    half.value, bias.middle, bias.radius
-                )  # int32 holds it, or it is refused
-                rounding = "truncate"
-            x = fields.sum(x, bias)
+        if [*vectors] == ["bias"] and rounding == "half_up" and 0 < self._shift <= 15:
+            x, rounding = fields.sum(x, self._with_half(vectors["bias"])), "truncate"
+        elif "bias" in vectors:
+            x = fields.sum(x, vectors["bias"])
         if "scales" in vectors:
             return self._requantized(x, vectors["scales"], 0)
         if self.multiplier and "multiplier" not in vectors:
@@ -76,11 +71,14 @@ class Operator:
             x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
         x = self._shifted(x, self._shift, rounding)
         if "residual" in given:
-            if self.residual_clip:
-                x = fields.clamped(x, *self.residual_clip)
-            x = fields.sum(x, fields.times(given["residual"], self.residual_scale))
-            x = self._shifted(x, self.residual_shift, self.rounding)
+            x = self._with_residual(x, given["residual"])
         return self._clipped(x)
+
+    def _with_residual(self, x: Terms, residual: Terms) -> Terms:
+        if self.residual_clip:
+            x = self.fields.clamped(x, *self.residual_clip)
+        x = self.fields.sum(x, self.fields.times(residual, self.residual_scale))
+        return self._shifted(x, self.residual_shift, self.rounding)
 
     @property
     def _shift(self) -> int:
@@ -98,6 +96,11 @@ class Operator:
             return fields.shifted(fields.sum(x, fields.numbers(1 << shift - 1)), shift)
         return fields.shifted(fields.sum(fields.shifted(x, shift - 1), fields.numbers(1)), 1)
 
+    def _with_half(self, bias: Terms) -> Terms:
+        """Return a bias with half a step of the result: int32 holds it, or packing refuses it."""
+        half = self.fields.sum(bias, self.fields.numbers(1 << self._shift - 1))
+        return Terms(half.value, bias.middle, bias.radius)
+
     def _requantized(self, x: Terms, multiplier: Any, shift: int) -> Terms:
         fields = self.fields
         return fields.byte(fields.requantized(x, multiplier, shift, self.zero_point, self.clip))
@@ -106,13 +109,13 @@ class Operator:
         return self.fields.byte(self.fields.clamped(x, *self.clip) if self.clip else x)
 
 
-def _gemm(op: Operator, given: Given) -> Terms:
+def _gemm(op: Definition, given: Given) -> Terms:
     weight = given["weight"].moved(np.transpose)
     value = op.fields.matmul(given["data"].value, weight.value)
     return Terms(value, np.float64(0), np.float64(op.k * 2.0**14))
 
 
-def _conv2d(op: Operator, given: dict[str, Terms]) -> Terms:
+def _conv2d(op: Definition, given: dict[str, Terms]) -> Terms:
     fields = op.fields
     total = convolve(fields, given["data"], given["kernel"], op.window, op.groups or 1)
     if op.bias_tiles:
@@ -128,18 +131,18 @@ def _conv2d(op: Operator, given: dict[str, Terms]) -> Terms:
     return total
 
 
-def _depthwise(op: Operator, given: Given) -> Terms:
+def _depthwise(op: Definition, given: Given) -> Terms:
     return convolve(op.fields, given["data"], given["kernel"], op.window, op.channels)
 
 
-def _transposed(op: Operator, given: Given) -> Terms:
+def _transposed(op: Definition, given: Given) -> Terms:
     window = Window.of(op.kernel, op.strides, four_sides(op.padding))
     added = op.output_padding or (0, 0)
     size = window.transposed_size(op.height, op.width, added)
     return convolve_transposed(op.fields, given["data"], given["kernel"], window, size)
 
 
-def _matmul(op: Operator, given: Given) -> Terms:
+def _matmul(op: Definition, given: Given) -> Terms:
     def product(part: str, columns: int) -> Terms:
         left, right = (given[f"{side}{part}"].value for side in ("data", "other"))
         value = op.fields.matmul(left, right.swapaxes(-1, -2))
@@ -152,7 +155,7 @@ def _matmul(op: Operator, given: Given) -> Terms:
     return total
 
 
-def _elementwise(op: Operator, given: Given) -> Terms:
+def _elementwise(op: Definition, given: Given) -> Terms:
     fields = op.fields
     x = fields.times(given["data"], op.scale)
     if op.function == "identity":
@@ -168,11 +171,11 @@ def _elementwise(op: Operator, given: Given) -> Terms:
     return combine[op.function](x, y)
 
 
-def _max_pool(op: Operator, given: Given) -> Terms:
+def _max_pool(op: Definition, given: Given) -> Terms:
     return window_maxima(op.fields, given["data"], op.window)
 
 
-def _average_pool(op: Operator, given: Given) -> Terms:
+def _average_pool(op: Definition, given: Given) -> Terms:
     total = window_sums(op.fields, given["data"], op.window)
     if op.multiplier:
         return total
@@ -181,7 +184,7 @@ def _average_pool(op: Operator, given: Given) -> Terms:
     )
 
 
-def average_factor(op: Operator) -> tuple[int, int]:
+def average_factor(op: Definition) -> tuple[int, int]:
     """Return (multiplier, shift) of a mean: ``multiplier / 2**shift`` is next to 1 / pixels."""
     if op.division:
         multiplier, shift = op.division
@@ -197,7 +200,7 @@ def average_factor(op: Operator) -> tuple[int, int]:
     return multiplier, shift
 
 
-_SUMS: dict[str, Callable[[Operator, Any], Terms]] = {
+_SUMS: dict[str, Callable[[Definition, Any], Terms]] = {
     "Gemm": _gemm,
     "Conv2d": _conv2d,
     "DepthwiseConv2dAlu": _depthwise,

@@ -21,9 +21,9 @@ from vtaops.program import Buffer, Program, Role
 from vtaops.proof.counterexamples import TRIES, search
 from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.integers import Integers
-from vtaops.proof.machine import Image, Machine
+from vtaops.proof.machine import Image, TermMachine
 from vtaops.proof.networks import meaning
-from vtaops.proof.operators import Operator, Unknown
+from vtaops.proof.operators import Definition, Unknown
 from vtaops.proof.terms import Fields, Floats, Terms
 from vtaops.runtime import ResidentPrograms
 
@@ -76,17 +76,17 @@ def prove(
 
 def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
     """Return the proof of all launches; `hosts` operators run between them."""
-    claims = [claim for part in found for claim in part.claims]
+    claims: tuple[str, ...] = sum((part.claims for part in found), ())
     if hosts:
-        claims.append(f"{hosts} operators on the host, by the executor that defines them")
+        claims += (f"{hosts} operators on the host, by the executor that defines them",)
     return Proof(
-        claims=tuple(claims),
-        unproven=tuple(reason for part in found for reason in part.unproven),
+        claims=claims,
+        unproven=sum((part.unproven for part in found), ()),
         products=sum(part.products for part in found),
         leaves=sum(part.leaves for part in found),
-        primes=tuple(prime for part in found for prime in part.primes),
+        primes=sum((part.primes for part in found), ()),
         error=min(1.0, sum(part.error for part in found)),
-        overflow=next((part.overflow for part in found if part.overflow), ""),
+        overflow=next(filter(None, (part.overflow for part in found)), ""),
         seconds=time.process_time() - begin,
         certificate={"checker": CHECKER, "parts": [dict(part.certificate) for part in found]},
     )
@@ -109,7 +109,7 @@ class _Task:
         """Return images of symbols, and the results by definition."""
         raise NotImplementedError
 
-    def found(self, result: str, machine: Machine) -> Floats:
+    def found(self, result: str, machine: TermMachine) -> Floats:
         """Return a result of the machine as the definition has it."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class _Task:
         """Return the number of the buffer that holds a result."""
         raise NotImplementedError
 
-    def writers(self, result: str, machine: Machine) -> npt.NDArray[np.int64]:
+    def writers(self, result: str, machine: TermMachine) -> npt.NDArray[np.int64]:
         """Return the instruction that stored each element of a result."""
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class _Single(_Task):
         )
 
     def _result(self, fields: Fields, given: Mapping[str, Terms]) -> Terms:
-        return Operator(fields, self._kind, self._parameters).result(dict(given))
+        return Definition(fields, self._kind, self._parameters).result(dict(given))
 
     def evaluated(self, fields: Fields) -> Evaluated:
         if len(self.program.operators) > 1 and self._kind:
@@ -167,13 +167,13 @@ class _Single(_Task):
         }
         return images, {self._output.name: self._result(fields, given)}
 
-    def found(self, result: str, machine: Machine) -> Floats:
+    def found(self, result: str, machine: TermMachine) -> Floats:
         return unpacked(self._output, machine.dram.terms_of(self.buffer_of(result)))
 
     def buffer_of(self, result: str) -> int:
         return self.program.buffers.index(self.program.outputs[0])
 
-    def writers(self, result: str, machine: Machine) -> npt.NDArray[np.int64]:
+    def writers(self, result: str, machine: TermMachine) -> npt.NDArray[np.int64]:
         return unpacked(self._output, machine.dram.writers[self.buffer_of(result)])
 
     def counterexample(self, seed: int) -> Any:
@@ -234,7 +234,7 @@ class _Launch(_Task):
     def _argument(self, result: str) -> Any:
         return next(a for a in self._region.outputs if a.tensor == result)
 
-    def found(self, result: str, machine: Machine) -> Floats:
+    def found(self, result: str, machine: TermMachine) -> Floats:
         number, argument = self.buffer_of(result), self._argument(result)
         value = unpacked(self.program.buffers[number], machine.dram.terms_of(number))
         return np.stack([argument.from_device(plane) for plane in value])
@@ -242,7 +242,7 @@ class _Launch(_Task):
     def buffer_of(self, result: str) -> int:
         return self._buffers[self._argument(result).buffer]
 
-    def writers(self, result: str, machine: Machine) -> npt.NDArray[np.int64]:
+    def writers(self, result: str, machine: TermMachine) -> npt.NDArray[np.int64]:
         number, argument = self.buffer_of(result), self._argument(result)
         stored = unpacked(self.program.buffers[number], machine.dram.writers[number])
         return np.asarray(argument.from_device(stored))
@@ -287,7 +287,7 @@ def _proven(task: _Task, rounds: int, seed: int | None) -> Proof:
         except Unknown as reason:
             return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
         leaves = fields.hashed
-        machine = Machine(task.program, fields, images)
+        machine = TermMachine(task.program, fields, images)
         machine.run()
         for result, terms in wanted.items():
             _compare(task, result, terms, machine, drawn)
@@ -314,7 +314,7 @@ def _proven(task: _Task, rounds: int, seed: int | None) -> Proof:
     )
 
 
-def _compare(task: _Task, result: str, terms: Terms, machine: Machine, seed: int) -> None:
+def _compare(task: _Task, result: str, terms: Terms, machine: TermMachine, seed: int) -> None:
     """Compare a result of the machine with its definition."""
     found = task.found(result, machine)
     fields = machine.fields
