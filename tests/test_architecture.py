@@ -31,7 +31,6 @@ ALLOWED = {
     "board": "base machine program hardware runtime",
     "lowering": "base machine program ops schedule",
     "model": "base graph machine program runtime",
-    "proof": "base graph machine program runtime model",
     "export": "base graph machine program hardware runtime model",
     "proof": "base graph machine program runtime model",
     "compiler": "base machine program ops schedule lowering",
