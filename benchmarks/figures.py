@@ -2,7 +2,7 @@
 
     python -m benchmarks figures                        # compute all groups (minutes), compare
     python -m benchmarks figures layers areas           # some of them
-    python -m benchmarks figures --accept networks.md   # this document was measured anew
+    python -m benchmarks figures --accept networks_measured.md   # this document was measured anew
 
 benchmarks/results/figures.json keeps two things. ``computed``: by group, each figure that the
 package can compute by itself; tests/documents/test_figures.py computes the
@@ -121,7 +121,7 @@ def network(name: str, config: str) -> int:
 
 
 def networks() -> Figures:
-    """Return the cycles of whole networks: networks.md."""
+    """Return the cycles of whole networks: networks_measured.md."""
     return {
         f"{name} on {config}": lambda n=name, c=config: network(n, c)  # type: ignore[misc]
         for name in ("resnet18", "resnet20", "mobilenet_v1", "mobilenet_v2")
@@ -130,7 +130,7 @@ def networks() -> Figures:
 
 
 def small_network() -> Figures:
-    """Return the cycles of the smallest of them, which compiles in seconds: networks.md."""
+    """Return those of the smallest, which compiles in seconds: networks_measured.md."""
     return {label: compute for label, compute in networks().items() if label == "resnet20 on pynq"}
 
 
@@ -138,8 +138,8 @@ GROUPS: dict[str, tuple[str, Callable[[], Figures]]] = {
     "layers": ("performance.md", layers),
     "products": ("performance.md", products),
     "areas": ("tsim.md", areas),
-    "small network": ("networks.md", small_network),
-    "networks": ("networks.md", networks),
+    "small network": ("networks_measured.md", small_network),
+    "networks": ("networks_measured.md", networks),
 }
 """By name: the document that says them, and how they are computed."""
 

@@ -7,8 +7,8 @@ Each is quantised three ways (powers of two; free scales; what ONNX Runtime's `q
 writes by default), compiled, run on fsim and compared bit for bit with the integer executor.
 Weights are random with seeds. The JSON file is written after every network and those in it are not
 measured again (with `--again` those of this commit), so an interrupted run goes on where it
-stopped; `--write` puts the table into docs/networks.md. Each network runs in a process of its own;
-times are its CPU time.
+stopped; `--write` puts the table into docs/networks_measured.md. Each network runs in a process of
+its own; times are its CPU time.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def main(
     again: Again = False,
     seconds: Annotated[float, typer.Option(help="Start no network after these.")] = 1e9,
     write_page: Annotated[
-        bool, typer.Option("--write", help="Put the table into docs/networks.md.")
+        bool, typer.Option("--write", help="Put the table into docs/networks_measured.md.")
     ] = False,
     one: Annotated[tuple[str, str, str] | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -302,4 +302,4 @@ def main(
             part.replace(json_file)
     print(table(rows))
     if write_page:
-        write(rows, ROOT / "docs" / "networks.md")
+        write(rows, ROOT / "docs" / "networks_measured.md")

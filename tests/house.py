@@ -48,8 +48,8 @@ def tree(path: Path) -> ast.Module:
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module; that of the package itself is empty."""
-    return (module + ".").split(".")[1]
+    """Return the room of a module; that of the package itself, or its command, is empty."""
+    return (module + ".").split(".")[1].replace("__main__", "")
 
 
 def imports(path: Path) -> Iterator[tuple[str, str, bool]]:

@@ -107,7 +107,7 @@ def test_lists():
     [
         (
             "run conv2d --layer resnet18.C99",
-            "no layer 'resnet18.C99' (did you mean 'resnet18.C9'?); known layers: resnet18.C1",
+            "no layer 'resnet18.C99'; the nearest are resnet18.C9, ",
         ),
         ("run conv2d --height 8", "Conv2d lacks in_channels, out_channels, width, kernel"),
         ("run gemm --layer resnet18.C2", "is a Conv2d, not a Gemm"),

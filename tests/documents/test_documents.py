@@ -2,7 +2,8 @@
 
 Nothing is listed here: every Python block and every command of README and docs is found. A block
 that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped;
-what a reader would bring along (a model file, an image) is made by ``<!-- setup ... -->``.
+what a reader would bring along (a model file, an image) is made by ``<!-- setup ... -->``. Commands
+are parsed; those below ``<!-- run -->`` are run too, in the same folder as the Python blocks.
 """
 
 import importlib
@@ -39,6 +40,7 @@ DOCUMENTS = {
 }
 PYTHON = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->"
+    r"|^<!-- run -->\n\s*^```sh\n(?P<shell>.*?)^```"
     r"|(?:^<!-- not run: (?P<reason>.*?) -->\n\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
     re.MULTILINE | re.DOTALL,
 )
@@ -49,12 +51,13 @@ BOARD = "192.168.2.99"
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block of a document, or what a test does in front of one."""
+    """A Python block of a document, what a test does in front of one, or commands to run."""
 
     document: str
     line: int
     code: str
     reason: str | None
+    shell: bool = False
 
     def __str__(self):
         return f"{self.document}:{self.line}"
@@ -63,9 +66,9 @@ class Block:
 def blocks_of(document):
     text = DOCUMENTS[document]
     for found in PYTHON.finditer(text):
-        code = found["setup"] or textwrap.dedent(found["code"])
-        start = found.start("setup") if found["setup"] else found.start("code")
-        yield Block(document, text.count("\n", 0, start) + 1, code, found["reason"])
+        kind = next(kind for kind in ("setup", "shell", "code") if found[kind] is not None)
+        line = text.count("\n", 0, found.start(kind)) + 1
+        yield Block(document, line, textwrap.dedent(found[kind]), found["reason"], kind == "shell")
 
 
 BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
@@ -101,6 +104,9 @@ def test_the_blocks_run_and_print_what_is_said(document, capsys, tmp_path, monke
     for block in blocks_of(document):
         if block.reason or ("Tsim" in block.code and needs_tools.args[0]):
             continue
+        if block.shell:
+            run_commands(block)
+            continue
         if PRINTED in block.code:
             tvm.script.from_source(block.code)
             continue
@@ -109,6 +115,15 @@ def test_the_blocks_run_and_print_what_is_said(document, capsys, tmp_path, monke
         printed = capsys.readouterr().out.splitlines()
         shown = [match[1] for line in code.splitlines() if (match := SHOWN.search(line))]
         assert [line for line in shown if line not in printed] == [], str(block)
+
+
+def run_commands(block):
+    """Run the commands of a block, one a line."""
+    for line in block.code.splitlines():
+        name, *words = shlex.split(line, comments=True)
+        assert name == "vtaops", str(block)
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, f"{block}: {line}\n{done.output[-1000:]}\n{done.exception!r}"
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.reason is not None], ids=str)

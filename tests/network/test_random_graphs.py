@@ -32,3 +32,6 @@ def test_free_scales_equal_the_executor(config, seed):
     on_vta = [row for row in model.plan if row.where == "vta"]
     plain = [row for row in plan_model(graph, hardware).rows if row.where == "vta"]
     assert len(on_vta) > len(plain)
+    report = model.report()
+    assert sum(layer.cycles for layer in report.layers) == report.cycles
+    assert max(layer.utilization for layer in report.layers) <= 1

@@ -23,6 +23,10 @@ class Counts:
     def __rmul__(self: Own, times: int) -> Own:
         return type(self)(**{name: times * value for name, value in vars(self).items()})
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts by name."""
+        return dict(vars(self))
+
     def _combined(self: Own, operation: Callable[[Any, Any], Any], other: Own) -> Own:
         pairs = zip(vars(self).items(), vars(other).values(), strict=True)
         return type(self)(**{name: operation(one, two) for (name, one), two in pairs})

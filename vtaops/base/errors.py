@@ -54,6 +54,10 @@ class TrustError(VTAError):
     """A file contains machine code, and the caller has not trusted it."""
 
 
+class PlacementWarning(UserWarning):
+    """A network most of whose arithmetic runs on the host."""
+
+
 class StoreError(VTAError, ValueError):
     """A store of results that is no store, is damaged, or cannot be written."""
 

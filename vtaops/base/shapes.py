@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
@@ -22,6 +24,31 @@ Padding = int | tuple[int, int] | Sides | Literal["same", "valid"]
 the image's size (strides of 1; the odd one at the bottom and the right), "valid" for none."""
 
 SIDES = ("padding_top", "padding_left", "padding_bottom", "padding_right")
+
+
+class Concise:
+    """Base class of dataclasses that hold arrays: a `repr` of one line, whatever they hold."""
+
+    def __repr__(self) -> str:
+        """Return the call that makes it, without defaults; arrays as dtype and shape."""
+        stated = [
+            f"{f.name}={concise(getattr(self, f.name))}"
+            for f in fields(self)  # type: ignore[arg-type]
+            if f.repr and (f.default is MISSING or getattr(self, f.name) is not f.default)
+        ]
+        return f"{type(self).__name__}({', '.join(stated)})"
+
+
+def concise(value: object) -> str:
+    """Return a value as Python writes it; what has many elements as int8[64, 3] or (256 items)."""
+    match value:
+        case np.ndarray():
+            return f"{value.dtype}{[*value.shape]}" if value.size > 4 else repr(value.tolist())
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {concise(item)}' for key, item in value.items())}}}"
+        case tuple() if len(value) > 8:
+            return f"({len(value)} items)"
+    return repr(value)
 
 
 def as_pair(name: str, value: object) -> tuple[int, int]:

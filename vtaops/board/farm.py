@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.errors import DeviceError, VTAError, raising
 from vtaops.base.shapes import Array
 from vtaops.board.rpc import RpcSession
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
@@ -155,12 +155,8 @@ def tracker_boards(
     def requested() -> Board:
         import tvm
 
-        try:
+        with raising(DeviceError, f"no board {key!r} from the tracker {host}:{port}", Exception):
             session = tvm.rpc.connect_tracker(host, port).request(key, session_timeout=0)
-        except Exception as error:
-            raise DeviceError(
-                f"no board {key!r} from the tracker {host}:{port}: {error}"
-            ) from error
         return RpcBoard(session, config)
 
     return {f"{key}-{number}": requested for number in range(count)}

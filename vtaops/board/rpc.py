@@ -75,20 +75,10 @@ class _Server:
 
     def register(self) -> None:
         """Register the functions with TVM."""
-        for function in (
-            self.info,
-            self.program_fpga,
-            self.alloc,
-            self.free,
-            self.write,
-            self.read,
-            self.launch,
-            self.stats,
-            self.performance,
-            self.reset_stats,
-        ):
-            name = f"vtaops.board.rpc.{function.__name__}"
-            tvm_ffi.register_global_func(name, _marked(function), override=True)
+        for name in vars(_Server):
+            if not name.startswith("_") and name != "register":
+                function = _marked(getattr(self, name))
+                tvm_ffi.register_global_func(f"vtaops.board.rpc.{name}", function, override=True)
 
     def info(self) -> str:
         """Return what a client compares, as JSON."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from typing import Annotated, Any
 
 try:
@@ -21,8 +22,9 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
     ) from error
 
 from vtaops import __version__
-from vtaops.base.errors import VTAError
+from vtaops.base.errors import PlacementWarning, VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
+from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
 from vtaops.cli.networks import compile, ops, profile, quantize
@@ -72,7 +74,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, tune, configs, layers),
-    "Networks": (compile, ops, profile, quantize),
+    "Networks": (demo, compile, ops, profile, quantize),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),
@@ -92,6 +94,15 @@ def main() -> None:
 
     So does what the system refuses: a full disk behind the standard output, a folder that is gone.
     """
+    others = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, PlacementWarning):
+            typer.secho(f"warning: {message}", err=True, fg="yellow")
+        else:
+            others(message, category, *place, **more)
+
+    warnings.showwarning = tell
     try:
         try:
             app()

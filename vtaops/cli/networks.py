@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
@@ -29,7 +28,6 @@ from vtaops.quantization.pictures import Preparation, read_picture
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization import Quality
 
 
 DEFAULT_CONFIG = "pynq"
@@ -48,6 +46,7 @@ def compile(
     output: Path,
     config: str | None = None,
     search: str = "off",
+    host: bool = False,
     as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
@@ -60,6 +59,8 @@ def compile(
         The file to write: .vtam.
     search
         How tilings are found: off, fast or thorough.
+    host
+        Compile a model that is not quantised as well: all of it runs on the host.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
@@ -68,7 +69,7 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
-    compiled = _compiled(model, config, search)
+    compiled = _compiled(model, config, search, host=host)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -86,19 +87,27 @@ def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> Non
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
     """
+    from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
         compiled = _compiled(model, config)
-        rows, name = compiled.plan, compiled.config.name
+        rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
+        graph = compiled.graph
     else:
-        source, name = _source(model), config or DEFAULT_CONFIG
+        name = config or DEFAULT_CONFIG
         from vtaops.network import plan_model  # loads TVM: seconds
 
-        rows = plan_model(source, name).rows
-    count = f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA"
+        plan = plan_model(_source(model), name)
+        rows, graph = plan.rows, plan.graph
+        launches = sum(stage.where == "vta" for stage in plan.stages)
+    on_vta = sum(row.where == "vta" for row in rows)
+    facts = [
+        f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
+        str(placement(graph, rows)),
+    ]
     table = plan_table(rows, f"{model.name} on {name}")
-    show([vars(row) for row in rows], as_json, table, count)
+    show([vars(row) for row in rows], as_json, table, *facts)
 
 
 def profile(
@@ -301,8 +310,13 @@ def quantize(
     write_bytes(output, done.model.SerializeToString())
     facts = [f"{done.equalized} tensors equalised"] if equalize else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
-    layers = _layers_table(quality, rows or len(quality.layers))
-    show(quality.as_dict(), as_json, layers, _outputs_table(quality), *facts)
+    shown = quality.layers[: rows or None]
+    title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    layers = list_table(title, columns, map(astuple, shown))
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    outputs = list_table("Outputs against float", columns, map(astuple, quality.outputs))
+    show(quality.as_dict(), as_json, layers, outputs, *facts)
 
 
 # ------------------------------------------------------------------------------ details
@@ -380,7 +394,14 @@ def _source(path: Path) -> Path:
     return path
 
 
-def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool = False) -> Model:
+def _compiled(
+    path: Path,
+    config: str | None,
+    search: str = "off",
+    *,
+    trusted: bool = False,
+    host: bool = False,
+) -> Model:
     """Return a model: compiled now, or read from its file.
 
     Raises
@@ -394,7 +415,7 @@ def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool
     from vtaops.network import compile_model  # loads TVM: seconds
 
     with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
-        return compile_model(source, chosen, search=search)  # type: ignore[arg-type]
+        return compile_model(source, chosen, search=search, host=host)  # type: ignore[arg-type]
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
@@ -415,15 +436,3 @@ def _quality(path: Path) -> dict[str, float]:
     with raising(ModelError, text, OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-
-
-def _layers_table(quality: Quality, count: int) -> Table:
-    layers = quality.layers[:count]
-    title = f"Layers, the worst {len(layers)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    return list_table(title, columns, map(astuple, layers))
-
-
-def _outputs_table(quality: Quality) -> Table:
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    return list_table("Outputs against float", columns, map(astuple, quality.outputs))

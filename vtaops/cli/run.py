@@ -186,7 +186,7 @@ def run_op(operator: str, *, options: RunOptions = DEFAULTS) -> None:
         _run_operator(workload.op, workload.tiling, options, operator)
 
 
-def disasm(file: Path) -> None:
+def disasm(file: Path, *, as_json: bool = False) -> None:
     """Print a program file as text.
 
     Example: vtaops run conv2d --layer resnet18.C8 --save c8.vta && vtaops disasm c8.vta
@@ -196,10 +196,12 @@ def disasm(file: Path) -> None:
     file
         A program file.
     """
-    typer.echo(Program.load(file).disassemble())
+    program = Program.load(file)
+    listed = [{"name": type(i).__name__, **asdict(i)} for i in program.decode()] if as_json else []
+    show(listed, as_json, program.disassemble())
 
 
-def verify(file: Path) -> None:
+def verify(file: Path, *, as_json: bool = False) -> None:
     """Prove a program file free of races, deadlocks and accesses out of bounds.
 
     Example: vtaops verify c8.vta
@@ -211,7 +213,9 @@ def verify(file: Path) -> None:
     """
     program = Program.load(file)
     program.verify()
-    typer.echo(f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}")
+    facts = {"instructions": len(program), "bitstream": program.config.bitstream_id}
+    text = f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}"
+    show({"verified": True, **facts}, as_json, text)
 
 
 def tune(
@@ -291,7 +295,7 @@ def _configs_table(found: list[HardwareConfig]) -> Table:
     return list_table("Hardware configurations", columns, rows)
 
 
-def layers() -> None:
+def layers(*, as_json: bool = False) -> None:
     """List the named layers.
 
     Example: vtaops layers
@@ -300,7 +304,8 @@ def layers() -> None:
 
     columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
     rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
-    Console().print(list_table("Named layers", columns, rows))
+    data = [dict(zip(columns, row, strict=True)) for row in rows]
+    show(data, as_json, list_table("Named layers", columns, rows))
 
 
 # ------------------------------------------------------------------------------ details
@@ -411,13 +416,14 @@ def _print_run(
 ) -> None:
     from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
 
-    timeline, config = program.timeline() if options.timing else None, program.config
-    data = statistics_data(program, statistics, timeline)
+    timeline, config = program.timeline(), program.config
+    data = statistics_data(program, statistics, timeline if options.timing else None)
+    data["cycles"] = timeline.cycles
     if options.as_csv and not options.as_json:
         typer.echo(as_csv({name: data}), nl=False)
         return
     title = f"{name} on {options.device}, {config.name} ({config.bitstream_id})"
-    tables = [statistics_table(program, statistics, title, timeline)]
+    tables = [statistics_table(program, statistics, title, timeline, units=options.timing)]
     if performance:
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))

@@ -127,6 +127,7 @@ class Engine:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
+        self._tell: Progress = self.progress or (lambda kind, done, total: None)
         given = self.executor or InThisProcess()
         self._make = None if isinstance(given, Executor) else given
         self._executor = given if isinstance(given, Executor) else None
@@ -224,10 +225,6 @@ class Engine:
         if self._executor is not None:
             self._executor.shutdown(wait=wait, cancel_futures=True)
         self._executor = None
-
-    def _tell(self, kind: str, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(kind, done, total)
 
 
 _RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)

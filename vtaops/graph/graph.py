@@ -66,6 +66,13 @@ class Graph:
         self.outputs: list[Tensor] = []
         self.tensors: dict[str, Tensor] = {}
 
+    def __repr__(self) -> str:
+        given, made = (
+            ", ".join(f"{t.name} {t.dtype}{[*t.shape]}" for t in tensors) or "nothing"
+            for tensors in (self.inputs, self.outputs)
+        )
+        return f"<Graph {self.name}: {len(self.nodes)} operators from {given} to {made}>"
+
     def input(
         self,
         name: str,

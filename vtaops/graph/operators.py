@@ -14,14 +14,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
-from vtaops.base.shapes import Array, Sides, ceil_div
+from vtaops.base.shapes import Array, Concise, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import (
@@ -75,7 +75,7 @@ _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padd
 """How many integers the parameters of windows have."""
 
 
-class GraphOperator(ABC):
+class GraphOperator(Concise, ABC):
     """Base class: a frozen dataclass of parameters and weights."""
 
     arity: int | None = 1
@@ -143,8 +143,52 @@ class Requantized(GraphOperator):
 # ----------------------------------------------------------------------- sums of products
 
 
-@dataclass(frozen=True, eq=False)
-class Convolution(Requantized):
+@dataclass(frozen=True, eq=False, repr=False)
+class Weighted(Requantized):
+    """Base of sums of products of a tensor with int8 weights, and of a bias."""
+
+    weight: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32] | None = None
+    requantization: Requantization = field(default_factory=Requantization)
+    rank: ClassVar[int] = 4
+    """Axes of the weights."""
+    outputs_axis: ClassVar[int] = 0
+    """The axis of the weights that counts output channels."""
+
+    def __post_init__(self) -> None:
+        rank, weight, bias = self.rank, self.weight, self.bias
+        if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
+            raise ShapeError(
+                f"the weights are {getattr(weight, 'dtype', type(weight))}"
+                f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
+            )
+        if 0 in weight.shape:
+            raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
+        channels = weight.shape[self.outputs_axis]
+        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
+            raise ShapeError(
+                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
+            )
+        for name in ("multiplier", "shift"):
+            _check_channels(name, getattr(self.requantization, name), channels)
+        super().__post_init__()
+
+    def bound(self, data: Tensor) -> Integers:
+        """Return the largest magnitude of the sums of each output channel."""
+        others = tuple(axis for axis in range(self.rank) if axis != self.outputs_axis)
+        sums: Integers = np.abs(self.weight.astype(np.int64)).sum(axis=others) * _reach(data)
+        return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
+
+    def biased(self, products: Array) -> Integers:
+        """Return exact sums of products, and the bias."""
+        acc: Integers = products.astype(np.int64)
+        if self.bias is None:
+            return acc
+        return acc + along(self.channels_axis, acc.ndim, self.bias.astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Convolution(Weighted):
     """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
 
     Inputs: ``x`` (N, C, H, W), and ``r`` of the result's shape if there is a residual factor.
@@ -167,9 +211,6 @@ class Convolution(Requantized):
         Factor of the residual, 1..32768: its scale over that of the sums.
     """
 
-    weight: npt.NDArray[np.int8]
-    bias: npt.NDArray[np.int32] | None = None
-    requantization: Requantization = field(default_factory=Requantization)
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -179,7 +220,6 @@ class Convolution(Requantized):
     arity = None
 
     def __post_init__(self) -> None:
-        _check_weights(self, 4)
         super().__post_init__()
         channels = self.weight.shape[0]
         if self.groups < 1 or channels % self.groups:
@@ -213,7 +253,7 @@ class Convolution(Requantized):
         expected = 1 if self.residual_factor is None else 2
         if len(inputs) != expected:
             raise ShapeError(f"{self.kind} takes {expected} inputs; {len(inputs)} given")
-        bound = _bound(self.weight, data) + _magnitude(self.bias)
+        bound = self.bound(data)
         if self.residual_factor is not None:
             if inputs[1].shape != shape:
                 raise ShapeError(f"the residual has shape {inputs[1].shape}, the result {shape}")
@@ -223,14 +263,12 @@ class Convolution(Requantized):
 
     def sums(self, *real: Integers) -> Integers:
         data, *residual = real
-        acc = convolve(data, self.weight, self.window, self.groups).astype(np.int64)
-        if self.bias is not None:
-            acc += self.bias.astype(np.int64)[:, None, None]
+        acc = self.biased(convolve(data, self.weight, self.window, self.groups))
         return acc + residual[0] * along(1, 4, self.residual_factor) if residual else acc
 
 
-@dataclass(frozen=True, eq=False)
-class TransposedConvolution(Requantized):
+@dataclass(frozen=True, eq=False, repr=False)
+class TransposedConvolution(Weighted):
     """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
 
     Parameters
@@ -247,16 +285,10 @@ class TransposedConvolution(Requantized):
         Rows and columns added at the bottom and the right; less than the stride.
     """
 
-    weight: npt.NDArray[np.int8]
-    bias: npt.NDArray[np.int32] | None = None
-    requantization: Requantization = field(default_factory=Requantization)
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     output_padding: Pair = (0, 0)
-
-    def __post_init__(self) -> None:
-        _check_weights(self, 4, outputs=1)
-        super().__post_init__()
+    outputs_axis = 1
 
     @property
     def window(self) -> Window:
@@ -271,20 +303,18 @@ class TransposedConvolution(Requantized):
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
-        weight = self.weight.transpose(1, 0, 2, 3)
-        check_accumulator(self.kind, _bound(weight, inputs[0]) + _magnitude(self.bias))
+        check_accumulator(self.kind, self.bound(inputs[0]))
         return self.result((n, o, rows, columns))
 
     def sums(self, *real: Integers) -> Integers:
         (data,) = real
         *_, height, width = data.shape
         size = self.window.transposed_size(height, width, self.output_padding)
-        acc = convolve_transposed(data, self.weight, self.window, size).astype(np.int64)
-        return acc if self.bias is None else acc + self.bias.astype(np.int64)[:, None, None]
+        return self.biased(convolve_transposed(data, self.weight, self.window, size))
 
 
-@dataclass(frozen=True, eq=False)
-class Dense(Requantized):
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Weighted):
     """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
 
     Parameters
@@ -295,13 +325,8 @@ class Dense(Requantized):
         As for `Convolution`, with N channels.
     """
 
-    weight: npt.NDArray[np.int8]
-    bias: npt.NDArray[np.int32] | None = None
-    requantization: Requantization = field(default_factory=Requantization)
+    rank = 2
     channels_axis = -1
-
-    def __post_init__(self) -> None:
-        _check_weights(self, 2)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         data = inputs[0]
@@ -310,15 +335,14 @@ class Dense(Requantized):
                 f"{data.name} has shape {data.shape}; the weights read (..., "
                 f"{self.weight.shape[1]})"
             )
-        check_accumulator(self.kind, _bound(self.weight, data) + _magnitude(self.bias))
+        check_accumulator(self.kind, self.bound(data))
         return self.result((*data.shape[:-1], self.weight.shape[0]))
 
     def sums(self, *real: Integers) -> Integers:
-        acc: Integers = (real[0].astype(np.float64) @ self.weight.T).astype(np.int64)
-        return acc if self.bias is None else acc + self.bias
+        return self.biased(real[0].astype(np.float64) @ self.weight.T)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Matmul(Requantized):
     """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
 
@@ -348,7 +372,7 @@ class Matmul(Requantized):
 # ----------------------------------------------------------------------------- pooling
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaxPool(GraphOperator):
     """The greatest value of each window; padding never wins (a window of padding: -128).
 
@@ -378,7 +402,7 @@ class MaxPool(GraphOperator):
         return over_windows(np.maximum, arrays[0], self.window, -128)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
@@ -466,13 +490,10 @@ class AveragePool(Requantized):
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the real pixels of windows along the height and the width of an image."""
         window, size = self.window(data), data.shape[2:]
-        outputs = window.out_size(size[0], size[1])
-        found = []
-        for axis in (0, 1):
-            first = np.arange(outputs[axis]) * self.strides[axis] - self.padding[axis]
-            last = np.minimum(first + window.kernel[axis], size[axis])
-            found.append(np.maximum(last - np.maximum(first, 0), 0))
-        return tuple(found)
+        return tuple(
+            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs)])
+            for axis, outputs in enumerate(window.out_size(size[0], size[1]))
+        )
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
@@ -505,7 +526,7 @@ class AveragePool(Requantized):
 # ------------------------------------------------------------------------- elementwise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Add(Requantized):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
 
@@ -561,7 +582,7 @@ class Add(Requantized):
         return a + b
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
@@ -578,7 +599,7 @@ class Multiply(Requantized):
         return real[0] * real[1]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: another scale, a clip, a ReLU by itself."""
 
@@ -591,7 +612,7 @@ class Requantize(Requantized):
         return real[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LeakyRelu(Requantized):
     """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
 
@@ -618,7 +639,7 @@ class LeakyRelu(Requantized):
         return real[0] * np.where(real[0] >= 0, self.positive, self.negative)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LookupTable(GraphOperator):
     """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
 
@@ -664,7 +685,7 @@ class LookupTable(GraphOperator):
 # ------------------------------------------------------------------------------ movement
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Concat(GraphOperator):
     """Tensors of one scale and zero point, one after the other on `axis`."""
 
@@ -692,7 +713,7 @@ class Concat(GraphOperator):
         return np.concatenate(arrays, axis=self.axis)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Upsample(GraphOperator):
     """Nearest neighbour: every pixel `factors` (height, width) times."""
 
@@ -710,7 +731,7 @@ class Upsample(GraphOperator):
         return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
     """Pixels of value 0.0 around an image: (top, left, bottom, right)."""
 
@@ -726,7 +747,7 @@ class Pad(GraphOperator):
         return padded(arrays[0], window, inputs[0].zero_point)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several of them."""
 
@@ -754,7 +775,7 @@ class Slice(GraphOperator):
         return arrays[0][tuple(index)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChannelShuffle(GraphOperator):
     """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
 
@@ -773,7 +794,7 @@ class ChannelShuffle(GraphOperator):
         return grouped.swapaxes(1, 2).reshape(n, c, h, w)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reshape(GraphOperator):
     """The same scalars in C order under another shape."""
 
@@ -789,7 +810,7 @@ class Reshape(GraphOperator):
         return arrays[0].reshape(self.shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Transpose(GraphOperator):
     """Axes in another order, as ``numpy.transpose``."""
 
@@ -808,7 +829,7 @@ class Transpose(GraphOperator):
 # -------------------------------------------------------------------- the world outside
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does.
 
@@ -829,7 +850,7 @@ class Quantize(GraphOperator):
         return np.clip(steps, -128, 127).astype(np.int8)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dequantize(GraphOperator):
     """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
 
@@ -842,7 +863,7 @@ class Dequantize(GraphOperator):
             return np.multiply(steps, np.float32(inputs[0].scale))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
     """A function that an importer made for the host: nothing of it is known but its results.
 
@@ -920,38 +941,9 @@ def _real(tensor: Tensor, array: Array) -> Integers:
     return real
 
 
-def _bound(weight: npt.NDArray[np.int8], data: Tensor) -> npt.NDArray[np.int64]:
-    """Return the largest magnitude of the sums of each output channel (axis 0)."""
-    sums = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
-    result: npt.NDArray[np.int64] = sums * _reach(data)
-    return result
-
-
 def _reach(tensor: Tensor) -> int:
     """Return the largest magnitude of ``value - zero_point``."""
     return max(127 - tensor.zero_point, 128 + tensor.zero_point)
-
-
-def _magnitude(bias: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int64]:
-    return np.abs(np.zeros(1) if bias is None else bias.astype(np.int64)).astype(np.int64)
-
-
-def _check_weights(op: Any, rank: int, outputs: int = 0) -> None:
-    weight, bias = op.weight, op.bias
-    if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
-        raise ShapeError(
-            f"the weights are {getattr(weight, 'dtype', type(weight))}"
-            f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
-        )
-    if 0 in weight.shape:
-        raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
-    channels = weight.shape[outputs]
-    if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
-        raise ShapeError(
-            f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
-        )
-    for name in ("multiplier", "shift"):
-        _check_channels(name, getattr(op.requantization, name), channels)
 
 
 def _check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:

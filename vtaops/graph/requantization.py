@@ -20,12 +20,13 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MULTIPLIER_BITS
+from vtaops.base.shapes import Concise
 
 Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Requantization:
+@dataclass(frozen=True, eq=False, repr=False)
+class Requantization(Concise):
     """How sums become int8 values.
 
     Parameters

@@ -215,7 +215,8 @@ def build_library(
     tools = find_tools()
     verilator_options = [*_VERILATOR_OPTIONS]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
-    options = [*_CXX_OPTIONS, *_trace_defines(trace)]
+    form = [f"-DVM_TRACE_{trace.upper()}=1"] if trace else []
+    options = [*_CXX_OPTIONS, f"-DVM_TRACE={len(form)}", *form]
     key = _digest(
         *tools.identity,
         *verilator_options,
@@ -240,12 +241,6 @@ def build_library(
         return output
 
     return _cached(f"{top}-{key}.so", make)
-
-
-def _trace_defines(trace: str | None) -> list[str]:
-    if trace is None:
-        return ["-DVM_TRACE=0"]
-    return ["-DVM_TRACE=1", f"-DVM_TRACE_{trace.upper()}=1"]
 
 
 def _verilate(

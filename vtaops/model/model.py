@@ -88,6 +88,17 @@ class Model:
         self._lock = ForkLock()
         self._nodes = {node.name: node for node in graph.nodes}
 
+    def __repr__(self) -> str:
+        on_vta = sum(len(region.nodes) for region in self.regions)
+        launches = f"{len(self.regions)} launch{'' if len(self.regions) == 1 else 'es'}"
+        return (
+            f"<Model {self.name} for {self.config.name}: {on_vta} of {len(self.plan)} operators on "
+            f"VTA, {launches}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
     @property
     def name(self) -> str:
         """The name of the network."""
@@ -206,10 +217,7 @@ class Model:
 
     def stats(self) -> Statistics:
         """Return the counters that a run will show, without running: the sum of all launches."""
-        total = Statistics()
-        for program in self.programs:
-            total = total + program.stats()
-        return total
+        return sum((program.stats() for program in self.programs), Statistics())
 
     def cycles(self) -> int:
         """Return the cycles of all launches of a run, by the timing model, without running."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, Concise
 from vtaops.machine.views import constant_digits, constant_values, in_units
 from vtaops.program import Program
 
@@ -149,8 +149,8 @@ class Argument:
         return array.reshape(self.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
+@dataclass(frozen=True, eq=False, repr=False)
+class Region(Concise):
     """Nodes that VTA executes in one launch.
 
     Attributes

@@ -44,10 +44,13 @@ class Plan:
         One for each node, in the order of the graph.
     stages : tuple of Stretch
         All nodes, in the order of execution: as few changes between VTA and host as possible.
+    graph : Graph
+        Of what.
     """
 
     rows: tuple[Row, ...]
     stages: tuple[Stretch, ...]
+    graph: Graph
 
 
 def plan(graph: Graph, target: Target) -> Plan:
@@ -98,7 +101,7 @@ def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
         rows.append(Row(node.name, node.op.kind, where, reason))
         if where == "vta" and are_products([node]):
             places[node.name] = "products"
-    return Plan(tuple(rows), tuple(_stages(graph, places)))
+    return Plan(tuple(rows), tuple(_stages(graph, places)), graph)
 
 
 def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[str, str]:

@@ -128,7 +128,7 @@ def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
     if op.exclude_padding and any(op.padding):
         (data,), (result,) = node.inputs, node.outputs
         try:
-            list(parts(op, data.shape, result.shape, data.zero_point, target.scales))
+            list(parts(op, data, result, target.scales))
         except ShapeError as error:
             return f"in parts of equal windows: {error}"
         return ""

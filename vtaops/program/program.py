@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
+from vtaops.base.shapes import Concise
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, array_to_words, rows_of
@@ -55,8 +56,8 @@ class Role(Enum):
     """Part of the program: written once, when the program is loaded."""
 
 
-@dataclass(frozen=True)
-class Buffer:
+@dataclass(frozen=True, repr=False)
+class Buffer(Concise):
     """One DRAM buffer that a program reads or writes.
 
     Attributes
@@ -231,7 +232,7 @@ class OperatorRecord:
             )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A finished instruction stream with everything that it needs to run.
 
@@ -297,6 +298,14 @@ class Program:
             operator.check(count)
 
     # ------------------------------------------------------------------- access
+
+    def __repr__(self) -> str:
+        names = ", ".join(record.name or record.kind for record in self.operators[:3])
+        more = f" and {len(self.operators) - 3} more" if len(self.operators) > 3 else ""
+        return (
+            f"<Program{' of ' if names else ''}{names}{more} for {self.config.name}: {len(self)} "
+            f"instructions, {len(self.micro_ops)} micro-ops, {self.dram_nbytes:,} bytes of DRAM>"
+        )
 
     def __len__(self) -> int:
         return len(self.instructions)

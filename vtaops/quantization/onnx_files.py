@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError, VTAError, raising
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
+from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def checked(model: ModelProto) -> ModelProto:
     onnx = require("onnx")
     with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
         onnx.checker.check_model(model)
-        if _opset(model) < OPSET:
+        own = (entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+        if any(entry.version < OPSET for entry in own):
             model = onnx.version_converter.convert_version(model, OPSET)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return inferred
@@ -115,17 +117,11 @@ def checked(model: ModelProto) -> ModelProto:
 
 def require(package: str) -> Any:
     """Import one of the packages of the extra `models`, or say how to install it."""
-    from importlib import import_module
-
-    try:
-        if package == "onnx":
-            for part in ("checker", "shape_inference", "version_converter"):
-                import_module(f"onnx.{part}")
-        return import_module(package)
-    except ImportError as error:
-        name = package.split(".")[0]
-        message = f"model files need the package {name}: pip install 'vtaops[models]'"
-        raise VTAError(message) from error
+    name = package.split(".")[0]
+    parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
+    for module in (*(f"onnx.{part}" for part in parts), package):
+        found = optional(module, name, "model files need", "'vtaops[models]'")
+    return found
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -154,9 +150,14 @@ def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the static shapes of the inputs by name."""
+    return tensor_shapes(graph_inputs(model))
+
+
+def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors by name; 0 is an extent that is not known."""
     return {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in graph_inputs(model)
+        for value in values
     }
 
 
@@ -270,6 +271,13 @@ def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs:
     return node
 
 
+def refill(field: Any, entries: Iterable[Any]) -> None:
+    """Replace the entries of a repeated field of a protocol buffer."""
+    kept = list(entries)
+    del field[:]
+    field.extend(kept)
+
+
 def additions(node: NodeProto) -> list[NodeProto]:
     """Return a Sum of several tensors as additions of two."""
     left, *terms = node.input
@@ -374,9 +382,7 @@ def _tensors(message: Any) -> Iterator[Any]:
 
 def _list_inputs_only(model: ModelProto) -> None:
     """Old models list their weights among the inputs, where they count as no constants."""
-    kept = graph_inputs(model)
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
+    refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
 
 
@@ -402,13 +408,6 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         if dim.HasField("dim_value") and dim.dim_value not in (0, size):
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
         dim.dim_value = int(size)
-
-
-def _opset(model: ModelProto) -> int:
-    return min(
-        (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
-        default=OPSET,
-    )
 
 
 def _refuse_other_floats(model: ModelProto) -> None:

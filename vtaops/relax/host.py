@@ -14,7 +14,7 @@ from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.graph.host import HostFunction
 from vtaops.relax.messages import last_line
-from vtaops.relax.values import Value
+from vtaops.relax.values import Value, bindings_of
 
 
 class RelaxFunction(HostFunction):
@@ -92,9 +92,7 @@ def host_module(
     """
     wanted = {value.var for value in bindings}
     (main,) = [f for f in mod.functions.values() if isinstance(f, relax.Function)]
-    kept = [
-        binding for block in main.body.blocks for binding in block.bindings if binding.var in wanted
-    ]
+    kept = [binding for binding in bindings_of(main) if binding.var in wanted]
     parameters, conversions = _parameters(inputs)
     results = [value.var for value in outputs]
     body = relax.SeqExpr([relax.BindingBlock([*conversions, *kept])], relax.Tuple(results))

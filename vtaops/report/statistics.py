@@ -68,11 +68,28 @@ def statistics_data(
 
 
 def statistics_table(
-    program: Program, statistics: Statistics, title: str, timeline: Timeline | None = None
+    program: Program,
+    statistics: Statistics,
+    title: str,
+    timeline: Timeline | None = None,
+    *,
+    units: bool = True,
 ) -> Table:
-    """Return the report as a table for the terminal; parameters as `statistics_data`."""
-    data = statistics_data(program, statistics, timeline)
+    """Return the report as a table for the terminal.
+
+    Parameters
+    ----------
+    program, statistics, timeline
+        As for `statistics_data`.
+    title : str
+        Heading of the table.
+    units : bool
+        Whether the cycles of each unit are told; the cycles of the run are, if there is a timeline.
+    """
+    data = statistics_data(program, statistics)
     table = new_table(title, ["statistic"], ["value"], ["meaning"])
+    if timeline is not None:
+        _add_cycles(table, timeline, program.config.board.clock_mhz)
     for name, value in data["counters"].items():
         table.add_row(name, f"{value:,}", MEANING[name])
     table.add_section()
@@ -90,20 +107,25 @@ def statistics_table(
     split = ", ".join(f"{name} {count}" for name, count in counts.items())
     table.add_row("instructions", f"{sum(counts.values()):,}", split)
     table.add_row("micro-ops", f"{data['micro_ops']:,}", "in the program")
-    if timeline is not None:
-        _add_timing(table, timeline, program.config.board.clock_mhz)
+    if timeline is not None and units:
+        _add_units(table, timeline)
     return table
 
 
-def _add_timing(table: Table, timeline: Timeline, clock_mhz: int) -> None:
-    cycles = timeline.cycles
-    table.add_section()
-    table.add_row("cycles", f"{cycles:,}", "by the timing model")
-    milliseconds = cycles / clock_mhz / 1e3
+def _add_cycles(table: Table, timeline: Timeline, clock_mhz: int) -> None:
+    """Add what a reader asks first: cycles, time, and how well the array is used."""
+    milliseconds = timeline.cycles / clock_mhz / 1e3
     rate = f"at {clock_mhz} MHz; {1e3 / milliseconds:,.1f} a second"
-    table.add_row("time", f"{milliseconds:,.3f} ms", rate)
     used = f"{100 * timeline.gemm_utilization:.1f} %"
+    table.add_row("cycles", f"{timeline.cycles:,}", "by the timing model")
+    table.add_row("time", f"{milliseconds:,.3f} ms", rate)
     table.add_row("GEMM array", used, "of the cycles form a tile product")
+    table.add_section()
+
+
+def _add_units(table: Table, timeline: Timeline) -> None:
+    """Add where the cycles of each unit and of the port go."""
+    cycles = timeline.cycles
     for name, unit in timeline.units.items():
         table.add_section()
         share = _percent(unit.work, cycles)

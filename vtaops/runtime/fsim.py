@@ -99,7 +99,7 @@ class Fsim(ConfiguredDevice):
                 seed=seed,
                 check_overflow=check_overflow,
                 kernel=kernel,
-                limits=_limits(self.capabilities),
+                limits={k: v for k, v in asdict(self.capabilities).items() if k != "name"},
             )
 
     @property
@@ -222,12 +222,6 @@ def _sizes(config: HardwareConfig) -> dict[str, int]:
         "window_channels": config.window_channels,
         "pools": int("pool" in config.extensions),
     }
-
-
-def _limits(capabilities: Capabilities) -> dict[str, int]:
-    limits = asdict(capabilities)
-    del limits["name"]
-    return limits
 
 
 def _slots(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:

@@ -122,7 +122,7 @@ class RemoteDevice(ConfiguredDevice):
         self._wanted = None if config is None else HardwareConfig.of(config)
         self._secret = read_secret() if secret is None else secret
         self._timeout = timeout
-        self._progress = progress
+        self._report: Progress = progress or (lambda what, done, total: None)
         self._lock = ForkLock("the connection to the board")
         self._connection: Connection | None = None
         self._connections = 0
@@ -288,14 +288,13 @@ class RemoteDevice(ConfiguredDevice):
         self._connections += 1
         try:
             return self._login(self._connection, deadline)
-        except DeviceTimeout as error:
+        except BaseException as error:
             self._drop()
-            raise DeviceTimeout(f"{self.address} did not answer in {self._timeout} s") from error
-        except ConnectionLost as error:
-            self._drop()
-            raise ConnectionLost(f"{self.address}, login: {error}") from error
-        except BaseException:
-            self._drop()
+            if isinstance(error, DeviceTimeout):
+                text = f"{self.address} did not answer in {self._timeout} s"
+                raise DeviceTimeout(text) from error
+            if isinstance(error, ConnectionLost):
+                raise ConnectionLost(f"{self.address}, login: {error}") from error
             raise
 
     def _login(self, connection: Connection, deadline: float) -> HardwareConfig:
@@ -412,10 +411,6 @@ class RemoteDevice(ConfiguredDevice):
             raise BufferLost("the buffer was lost with its connection; load the program again")
         as_extent(buffer, nbytes)
         return buffer.handle
-
-    def _report(self, what: str, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(what, done, total)
 
 
 def _image(data: npt.NDArray[np.generic]) -> memoryview:

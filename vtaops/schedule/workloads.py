@@ -8,10 +8,10 @@ VTA tutorials.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypedDict
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.names import suggestion
 from vtaops.ops import (
     AvgPool2d,
     Conv2d,
@@ -223,9 +223,12 @@ def find(name: str) -> Workload:
     Raises
     ------
     ShapeError
-        If there is none; the message lists the names.
+        If there is none; the message says which are nearest.
     """
     if name not in WORKLOADS:
-        hint = suggestion(name, WORKLOADS)
-        raise ShapeError(f"no layer {name!r}{hint}; known layers: {', '.join(WORKLOADS)}")
+        near = get_close_matches(name, WORKLOADS, cutoff=0.0)
+        raise ShapeError(
+            f"no layer {name!r}; the nearest are {', '.join(near)}; vtaops layers lists all "
+            f"{len(WORKLOADS)}"
+        )
     return WORKLOADS[name]

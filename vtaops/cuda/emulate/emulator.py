@@ -212,21 +212,14 @@ class Emulated:
         """
         for array in self._workspace.values():
             array.view("uint8").fill(0xFF)  # NaN, -1
-        used = [{**self._workspace, **arrays}[name] for name in self.names]
-        size, chosen = len(used), list(blocks)
+        used, chosen = {**self._workspace, **arrays}, list(blocks)
         kernels = self._kernels if only is None else [self._kernels[only]]
         message = ctypes.create_string_buffer(300)
-        integers = ctypes.c_int * size
         for number, (kernel, launch) in enumerate(kernels):
             wanted = set(results) if number == len(kernels) - 1 else set()
             self._library.emulator_launch(
                 kernel,
-                (ctypes.c_void_p * size)(*(array.ctypes.data for array in used)),
-                (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
-                integers(*(array.nbytes for array in used)),
-                integers(*(array.itemsize for array in used)),
-                integers(*(name in wanted for name in self.names)),
-                size,
+                *self._arguments(used, wanted),
                 (ctypes.c_int * 3)(*launch.grid),
                 (ctypes.c_int * 3)(*launch.block),
                 order,
@@ -242,6 +235,19 @@ class Emulated:
             )
             if message.value:
                 raise KernelFault(message.value.decode())
+
+    def _arguments(self, used: Mapping[str, npt.NDArray[Any]], wanted: set[str]) -> tuple[Any, ...]:
+        """Return the arrays as emulator.cpp takes them, with those that are `wanted` as results."""
+        arrays, size = [used[name] for name in self.names], len(self.names)
+        integers = ctypes.c_int * size
+        return (
+            (ctypes.c_void_p * size)(*(array.ctypes.data for array in arrays)),
+            (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
+            integers(*(array.nbytes for array in arrays)),
+            integers(*(array.itemsize for array in arrays)),
+            integers(*(name in wanted for name in self.names)),
+            size,
+        )
 
     @classmethod
     def of(cls, kernel: CudaKernel, *, counting: bool = False) -> Emulated:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
-from vtaops.hardware.registers import RtlRegisters
+from vtaops.hardware.registers import RtlRegisters, names_of
 from vtaops.hardware.rtl import FAULTS, RtlParameters
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
@@ -420,10 +419,6 @@ def _build(
         return build_model(config, parameters, axi=axi, trace=form, on_start=announce)
 
 
-def _named(mask: int, names: Iterable[str]) -> list[str]:
-    return [name for bit, name in enumerate(names) if mask >> bit & 1]
-
-
 def _raise_violation(model: RtlModel) -> None:
     if model.violation:
         raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
@@ -434,7 +429,7 @@ def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:
-        causes = _named(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
+        causes = names_of(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
         raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
     if result is Result.BAD_ACCESS:
         address, client = model.bad_access
@@ -442,8 +437,8 @@ def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
             f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
         )
     tokens = model.read_register(RtlRegisters.TOKENS)
-    waits = _named(tokens, RtlRegisters.WAITS)
-    queues = _named(tokens >> len(RtlRegisters.WAITS), _QUEUES)
+    waits = names_of(tokens, RtlRegisters.WAITS)
+    queues = names_of(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
         raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
     if result is Result.STANDSTILL:

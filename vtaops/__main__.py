@@ -1,0 +1,5 @@
+"""``python -m vtaops``: the `vtaops` command."""
+
+from vtaops.cli import main
+
+main()

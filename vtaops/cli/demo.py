@@ -1,0 +1,99 @@
+"""The command ``vtaops demo``: a trained network from its float model to a page of its cycles.
+
+Owns the order of the steps and what is told about them; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ProgramError
+from vtaops.base.files import write_file
+from vtaops.base.shapes import Array
+
+
+def demo(
+    *, output: Path = Path("vtaops-demo"), config: str = "pynq", no_open: bool = False
+) -> None:
+    """Quantise, compile, verify and run a small trained network; draw where its cycles go.
+
+    The network reads characters of 34 classes; vtaops carries it with 132 images. What each step
+    reads and writes stays in the folder, and each can be repeated with the command that is shown.
+    Needs pip install 'vtaops[models]'.
+
+    Example: vtaops demo -o demo --config pynq_ext
+
+    Parameters
+    ----------
+    output : --output, -o
+        The folder; it is made.
+    no_open
+        Do not open the page in a browser.
+    """
+    from vtaops import compile_model, quantize
+    from vtaops.report import write_text
+    from vtaops.report.network_pictures import network_page
+
+    carried = data_directory("examples/glyphs")
+    with np.load(carried / "samples.npz") as file:
+        samples = dict(file)
+    calibration, images = (_prepared(samples[name]) for name in ("calibration", "images"))
+    names = "glyphs.onnx", "calibration.npz", "image.npy", "glyphs.q.onnx", "glyphs.vtam"
+    network, inputs, image, quantized, compiled = (output / name for name in names)
+    _make_folder(output)
+    write_file(network, (carried / "glyphs.onnx").read_bytes())
+    np.savez_compressed(inputs, image=calibration)
+    np.save(image, images[:1])
+
+    with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}"):
+        write_file(quantized, quantize(network, {"image": calibration}).SerializeToString())
+    with _step(f"vtaops compile {quantized} --config {config} -o {compiled}"):
+        model = compile_model(quantized, config)
+        model.save(compiled)
+    with _step(f"vtaops run {compiled} --input {image}"):
+        scores = np.concatenate([model.run(single[None]) for single in images])
+    page = output / "glyphs.html"
+    write_text(page, network_page(model))
+
+    found = scores.argmax(1)
+    cycles, clock = model.cycles(), model.config.board.clock_mhz
+    typer.echo(
+        f"\n{model!r}\n"
+        f"{np.mean(found == samples['labels']):.1%} of {len(images)} images are read correctly; "
+        f"the first are {''.join(samples['characters'][found[:20]])}\n"
+        f"{cycles:,} cycles an image by the timing model: {1e-3 * cycles / clock:.3f} ms at "
+        f"{clock} MHz, without the host's part\n"
+        f"{page} shows what every unit does in each cycle"
+    )
+    if sys.stdout.isatty() and not no_open:
+        webbrowser.open(page.resolve().as_uri())
+
+
+@contextmanager
+def _step(command: str) -> Iterator[None]:
+    """Tell a command, do what it does, tell the seconds."""
+    typer.echo(f"$ {command}")
+    begin = time.perf_counter()
+    yield
+    typer.echo(f"  {time.perf_counter() - begin:.1f} s")
+
+
+def _prepared(images: Array) -> Array:
+    """Return uint8 images as the network takes them: float32 in -1..1."""
+    return np.asarray(images / np.float32(127.5) - 1, np.float32)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProgramError(f"cannot make the folder {folder}: {error}") from error
