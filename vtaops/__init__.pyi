@@ -16,6 +16,7 @@ from vtaops.base.errors import DeviceError as DeviceError
 from vtaops.base.errors import DeviceTimeout as DeviceTimeout
 from vtaops.base.errors import EncodingError as EncodingError
 from vtaops.base.errors import ModelError as ModelError
+from vtaops.base.errors import NotEquivalent as NotEquivalent
 from vtaops.base.errors import PlacementWarning as PlacementWarning
 from vtaops.base.errors import ProgramError as ProgramError
 from vtaops.base.errors import ScheduleError as ScheduleError
@@ -24,6 +25,7 @@ from vtaops.base.errors import TrustError as TrustError
 from vtaops.base.errors import UnsupportedError as UnsupportedError
 from vtaops.base.errors import VerificationError as VerificationError
 from vtaops.base.errors import VTAError as VTAError
+from vtaops.base.proof import Proof as Proof
 from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
 from vtaops.compiler import metaschedule as metaschedule
@@ -42,6 +44,7 @@ from vtaops.ops import Gemm as Gemm
 from vtaops.ops import MaxPool2d as MaxPool2d
 from vtaops.program import Program as Program
 from vtaops.program import Statistics as Statistics
+from vtaops.proof import prove as prove
 from vtaops.quantization import quantize as quantize
 from vtaops.schedule import Tiling as Tiling
 from vtaops.session import Session as Session

@@ -14,6 +14,10 @@ Own = TypeVar("Own", bound="Counts")
 class Counts:
     """A dataclass of numbers."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by name."""
+        return dict(vars(self))
+
     def __add__(self: Own, other: Own) -> Own:
         return self._combined(add, other)
 
@@ -22,10 +26,6 @@ class Counts:
 
     def __rmul__(self: Own, times: int) -> Own:
         return type(self)(**{name: times * value for name, value in vars(self).items()})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts by name."""
-        return dict(vars(self))
 
     def _combined(self: Own, operation: Callable[[Any, Any], Any], other: Own) -> Own:
         pairs = zip(vars(self).items(), vars(other).values(), strict=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class VTAError(Exception):
@@ -48,6 +49,45 @@ class EncodingError(ProgramError):
 
 class VerificationError(ProgramError):
     """A program that the verifier rejects: running it could fail or give an arbitrary result."""
+
+
+class NotEquivalent(ProgramError):
+    """A program that does not compute what it declares.
+
+    Attributes
+    ----------
+    subject, result : str
+        What was to be proven, and the result that differs.
+    element : tuple of int
+        Index of the first element that differs.
+    instruction : int
+        The instruction that stored it.
+    counterexample : dict of str to ndarray, or None
+        Arguments on which fsim gives another result than the definition, if some were found.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        result: str,
+        element: tuple[int, ...],
+        count: int,
+        instruction: int,
+        found: Any,
+        tries: int,
+    ) -> None:
+        self.subject, self.result, self.element = subject, result, element
+        self.instruction = instruction
+        self.counterexample = found[0] if found else None
+        place = "".join(f"[{index}]" for index in element)
+        shown = f"of {tries} inputs none gave another result on fsim"
+        if found:
+            index = "".join(f"[{i}]" for i in found[2])
+            shown = f"fsim shows it in {found[1]}{index} for the inputs in `counterexample`"
+        super().__init__(
+            f"{subject} does not compute what it declares: {count} elements of {result} differ, "
+            f"the first is {result}{place}, stored by instruction {instruction}; {shown}"
+        )
 
 
 class TrustError(VTAError):

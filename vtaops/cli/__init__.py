@@ -27,10 +27,11 @@ from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
-from vtaops.cli.networks import compile, ops, profile, quantize
+from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
 from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
+from vtaops.cli.ulx3s import build_board, virtual_board
 
 
 class RunFirst(TyperGroup):
@@ -73,13 +74,16 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Operators and programs": (run_app, disasm, verify, tune, configs, layers),
-    "Networks": (demo, compile, ops, profile, quantize),
+    "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
+    "Networks": (demo, compile, export, ops, profile, quantize),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),
 }
 """The commands, and groups of commands, below their headings."""
+
+board_app.command("build")(build_board)
+board_app.command("virtual")(virtual_board)
 
 for heading, commands in COMMANDS.items():
     for command in commands:

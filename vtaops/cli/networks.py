@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for whole networks: compile, ops, profile, quantize, `run MODEL`.
+"""The commands of `vtaops` for whole networks: compile, prove, ops, profile, quantize, `run MODEL`.
 
 Owns argument parsing and printing only; see `vtaops.cli`.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +19,12 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
 from vtaops.cli.options import list_table, progress_bar, read_preparation, show, write_arrays
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
+from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def compile(
     config: str | None = None,
     search: str = "off",
     host: bool = False,
+    prove: bool = False,
     as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
@@ -61,6 +64,8 @@ def compile(
         How tilings are found: off, fast or thorough.
     host
         Compile a model that is not quantised as well: all of it runs on the host.
+    prove
+        Prove that it computes its graph for every input, and put certificates into the file.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
@@ -70,10 +75,102 @@ def compile(
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
     compiled = _compiled(model, config, search, host=host)
+    if prove:
+        compiled = compiled.certified(compiled.prove())
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
     show(report.as_dict(), as_json, summary(report), written)
+
+
+def prove(
+    file: Path | None = None,
+    *,
+    layer: list[str] | None = None,
+    config: str | None = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 1,
+    as_json: bool = False,
+) -> None:
+    """Prove that a program or a network computes what it declares, for every input.
+
+    Example: vtaops prove network.vtam
+
+    Parameters
+    ----------
+    file
+        A program (.vta), a compiled network (.vtam), or a network to be compiled (.onnx).
+    layer
+        A named layer, compiled for the configuration; may be repeated.
+    rounds
+        Independent repetitions; each multiplies the probability of an error.
+    config
+        Configuration of what is compiled: a name (see: vtaops configs) or a JSON file. Default:
+        pynq, or what a .vtam was compiled for.
+    """
+    from vtaops.proof import prove
+
+    if (file is None) == (not layer):
+        raise ArgumentError("give a file, or layers with --layer; one of both")
+    proofs = []
+    for name, subject in _to_prove(file, layer or [], config):
+        proof = prove(subject, rounds=rounds)
+        proofs.append({"name": name, **asdict(proof)})
+        show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
+    if as_json:
+        show(proofs, True)
+    if any(proof["unproven"] for proof in proofs):
+        raise typer.Exit(1)
+
+
+def _to_prove(
+    file: Path | None, layers: list[str], config: str | None
+) -> Iterator[tuple[str, Program | Model]]:
+    """Yield programs and networks with their names."""
+    if file is not None:
+        subject: Program | Model
+        subject = Program.load(file) if file.suffix == ".vta" else _compiled(file, config)
+        yield file.name, subject
+        return
+    from vtaops.compiler import compile
+    from vtaops.schedule.workloads import find
+
+    for name in layers:
+        yield name, compile(find(name).op, config or "pynq")
+
+
+def export(
+    model: Path,
+    *,
+    c: Path,
+    config: str | None = None,
+    search: str = "off",
+    as_json: bool = False,
+) -> None:
+    """Write a network as C99 that needs neither Python nor an operating system.
+
+    Example: vtaops export network.vtam --c network
+
+    Parameters
+    ----------
+    c
+        The folder to write: blob, runtime, main.c, Makefile.
+    search
+        How tilings are found: off, fast or thorough.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
+    """
+    bundle = _compiled(model, config, search).export_c(c)
+    figures = {**vars(bundle), "folder": str(bundle.folder)}
+    show(
+        figures,
+        as_json,
+        f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
+        f"{bundle.launches} launches of VTA",
+        f"memory: {bundle.arena_nbytes:,} bytes of the processor, "
+        f"{bundle.device_nbytes:,} bytes of the device",
+        f"next: make -C {c}",
+    )
 
 
 def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:

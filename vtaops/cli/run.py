@@ -202,20 +202,30 @@ def disasm(file: Path, *, as_json: bool = False) -> None:
 
 
 def verify(file: Path, *, as_json: bool = False) -> None:
-    """Prove a program file free of races, deadlocks and accesses out of bounds.
+    """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
+
+    What a certificate says (see: vtaops prove) is proven again.
 
     Example: vtaops verify c8.vta
 
     Parameters
     ----------
     file
-        A program file.
+        A program file, or a compiled network: .vtam.
     """
-    program = Program.load(file)
-    program.verify()
-    facts = {"instructions": len(program), "bitstream": program.config.bitstream_id}
-    text = f"{file}: {len(program)} instructions verified for {program.config.bitstream_id}"
-    show({"verified": True, **facts}, as_json, text)
+    from vtaops.model import load_model
+    from vtaops.proof import rechecked
+
+    subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    subject.verify()
+    programs = [subject] if isinstance(subject, Program) else subject.programs
+    count, name = sum(len(program) for program in programs), subject.config.bitstream_id
+    facts = {"verified": True, "instructions": count, "bitstream": name}
+    lines = [f"{file}: {count} instructions verified for {name}"]
+    if proof := rechecked(subject):
+        facts["certificate"] = "holds"
+        lines.append(f"its certificate holds\n{proof}")
+    show(facts, as_json, *lines)
 
 
 def tune(

@@ -54,6 +54,7 @@ __all__ = [
     "Requantize",
     "Reshape",
     "Slice",
+    "Softmax",
     "Transpose",
     "TransposedConvolution",
     "Upsample",
@@ -864,6 +865,35 @@ class Dequantize(GraphOperator):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Softmax(GraphOperator):
+    """``exp(x - max) / sum of exp(x - max)`` along the last axis, of finite float32.
+
+    In float64, by additions, products and one division whose order is defined, so that every
+    processor gets the same bits (``docs/quantization.md``).
+    """
+
+    takes = ("float32",)
+
+    @property
+    def kind(self) -> str:
+        """The name that importers give it."""
+        return "nn.softmax"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not inputs[0].shape:
+            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        return (Tensor("-", inputs[0].shape, "float32"),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        data = arrays[0].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            below = data - data.max(axis=-1, keepdims=True)
+            values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
+            total = np.cumsum(values, axis=-1)[..., -1:]  # from the first to the last
+            return (values / total).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
     """A function that an importer made for the host: nothing of it is known but its results.
 
@@ -977,3 +1007,13 @@ def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
     if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
         return a
     raise ShapeError(f"{kind} of {a} and {b}: they must be equal, or the second (N, C, 1, 1)")
+
+
+def exponential(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return exp(x) for -700 <= x <= 0, by a polynomial: the same bits on every processor."""
+    power = np.trunc(x * 1.4426950408889634 - 0.5)  # the nearest of x / log 2
+    rest = x - power * 0.6931471805599453
+    total = np.zeros_like(x)
+    for n in range(13, -1, -1):
+        total = total * rest + 1.0 / math.factorial(n)
+    return np.ldexp(total, power.astype(np.int32))

@@ -16,6 +16,7 @@ from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, TrustError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import suggestion
+from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs, evaluate_node
@@ -234,6 +235,37 @@ class Model:
         for program in self.programs:
             program.verify(self.capabilities)
 
+    def prove(self, *, rounds: int = 1, seed: int | None = None) -> Proof:
+        """Prove that every launch computes its nodes of the graph, for all data: `vtaops.prove`.
+
+        Parameters
+        ----------
+        rounds : int
+            Independent repetitions; each multiplies the probability of error.
+        seed : int, optional
+            Of the random numbers.
+
+        Raises
+        ------
+        NotEquivalent
+            If a launch computes something else, with inputs that show it.
+        VerificationError
+            If a program is not safe and deterministic.
+        """
+        proof: Proof = door("Model.prove")(self, rounds=rounds, seed=seed)
+        return proof
+
+    def certified(self, proof: Proof) -> Model:
+        """Return the model with a certificate of its proof in each program.
+
+        Raises
+        ------
+        ProgramError
+            If something is unproven.
+        """
+        model: Model = door("Model.certified")(self, proof)
+        return model
+
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return where the time goes, layer by layer; see `vtaops.model.report`.
 
@@ -255,6 +287,33 @@ class Model:
             If the file cannot be written.
         """
         door("Model.save")(self, path)
+
+    def export_c(self, folder: str | Path) -> Any:
+        """Write the model as C99 that needs neither Python nor an operating system.
+
+        The folder has a blob (programs, packed weights, steps of the host), a runtime that
+        interprets it, devices (simulator, Linux on a Zynq, bare metal), ``main.c``, and a
+        ``Makefile``; ``docs/c.md`` is the guide. Outputs equal those of `run`, byte for byte.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Made if it is not there; files of the same names are replaced.
+
+        Returns
+        -------
+        vtaops.export.bundle.Bundle
+            The bytes of the blob, of the arena, and of the device's memory.
+
+        Raises
+        ------
+        UnsupportedError
+            If a part of the model has no C code, such as a float function that TVM compiled;
+            nothing is written then.
+        ProgramError
+            If a file cannot be written.
+        """
+        return door("Model.export_c")(self, folder)
 
 
 def describe(stage: Stage) -> str:

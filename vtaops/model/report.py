@@ -67,6 +67,8 @@ class ModelReport:
         Regions of the accelerator.
     arena_nbytes, weights_nbytes, instructions_nbytes : int
         DRAM for scratch images, for weights, and for instructions with micro-ops.
+    proven : bool
+        Whether every launch has a certificate that it computes its nodes for every input.
     """
 
     name: str
@@ -78,6 +80,7 @@ class ModelReport:
     arena_nbytes: int
     weights_nbytes: int
     instructions_nbytes: int
+    proven: bool = False
 
     @property
     def milliseconds(self) -> float:
@@ -139,6 +142,7 @@ def report(
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
+        proven=bool(programs) and all("proof" in program.metadata for program in programs),
     )
 
 

@@ -88,6 +88,7 @@ def summary(report: ModelReport) -> str:
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
         f"{report.instructions_nbytes / 1e3:,.0f} kB of instructions and micro-ops"
+        + ("\nproven equal to its graph for every input (certified)" if report.proven else "")
     )
 
 

@@ -11,7 +11,7 @@ from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, Shap
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
 from vtaops.graph.host import NOT_QUANTIZED
-from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.placement import placement
@@ -31,6 +31,7 @@ def compile_model(
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
     host: bool = False,
+    prove: bool = False,
 ) -> Model:
     """Compile a network for a hardware configuration.
 
@@ -49,6 +50,9 @@ def compile_model(
         Whether to prove every program free of races, deadlocks and accesses out of bounds.
     host : bool
         Compile a model that is not quantised as well: all of it runs on the host.
+    prove : bool
+        Whether to prove that every launch computes its nodes for every input, and to put
+        certificates into the model (`vtaops.prove`).
 
     Returns
     -------
@@ -65,6 +69,10 @@ def compile_model(
         If the model is not quantised, and `host` is not given.
     UnsupportedError
         If an importer does not know an operator.
+    NotEquivalent
+        If a launch computes something else: a defect of vtaops.
+    ProgramError
+        If something cannot be proven.
     VerificationError
         If the compiler has produced a wrong program: a defect of vtaops.
 
@@ -91,7 +99,7 @@ def compile_model(
     model = Model(graph, target.config, target.capabilities, decided.rows, stages)
     if verify:
         model.verify()
-    return model
+    return model.certified(model.prove()) if prove else model
 
 
 def _judge(source: Any, graph: Graph, decided: Plan) -> None:
@@ -138,7 +146,7 @@ def target_of(
         If there is no such configuration, or no such capabilities.
     """
     hardware = HardwareConfig.of(config)
-    return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
+    return Target(hardware, of_target(hardware, capabilities))
 
 
 def as_graph(source: Any) -> Graph:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
+from vtaops.base.proof import Proof
 from vtaops.base.shapes import Concise
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
@@ -436,6 +437,28 @@ class Program:
             Naming the instruction and the rule that it breaks.
         """
         door("Program.verify")(self, capabilities=capabilities or FULL)
+
+    def prove(self, *, against: Any = None, rounds: int = 1, seed: int | None = None) -> Proof:
+        """Prove that the program computes its operator, for all data and weights: `vtaops.prove`.
+
+        Parameters
+        ----------
+        against : Operator, optional
+            What it must compute; by default what its own record says.
+        rounds : int
+            Independent repetitions; each multiplies the probability of error.
+        seed : int, optional
+            Of the random numbers.
+
+        Raises
+        ------
+        NotEquivalent
+            If it computes something else, with inputs that show it.
+        VerificationError
+            If it is not safe and deterministic.
+        """
+        proof: Proof = door("Program.prove")(self, against=against, rounds=rounds, seed=seed)
+        return proof
 
     def _repr_html_(self) -> str:
         html: str = door("Program._repr_html_")(self)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.graph import Dequantize, Graph, GraphOperator, Host, Quantize, Softmax, Tensor
 from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.quantization.scales import Grid
 from vtaops.relax.host import RelaxFunction, host_module
@@ -250,7 +250,9 @@ class _Emitter:
 
     def _function(
         self, inputs: list[Value], group: list[Value], outputs: list[Value], reason: str
-    ) -> Host:
+    ) -> GraphOperator:
+        if _is_softmax(group):
+            return Softmax()
         bindings = _with_constants(self._body.bindings, group)
         results = tuple(map(_tensor, outputs))
         operators = tuple(dict.fromkeys(v.op for v in group))
@@ -275,6 +277,14 @@ def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[V
             wanted.add(value)
             stack.extend(a for a in value.args if a.fixed)
     return [value for value in bindings if value in wanted]
+
+
+def _is_softmax(group: Sequence[Value]) -> bool:
+    """Whether the host computes nothing but the softmax along the last axis."""
+    value, *others = group
+    if others or value.op != "nn.softmax" or value.dtype != "float32":
+        return False
+    return int(value.attrs.axis) in (-1, len(value.shape) - 1)
 
 
 def _tensor(value: Value) -> Tensor:

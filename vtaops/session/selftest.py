@@ -50,6 +50,9 @@ PUBLISHED_MS = {
 MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
 """Sizes of the memory test."""
 
+SMALL_MEMORY_BYTES = (1, 4096, (16 << 10) + 5)
+"""The same for a board that is simulated at its pins (attribute ``simulated``)."""
+
 
 PlannedCheck = tuple[str, Callable[[], str]]
 """Name and function of a check; the function returns what is wrong, or an empty string."""
@@ -129,7 +132,7 @@ def planned_checks(
     session = Session(device)  # not closed: the device is the caller's
     planned: list[PlannedCheck] = [
         (f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
-        for nbytes in MEMORY_BYTES
+        for nbytes in (SMALL_MEMORY_BYTES if getattr(device, "simulated", False) else MEMORY_BYTES)
     ]
     if isinstance(device, RemoteDevice):
         planned.append(("registers after a run", partial(_registers, device, rng)))

@@ -1,0 +1,332 @@
+"""The proof that programs compute what they declare: what holds, what is refuted, certificates."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vtaops
+from trials import random_cases
+from trials.mutations import mutate
+from trials.random_graphs import random_graph
+from vtaops import HardwareConfig, NotEquivalent, ProgramError, VTAError
+from vtaops.graph import Add, Convolution, Graph, MaxPool, Requantization, evaluate
+from vtaops.machine.isa import Encoding, words_to_array
+from vtaops.model import Region
+from vtaops.ops.reference import evaluate as evaluate_operator
+from vtaops.ops.reference import random_arguments
+from vtaops.program import Role
+from vtaops.proof import certified, rechecked
+from vtaops.proof.integers import Integers
+from vtaops.proof.networks import meaning
+from vtaops.proof.operators import Definition
+from vtaops.proof.terms import Fields, Terms, is_prime
+
+FAMILIES = {
+    "conv2d": random_cases.random_conv2d,
+    "gemm": random_cases.random_gemm,
+    "scaled": random_cases.random_scaled,
+    **random_cases.FAMILIES,
+}
+CONV = vtaops.Conv2d(
+    in_channels=20, out_channels=24, height=6, width=5, kernel=3, padding=1, bias=True
+)
+
+
+def configured(name: str, *extensions: str) -> HardwareConfig:
+    needed = random_cases.with_needs(*extensions)
+    return replace(HardwareConfig.load(name), extensions=needed)
+
+
+def changed(program, number, **fields):
+    """Return a program with some fields of one instruction replaced."""
+    instruction = replace(program.decode()[number], **fields)
+    words = program.instructions.copy()
+    words[number] = words_to_array([Encoding.of(program.config).encode(instruction)])[0]
+    return replace(program, instructions=words)
+
+
+def refutation(program):
+    """Return why a program does not compute what it declares; None if it does not verify."""
+    try:
+        program.prove()
+    except NotEquivalent as error:
+        return error
+    except VTAError:
+        return None
+    return None
+
+
+# ------------------------------------------------------------------------ what is proven
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_operators_are_proven(family, seed):
+    rng = random.Random(f"{family}{seed}")
+    base = rng.choice(random_cases.CONFIGS)
+    needs = ["post"] if family == "scaled" else []
+    config = configured(base, *random_cases.random_extensions(rng, seed / 2, *needs))
+    op = FAMILIES[family](rng)
+    if getattr(op, "multiplier", False) is True:  # with post, half a step does not wrap
+        op = replace(op, rounding="truncate")
+    try:
+        program = vtaops.compile(op, config, capabilities="fsim")
+    except VTAError:
+        pytest.skip("no tile fits")
+    proof = program.prove()
+    assert proof.complete
+    assert proof.error < 2.0**-20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks_are_proven(seed):
+    free = seed % 2 == 1
+    model = vtaops.compile_model(random_graph(seed, free=free), "pynq_ext" if free else "pynq")
+    proof = model.prove()
+    assert proof.complete
+    assert len(proof.certificate["parts"]) == len(model.regions)
+
+
+def test_sums_that_could_wrap_are_named():
+    assert vtaops.compile(replace(CONV, bias=False), "pynq").prove().overflow == ""
+    assert "instruction" in vtaops.compile(CONV, "pynq").prove().overflow
+
+
+def test_rounds_multiply_the_probability_of_error():
+    program = vtaops.compile(CONV, "pynq")
+    once, twice = (program.prove(rounds=rounds) for rounds in (1, 2))
+    assert twice.error == pytest.approx(once.error**2)
+    assert len(set(twice.primes)) == 4
+    assert all(is_prime(prime) for prime in twice.primes)
+
+
+# --------------------------------------------------- the definitions mean what they say
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_definitions_equal_the_reference_on_numbers(family):
+    rng = random.Random(family)
+    for seed in range(8):
+        op = FAMILIES[family](rng)
+        arrays = random_arguments(op, np.random.default_rng(seed))
+        names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
+        given = {n: _terms(a) for n, a in zip(names, arrays, strict=True)}
+        found = Definition(Integers(0), type(op).__name__, vars(op)).result(given)
+        assert np.array_equal(found.value[0], evaluate_operator(op, arrays))
+
+
+_GIVEN = (Role.INPUT, Role.PARAMETER)
+
+
+def _terms(array):
+    return Terms(np.stack([array, array]).astype(float))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_meanings_of_nodes_equal_the_executor_on_numbers(seed):
+    graph = random_graph(seed, free=seed % 2 == 1)
+    rng, fields = np.random.default_rng(seed), Integers(0)
+    for node in graph.nodes:
+        if any(t.dtype != "int8" for t in (*node.inputs, *node.outputs)):
+            continue
+        arrays = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in node.inputs}
+        single = Graph()
+        for tensor in dict.fromkeys(node.inputs):
+            single.input_like(tensor)
+        single.output(single.add(node.op, *(single.tensors[t.name] for t in node.inputs)))
+        (expected,) = evaluate(single, *arrays.values())
+        found = meaning(fields, node, [_terms(arrays[t.name]) for t in node.inputs])
+        assert np.array_equal(np.broadcast_to(found.value[0], expected.shape), expected), node.name
+
+
+def test_laws_of_integers():
+    """Laws hold: the terms of both sides are one; what is not a law tells them apart."""
+    fields = Fields(1)
+    x, y, z = (fields.symbols((4,), "int8") for _ in range(3))
+
+    def key(terms):
+        return fields.keys(fields.settled(terms).value).tolist()
+
+    late = fields.shifted(fields.sum(x, fields.times(y, 1 << 3)), 3)
+    assert key(fields.sum(fields.shifted(x, 3), y)) == key(late)
+    assert key(fields.shifted(fields.shifted(x, 2), 3)) == key(fields.shifted(x, 5))
+    assert key(fields.shifted(x, 2)) != key(fields.shifted(x, 3))
+    clipped = fields.clamped(fields.clamped(late, -5, np.inf), -np.inf, 9)
+    assert key(clipped) == key(fields.clamped(late, -5, 9)) != key(fields.clamped(late, -5, 8))
+    assert key(fields.clamped(x, -128, 127)) == key(x)
+    both = [fields.extremum_of(terms, 1) for terms in ([x, y, z, y], [z, x, y])]
+    assert key(both[0]) == key(both[1]) != key(fields.extremum_of([x, y], 1))
+
+
+# --------------------------------------------------------------------- what is refuted
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("Gemm", {"src_factor_in": 0, "src_factor_out": 0}),
+        ("Load", {"x_stride": 0}),
+    ],
+)
+def test_a_wrong_program_is_refuted_with_inputs_that_show_it(kind, fields):
+    op = replace(CONV, bias=False)
+    program = vtaops.compile(op, "pynq")
+    numbers = [k for k, i in enumerate(program) if type(i).__name__ == kind]
+    refuted = 0
+    for number in numbers:
+        wrong = changed(program, number, **fields)
+        error = refutation(wrong)
+        if error is None:
+            continue
+        refuted += 1
+        arrays = [error.counterexample[b.name] for b in program.inputs]
+        with vtaops.runtime.open_device("fsim", "pynq") as device:
+            found = wrong.run(device, *arrays)
+        assert not np.array_equal(found, evaluate_operator(op, arrays))
+        assert type(wrong.decode()[error.instruction]).__name__ == "Store"
+    assert refuted
+
+
+def test_another_shift_is_refuted():
+    program = vtaops.compile(CONV, "pynq")
+    number = next(k for k, i in enumerate(program) if getattr(i, "imm", 0) == 8)
+    with pytest.raises(NotEquivalent, match="does not compute what it declares") as caught:
+        changed(program, number, imm=7).prove()
+    assert caught.value.result == "res"
+
+
+def test_no_mutant_that_differs_is_proven():
+    rng = np.random.default_rng(5)
+    op = vtaops.Conv2d(
+        in_channels=16, out_channels=16, height=6, width=6, kernel=3, padding=1, shift=6
+    )
+    config = configured("pynq", "overwrite", "post", "depthwise", "pool")
+    program = vtaops.compile(op, config)
+    refuted = 0
+    with vtaops.runtime.open_device("fsim", config) as device:
+        for kind in ("loop factor", "immediate", "DRAM address", "micro-op index", "stride") * 6:
+            mutant = mutate(program, kind, rng)
+            if mutant is None:
+                continue
+            try:
+                mutant.program.prove()
+            except NotEquivalent:
+                refuted += 1
+                continue
+            except VTAError:
+                continue
+            for seed in range(5):
+                arrays = random_arguments(op, np.random.default_rng(seed))
+                found = mutant.program.run(device, *arrays)
+                assert np.array_equal(found, program.run(device, *arrays)), mutant.change
+    assert refuted
+
+
+@pytest.fixture(scope="module")
+def residual() -> Graph:
+    rng = np.random.default_rng(0)
+    graph = Graph("residual")
+    x = graph.input("x", (1, 16, 8, 8), zero_point=3)
+
+    def weights(*shape):
+        return rng.integers(-128, 128, shape).astype(np.int8)
+
+    y = graph.add(
+        Convolution(weights(16, 16, 3, 3), None, Requantization(1, 9), padding=(1, 1, 1, 1)), x
+    )
+    z = graph.add(Add((1, 2), Requantization(1, 2, 5)), y, x)
+    graph.output(graph.add(MaxPool((3, 3), (2, 2), (1, 1, 1, 1)), z))
+    return graph
+
+
+def test_a_wrong_weight_in_the_image_is_refuted(residual):
+    model = vtaops.compile_model(residual, "pynq")
+    (region,) = model.regions
+    name = next(name for name in region.parameters if name.endswith("kernel"))
+    image = region.parameters[name].copy()
+    image.flat[17] ^= 64
+    wrong = replace(region, parameters={**region.parameters, name: image})
+    stages = [wrong if isinstance(stage, Region) else stage for stage in model.stages]
+    other = vtaops.Model(model.graph, model.config, model.capabilities, model.plan, stages)
+    with pytest.raises(NotEquivalent) as caught:
+        other.prove()
+    arrays = caught.value.counterexample
+    assert not np.array_equal(other.run(arrays["x"]), other.reference(arrays["x"]))
+    assert model.prove().complete
+
+
+def test_against_another_operator():
+    program = vtaops.compile(CONV, "pynq")
+    assert program.prove(against=CONV).complete
+    with pytest.raises(NotEquivalent):
+        program.prove(against=replace(CONV, rounding="truncate", clip=(-127, 127)))
+    other = program.prove(against=replace(CONV, bias=False))
+    assert not other.complete
+    assert "arguments" in other.unproven[0]
+
+
+def test_what_has_no_meaning_here_is_unproven():
+    program = vtaops.compile(CONV, "pynq")
+    record = replace(program.operators[0], kind="Novel")
+    for operators in ((), (record,), (*program.operators, *program.operators)):
+        proof = replace(program, operators=operators).prove()
+        assert not proof.complete
+        assert proof.claims == ()
+        assert str(proof).startswith("not proven: ")
+
+
+def test_bad_arguments():
+    program = vtaops.compile(CONV, "pynq")
+    with pytest.raises(ProgramError, match="takes a Program or a Model"):
+        vtaops.prove(CONV)
+    with pytest.raises(ProgramError, match="at least one round"):
+        vtaops.prove(program, rounds=0)
+
+
+# ------------------------------------------------------------------------- certificates
+
+
+def test_a_certificate_survives_its_file_and_is_checked(residual, tmp_path):
+    model = vtaops.compile_model(residual, "pynq", prove=True)
+    model.save(tmp_path / "m.vtam")
+    loaded = vtaops.load_model(tmp_path / "m.vtam")
+    assert loaded.report().proven
+    assert "proven" in str(loaded.report())
+    assert rechecked(loaded).complete
+    assert rechecked(vtaops.compile_model(residual, "pynq")) is None
+    (region,) = model.regions
+    other = vtaops.compile_model(residual, "pynq").regions[0].program
+    stated = dict(region.program.metadata["proof"])
+    changes = {"proof": {**stated, "weights": stated["program"]}}
+    program = replace(other, metadata={**other.metadata, **changes})
+    stages = [replace(region, program=program)]
+    forged = vtaops.Model(model.graph, model.config, model.capabilities, model.plan, stages)
+    with pytest.raises(ProgramError, match="not for this weights"):
+        rechecked(forged)
+
+
+def test_nothing_is_certified_in_part():
+    program = replace(vtaops.compile(CONV, "pynq"), operators=())
+    with pytest.raises(ProgramError, match="no certificate"):
+        certified(program, program.prove())
+
+
+def test_the_command(tmp_path, capsys):
+    from typer.testing import CliRunner
+
+    from vtaops.cli import app
+
+    program = vtaops.compile(CONV, "pynq")
+    path = tmp_path / "c.vta"
+    certified(program, program.prove()).save(path)
+    shown = CliRunner().invoke(app, ["prove", str(path)])
+    assert shown.exit_code == 0
+    assert "proven: Conv2d" in shown.output
+    again = CliRunner().invoke(app, ["verify", str(path)])
+    assert "its certificate holds" in again.output
+    neither = CliRunner().invoke(app, ["prove"])
+    assert neither.exit_code != 0

@@ -1,0 +1,77 @@
+"""Counterexamples: inputs on which fsim really differs from the definition in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.shapes import Array
+from vtaops.machine.views import Plus
+from vtaops.program import Program
+from vtaops.runtime import ResidentPrograms, open_device
+
+TRIES = 40
+"""Inputs that are tried."""
+
+Arrays = Mapping[str, Array]
+
+
+def search(
+    program: Program,
+    arguments: Mapping[str, Any],
+    expected: Callable[[Arrays], Arrays],
+    computed: Callable[[ResidentPrograms, Arrays], Arrays],
+    seed: int,
+) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
+    """Return arrays by name, the result and its first element that differs; None: none was found.
+
+    Parameters
+    ----------
+    program : Program
+        What runs.
+    arguments : mapping of str to Buffer or Tensor
+        What is drawn: shapes and dtypes.
+    expected, computed : callable
+        Results by name, of arrays: by definition, and of the device.
+    seed : int
+        Of the random numbers.
+    """
+    random = np.random.default_rng(seed)
+    with (
+        closing(open_device("fsim", program.config)) as device,
+        ResidentPrograms(device) as residents,
+    ):
+        for number in range(TRIES):
+            drawn = {name: _draw(b, number, random) for name, b in arguments.items()}
+            wanted, found = expected(drawn), computed(residents, drawn)
+            for name, result in wanted.items():
+                differs = np.argwhere(result != found[name])
+                if len(differs):
+                    return drawn, name, tuple(differs[0].tolist())
+    return None
+
+
+def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
+    """Return an array of the dtype: of all values, of extremes, of few values, of small ones."""
+    limits = np.iinfo(buffer.dtype)
+    shape, low, high = buffer.shape, int(limits.min), int(limits.max)
+    if buffer.name.rpartition(":")[2] == "scales":
+        scale = random.integers(1 << 15, 1 << 16, shape) | random.integers(14, 30, shape) << 16
+        scales: Array = scale.astype(buffer.dtype)
+        return scales
+    if isinstance(getattr(buffer, "layout", None) and buffer.layout.view, Plus):
+        high -= 1 << 14  # a bias that rounds must not leave int32
+    kinds: list[Callable[[], npt.NDArray[Any]]] = [
+        lambda: random.integers(low, high + 1, shape),
+        lambda: random.choice(np.array([low, high]), shape),
+        lambda: random.integers(-3, 4, shape),
+        lambda: random.choice(np.array([low, -1, 0, 1, high]), shape),
+        lambda: random.integers(low, high + 1, shape) // 64,
+        lambda: np.full(shape, random.choice(np.array([low, high, 1]))),
+    ]
+    drawn: Array = kinds[number % len(kinds)]().astype(buffer.dtype)
+    return drawn

@@ -1,0 +1,87 @@
+"""The same definitions on integers: what a counterexample is compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.proof.terms import Fields, Floats, Terms
+
+
+class Integers(Fields):
+    """Numbers instead of terms: operations have their meaning, and nothing waits.
+
+    Values are exact in float64; both planes hold the same.
+    """
+
+    def centred(self, value: Floats) -> Floats:
+        return value
+
+    def product(self, x: Floats, y: Any) -> Floats:
+        return wrapped(wrapped(x).astype(np.int64) * wrapped(np.asarray(y)).astype(np.int64))
+
+    def settled(self, x: Terms) -> Terms:
+        return x
+
+    def fitting(self, x: Terms) -> Terms:
+        return Terms(wrapped(x.value))
+
+    def sum(self, x: Terms, y: Terms) -> Terms:
+        first, second = np.broadcast_arrays(x.value, _like(y.value, x.value))
+        return Terms(first + second)
+
+    def product_of(self, x: Terms, y: Terms) -> Terms:
+        return Terms(self.product(x.value, _like(y.value, x.value)))
+
+    def shifted(self, x: Terms, bits: int) -> Terms:
+        return Terms(wrapped(np.floor(np.ldexp(wrapped(x.value), -bits))))
+
+    def clamped(self, x: Terms, low: float, high: float) -> Terms:
+        return Terms(np.clip(wrapped(x.value), low, high))
+
+    def byte(self, x: Terms) -> Terms:
+        return Terms((x.value + 128) % 256 - 128)
+
+    def requantized(
+        self,
+        x: Terms,
+        multiplier: Any,
+        shift: Any,
+        zero_point: int,
+        clip: tuple[float, float],
+        rounds: bool = True,
+    ) -> Terms:
+        if isinstance(multiplier, Terms):
+            scale = multiplier.value[0].astype(np.int64)
+            multiplier, shift = scale & 0xFFFF, scale >> 16
+        shift = np.asarray(shift, np.int64)
+        half = ((np.int64(1) << shift) >> 1) * rounds
+        total = wrapped(x.value).astype(np.int64) * np.asarray(multiplier, np.int64)
+        scaled = ((total + half) >> shift) + zero_point
+        return Terms(np.clip(scaled.astype(np.float64), *clip))
+
+    def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
+        return Terms(table[x.value.astype(np.int64) + 128].astype(np.float64))
+
+    def extremum_of(self, terms: list[Terms], sign: int) -> Terms:
+        choose = np.maximum if sign > 0 else np.minimum
+        return Terms(choose.reduce([wrapped(term.value) for term in terms]))
+
+    def matmul(self, x: Floats, w: Floats) -> Floats:
+        product: Floats = np.matmul(x, w)
+        return product
+
+
+def wrapped(value: Any) -> Floats:
+    """Return what int32 keeps of integers."""
+    exact = np.asarray(value).astype(np.int64)
+    kept: Floats = ((exact + (1 << 31)) % (1 << 32) - (1 << 31)).astype(np.float64)
+    return kept
+
+
+def _like(value: Floats, other: Floats) -> Floats:
+    rank = max(value.ndim, other.ndim)
+    spread: Floats = value.reshape(2, *[1] * (rank - value.ndim), *value.shape[1:])
+    return spread

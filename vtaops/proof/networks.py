@@ -1,0 +1,208 @@
+"""What the nodes of a graph mean, on terms: exact integers, as docs/quantization.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.graph import Node, Requantization, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
+from vtaops.graph.requantization import along
+from vtaops.proof.operators import Unknown
+from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
+from vtaops.proof.terms import Fields, Terms
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a node reads.
+
+    Attributes
+    ----------
+    fields : Fields
+        The fields.
+    tensors : sequence of Tensor
+        Its inputs.
+    terms : sequence of Terms
+        Their values, int8.
+    results : sequence of Tensor
+        Its results.
+    """
+
+    fields: Fields
+    tensors: Sequence[Tensor]
+    terms: Sequence[Terms]
+    results: Sequence[Tensor]
+
+    def real(self, index: int) -> Terms:
+        """Return ``value - zero_point`` of an input."""
+        zero = self.fields.numbers(-self.tensors[index].zero_point)
+        return self.fields.sum(self.terms[index], zero)
+
+    def requantized(
+        self, scaling: Requantization, sums: Terms, axis: int = 1, bias: Any = None
+    ) -> Terms:
+        """Return int8 values of sums, with a bias for each channel."""
+        fields, rank = self.fields, len(sums.shape)
+        if bias is not None:
+            sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
+        factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))
+        scaled = fields.requantized(sums, factor, shift, scaling.zero_point, scaling.clip)
+        return fields.byte(scaled)
+
+
+def meaning(fields: Fields, node: Node, terms: Sequence[Terms]) -> Terms:
+    """Return the result of a node.
+
+    Raises
+    ------
+    Unknown
+        If no meaning is known here.
+    """
+    return _meaning(node.op, Inputs(fields, node.inputs, terms, node.outputs))
+
+
+@singledispatch
+def _meaning(op: GraphOperator, given: Inputs) -> Terms:
+    raise Unknown(f"no meaning of {op.kind} is known here")
+
+
+@_meaning.register
+def _(op: ops.Convolution, given: Inputs) -> Terms:
+    border = given.tensors[0].zero_point != 0
+    sums = convolve(given.fields, given.real(0), op.weight, op.window, op.groups, border)
+    if op.residual_factor is not None:
+        factor = along(1, 4, op.residual_factor)
+        sums = given.fields.sum(sums, given.fields.times(given.real(1), factor))
+    return given.requantized(op.requantization, sums, bias=op.bias)
+
+
+@_meaning.register
+def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
+    *_, height, width = given.results[0].shape
+    data = given.real(0)
+    sums = convolve_transposed(given.fields, data, op.weight, op.window, (height, width))
+    return given.requantized(op.requantization, sums, bias=op.bias)
+
+
+@_meaning.register
+def _(op: ops.Dense, given: Inputs) -> Terms:
+    data = given.real(0)
+    weight = op.weight.T.astype(np.float64)
+    rows = data.value.reshape(2, -1, weight.shape[0])
+    value = given.fields.matmul(rows, weight).reshape(2, *data.shape[:-1], -1)
+    middle, radius = data.middle * weight.sum(axis=0), data.radius * np.abs(weight).sum(axis=0)
+    sums = Terms(value, middle, radius)
+    return given.requantized(op.requantization, sums, axis=len(data.shape) - 1, bias=op.bias)
+
+
+@_meaning.register
+def _(op: ops.Matmul, given: Inputs) -> Terms:
+    a, b = given.real(0), given.real(1)
+    value = given.fields.matmul(a.value, b.value)
+    reach = a.reach * b.reach * a.shape[-1]
+    return given.requantized(op.requantization, Terms(value, np.float64(0), np.float64(reach)))
+
+
+@_meaning.register
+def _(op: ops.MaxPool, given: Inputs) -> Terms:
+    return window_maxima(given.fields, given.terms[0], op.window)
+
+
+@_meaning.register
+def _(op: ops.AveragePool, given: Inputs) -> Terms:
+    fields, tensor = given.fields, given.tensors[0]
+    window = op.window(tensor)
+    total = window_sums(fields, given.real(0), window, tensor.zero_point != 0)
+    if not op.exclude_padding:
+        return given.requantized(op.requantization, fields.times(total, op.factor))
+    total = window_sums(fields, given.real(0), window)
+    counts = np.multiply.outer(*op.counts(tensor))
+    value = np.zeros(total.value.shape)
+    for count in np.unique(counts):
+        factor, scaling = op.of_count(int(count), window.count)
+        found = given.requantized(scaling, fields.times(total, factor))
+        value = np.where(counts == count, found.value, value)
+    return Terms(value, given.terms[0].middle, given.terms[0].radius)
+
+
+@_meaning.register
+def _(op: ops.Add, given: Inputs) -> Terms:
+    a, b = (given.fields.times(given.real(k), op.factors[k]) for k in (0, 1))
+    return given.requantized(op.requantization, given.fields.sum(a, b))
+
+
+@_meaning.register
+def _(op: ops.Multiply, given: Inputs) -> Terms:
+    product = given.fields.product_of(given.real(0), given.real(1))
+    return given.requantized(op.requantization, product)
+
+
+@_meaning.register
+def _(op: ops.Requantize, given: Inputs) -> Terms:
+    return given.requantized(op.requantization, given.real(0))
+
+
+@_meaning.register
+def _(op: ops.LeakyRelu, given: Inputs) -> Terms:
+    if op.negative > op.positive:
+        raise Unknown(f"factors {op.positive} and {op.negative} of a leaky ReLU")
+    value = given.real(0)
+    sides = [given.fields.times(value, factor) for factor in (op.positive, op.negative)]
+    return given.requantized(op.requantization, given.fields.extremum_of(sides, 1))
+
+
+@_meaning.register
+def _(op: ops.LookupTable, given: Inputs) -> Terms:
+    if op.table.ndim > 1:
+        raise Unknown("a table for each channel")
+    return given.fields.mapped(given.terms[0], op.table)
+
+
+@_meaning.register
+def _(op: ops.Concat, given: Inputs) -> Terms:
+    first = given.terms[0]
+    axis = op.axis % len(first.shape) + 1
+    value = np.concatenate([x.value for x in given.terms], axis=axis)
+    return Terms(value, first.middle, first.radius)
+
+
+def _moving(op: GraphOperator, zero_point: int) -> Any:
+    """Return what an operator that moves scalars does to an array, or None."""
+    match op:
+        case ops.Upsample(factors=(rows, columns)):
+            return lambda x: x.repeat(rows, axis=2).repeat(columns, axis=3)
+        case ops.Pad(padding=(top, left, bottom, right)):
+            sides = (0, 0), (0, 0), (top, bottom), (left, right)
+            return lambda x: np.pad(x, sides, constant_values=zero_point)
+        case ops.Slice():
+            return lambda x: np.take(x, range(op.start, op.stop, op.step), axis=op.axis)
+        case ops.ChannelShuffle(groups=groups):
+            return lambda x: _shuffled(x, groups)
+        case ops.Reshape(shape=shape):
+            return lambda x: x.reshape(shape)
+        case ops.Transpose(axes=axes):
+            return lambda x: x.transpose(axes)
+    raise AssertionError(op.kind)
+
+
+@_meaning.register
+def _(
+    op: ops.Upsample | ops.Pad | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose,
+    given: Inputs,
+) -> Terms:
+    x, move = given.terms[0], _moving(op, given.tensors[0].zero_point)
+    return Terms(np.stack([move(plane) for plane in x.value]), x.middle, x.radius)
+
+
+def _shuffled(x: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
+    n, channels, height, width = x.shape
+    grouped = x.reshape(n, groups, channels // groups, height, width)
+    shuffled: npt.NDArray[Any] = grouped.swapaxes(1, 2).reshape(n, channels, height, width)
+    return shuffled

@@ -1,0 +1,213 @@
+"""What an operator of `vtaops.ops` means, spelled on terms; from the record that a program has.
+
+Independent of declarations and schedules: logical tensors in, logical tensor out. int32 wraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import four_sides
+from vtaops.base.window import Window
+from vtaops.machine.views import constant_values
+from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
+from vtaops.proof.terms import Fields, Terms
+
+Given = Mapping[str, Terms]
+"""Arguments by name."""
+
+
+class Unknown(Exception):
+    """A part of a program or a network of which nothing is proven; says why."""
+
+
+class Definition:
+    """One operator, by the name of its class and its parameters."""
+
+    def __init__(self, fields: Fields, kind: str, parameters: Mapping[str, Any]) -> None:
+        self.fields, self.kind, self._parameters = fields, kind, dict(parameters)
+        if kind not in _SUMS:
+            raise Unknown(f"no meaning of {kind or 'a program without a record'} is known here")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._parameters.get(name, 0)
+
+    def result(self, given: Given) -> Terms:
+        """Return the result of arguments."""
+        return self._epilogue(_SUMS[self.kind](self, given), given)
+
+    @property
+    def window(self) -> Window:
+        """The window of a convolution or a pool."""
+        strides = self.strides or self.kernel
+        return Window.of(self.kernel, strides, self.padding, self.dilation or 1)
+
+    def _by_channel(self, vector: Terms) -> Terms:
+        return vector if self.kind == "Gemm" else vector.moved(lambda part: part[:, None, None])
+
+    def _epilogue(self, x: Terms, given: Given) -> Terms:
+        fields = self.fields
+        vectors = {
+            name: self._by_channel(given[name])
+            for name in ("bias", "multiplier", "scales")
+            if name in given
+        }
+        rounding = self.rounding
+        if [*vectors] == ["bias"] and rounding == "half_up" and 0 < self._shift <= 15:
+            x, rounding = fields.sum(x, self._with_half(vectors["bias"])), "truncate"
+        elif "bias" in vectors:
+            x = fields.sum(x, vectors["bias"])
+        if "scales" in vectors:
+            return self._requantized(x, vectors["scales"], 0)
+        if self.multiplier and "multiplier" not in vectors:
+            x = fields.sum(x, fields.numbers(self.constant))
+            return self._requantized(x, self.multiplier, self.shift)
+        if "multiplier" in vectors:
+            x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
+        x = self._shifted(x, self._shift, rounding)
+        if "residual" in given:
+            x = self._with_residual(x, given["residual"])
+        return self._clipped(x)
+
+    def _with_residual(self, x: Terms, residual: Terms) -> Terms:
+        if self.residual_clip:
+            x = self.fields.clamped(x, *self.residual_clip)
+        x = self.fields.sum(x, self.fields.times(residual, self.residual_scale))
+        return self._shifted(x, self.residual_shift, self.rounding)
+
+    @property
+    def _shift(self) -> int:
+        return average_factor(self)[1] if self.kind == "AvgPool2d" else self.shift
+
+    def _shifted(self, x: Terms, shift: int, rounding: str) -> Terms:
+        """Return sums shifted; what rounds is part of the sum where the shift is 15 or less.
+
+        A longer shift rounds without loss: ``((x >> (shift - 1)) + 1) >> 1``.
+        """
+        fields = self.fields
+        if rounding != "half_up" or shift <= 0:
+            return fields.shifted(x, shift)
+        if shift <= 15:
+            return fields.shifted(fields.sum(x, fields.numbers(1 << shift - 1)), shift)
+        return fields.shifted(fields.sum(fields.shifted(x, shift - 1), fields.numbers(1)), 1)
+
+    def _with_half(self, bias: Terms) -> Terms:
+        """Return a bias with half a step of the result: int32 holds it, or packing refuses it."""
+        half = self.fields.sum(bias, self.fields.numbers(1 << self._shift - 1))
+        return Terms(half.value, bias.middle, bias.radius)
+
+    def _requantized(self, x: Terms, multiplier: Any, shift: int) -> Terms:
+        fields = self.fields
+        return fields.byte(fields.requantized(x, multiplier, shift, self.zero_point, self.clip))
+
+    def _clipped(self, x: Terms) -> Terms:
+        return self.fields.byte(self.fields.clamped(x, *self.clip) if self.clip else x)
+
+
+def _gemm(op: Definition, given: Given) -> Terms:
+    weight = given["weight"].moved(np.transpose)
+    value = op.fields.matmul(given["data"].value, weight.value)
+    return Terms(value, np.float64(0), np.float64(op.k * 2.0**14))
+
+
+def _conv2d(op: Definition, given: dict[str, Terms]) -> Terms:
+    fields = op.fields
+    total = convolve(fields, given["data"], given["kernel"], op.window, op.groups or 1)
+    if op.bias_tiles:
+        weights = given["constant_scale"].moved(lambda part: part[:, :, 0, 0])
+        numbers = np.array(constant_values(weights.shape[1]), np.float64)
+        value = fields.centred((weights.value * numbers).sum(axis=-1))
+        reach = 128.0 * np.abs(numbers).sum()
+        total = fields.sum(total, op._by_channel(Terms(value, np.float64(0), np.float64(reach))))
+    if op.residual and op.scales:
+        high, low = given.pop("residual_high"), given.pop("residual_low")
+        factor = fields.sum(fields.times(high, 256), low).moved(lambda part: part[:, 0])
+        total = fields.sum(total, fields.product_of(given.pop("residual"), factor))
+    return total
+
+
+def _depthwise(op: Definition, given: Given) -> Terms:
+    return convolve(op.fields, given["data"], given["kernel"], op.window, op.channels)
+
+
+def _transposed(op: Definition, given: Given) -> Terms:
+    window = Window.of(op.kernel, op.strides, four_sides(op.padding))
+    added = op.output_padding or (0, 0)
+    size = window.transposed_size(op.height, op.width, added)
+    return convolve_transposed(op.fields, given["data"], given["kernel"], window, size)
+
+
+def _matmul(op: Definition, given: Given) -> Terms:
+    def product(part: str, columns: int) -> Terms:
+        left, right = (given[f"{side}{part}"].value for side in ("data", "other"))
+        value = op.fields.matmul(left, right.swapaxes(-1, -2))
+        return Terms(value, np.float64(0), np.float64(columns * 2.0**14))
+
+    total = product("", op.k)
+    if op.coarse:
+        coarse = op.fields.shifted(product("_coarse", op.coarse), -7)
+        total = op.fields.sum(coarse, total)
+    return total
+
+
+def _elementwise(op: Definition, given: Given) -> Terms:
+    fields = op.fields
+    x = fields.times(given["data"], op.scale)
+    if op.function == "identity":
+        return x
+    y = fields.times(given["other"], op.other_scale)
+    combine: dict[str, Callable[[Terms, Terms], Terms]] = {
+        "add": fields.sum,
+        "sub": lambda a, b: fields.sum(a, fields.times(b, -1)),
+        "multiply": fields.product_of,
+        "minimum": lambda a, b: fields.extremum_of([a, b], -1),
+        "maximum": lambda a, b: fields.extremum_of([a, b], 1),
+    }
+    return combine[op.function](x, y)
+
+
+def _max_pool(op: Definition, given: Given) -> Terms:
+    return window_maxima(op.fields, given["data"], op.window)
+
+
+def _average_pool(op: Definition, given: Given) -> Terms:
+    total = window_sums(op.fields, given["data"], op.window)
+    if op.multiplier:
+        return total
+    return op.fields.sum(
+        op.fields.times(total, average_factor(op)[0]), op.fields.numbers(op.offset)
+    )
+
+
+def average_factor(op: Definition) -> tuple[int, int]:
+    """Return (multiplier, shift) of a mean: ``multiplier / 2**shift`` is next to 1 / pixels."""
+    if op.division:
+        multiplier, shift = op.division
+        return multiplier, shift
+    if op.multiplier:
+        return 1, 0
+    count = op.window.count
+    shift = (127 * count).bit_length() - 1
+    shift -= (1 << shift) * 2 > 255 * count
+    multiplier = ((1 << shift) * 2 + count) // (2 * count)
+    while multiplier % 2 == 0:
+        multiplier, shift = multiplier // 2, shift - 1
+    return multiplier, shift
+
+
+_SUMS: dict[str, Callable[[Definition, Any], Terms]] = {
+    "Gemm": _gemm,
+    "Conv2d": _conv2d,
+    "DepthwiseConv2dAlu": _depthwise,
+    "Conv2dTranspose": _transposed,
+    "BatchMatmul": _matmul,
+    "Elementwise": _elementwise,
+    "MaxPool2d": _max_pool,
+    "AvgPool2d": _average_pool,
+}
+"""What is summed, or maximised, before the epilogue."""

@@ -1,0 +1,498 @@
+"""Terms: numbers of the machine as elements of two prime fields, and what they are between.
+
+Owns the arithmetic that program and definition share. A term stands for one integer, for every
+input at once: ``clamp(N >> shift, low, high)``, N being a polynomial in the inputs and in results
+of functions without meaning, evaluated at a random point of both fields. What is not linear waits:
+a shift until something else than a sum needs its result, a clamp until something else than another
+clamp does. So the laws of integers that compilers use hold by construction::
+
+    (N >> a) + Y == (N + (Y << a)) >> a         (N >> a) >> b == N >> (a + b)
+    min(max(clamp(N, l, h), c), d) is a clamp of N, in any order and number
+
+`Fields.settled` makes a plain term of it: a hash of polynomial, shift and bounds. Beside residues a
+term has a range that its polynomial cannot leave, ``middle - radius`` to ``middle + radius``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.uint64]
+
+ZERO, NO_BITS = np.float64(0), np.int64(0)
+LEAST, MOST = np.float64(-np.inf), np.float64(np.inf)
+INT32 = 2.0**31
+BYTE = (-0.5, 127.5)
+"""Middle and radius of what int8 holds."""
+WORD = (-0.5, 2.0**31 - 0.5)
+"""Middle and radius of what int32 holds."""
+NOTHING = np.uint64(2**64 - 1)
+"""No key of a term."""
+EXACT = 2.0**53
+"""Integers of smaller magnitude are exact in float64."""
+LONGEST = 62
+"""No shift waits that is longer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """An array of terms.
+
+    Attributes
+    ----------
+    value : ndarray of float64, shape (2, ...)
+        Residues of the polynomials modulo both primes, centred at 0.
+    middle, radius : ndarray of float64
+        Ranges of the polynomials; they broadcast to the shape.
+    shift : ndarray of int64
+        Bits to be shifted out at the right; broadcasts to the shape.
+    low, high : ndarray of float64
+        Bounds that wait; broadcast to the shape.
+    degree : int
+        No polynomial has a higher degree.
+    """
+
+    value: Floats
+    middle: Any = ZERO
+    radius: Any = ZERO
+    shift: Any = NO_BITS
+    low: Any = LEAST
+    high: Any = MOST
+    degree: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.value.shape[1:]
+
+    @property
+    def bounded(self) -> Any:
+        """Which terms have a clamp that waits."""
+        return np.isfinite(self.low) | np.isfinite(self.high)
+
+    @property
+    def reach(self) -> Any:
+        """The greatest magnitude of each polynomial."""
+        return np.abs(self.middle) + self.radius
+
+    def spread(self, shape: tuple[int, ...]) -> Terms:
+        """Return plain terms broadcast to a shape."""
+        return self.moved(lambda part: np.broadcast_to(part, shape))
+
+    def moved(self, how: Any) -> Terms:
+        """Return plain terms moved by a function of one array, such as a transposition."""
+        shape = self.shape
+        middle, radius = (how(np.broadcast_to(part, shape)) for part in (self.middle, self.radius))
+        value = np.stack([how(plane) for plane in self.value])
+        return Terms(value, middle, radius, degree=self.degree)
+
+
+class Fields:
+    """Two prime fields drawn at random, and hash functions into them.
+
+    Parameters
+    ----------
+    seed : int
+        What everything random is drawn from.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.primes: tuple[int, ...] = ()
+        while len(self.primes) < 2:
+            drawn = int(self.random.integers(1 << 30, 1 << 31)) | 1
+            if is_prime(drawn) and drawn not in self.primes:
+                self.primes += (drawn,)
+        self._secret = self.random.bytes(32)
+        self.hashed = 0
+        """Leaves that were made."""
+        self.degree = 1
+        """The highest degree of a polynomial."""
+
+    # ------------------------------------------------------------------------- making terms
+
+    def symbols(self, shape: tuple[int, ...], dtype: str = "int8") -> Terms:
+        """Return terms that stand for any values of a dtype."""
+        drawn = [self.random.integers(0, p, shape).astype(np.float64) for p in self.primes]
+        middle, radius = BYTE if np.dtype(dtype).itemsize == 1 else WORD
+        return Terms(self.centred(np.stack(drawn)), np.float64(middle), np.float64(radius))
+
+    def numbers(self, values: npt.ArrayLike) -> Terms:
+        """Return the terms of numbers of at most 48 bits."""
+        exact = np.asarray(values, np.float64)
+        return Terms(self.centred(np.stack([exact, exact])), exact, np.zeros_like(exact))
+
+    # --------------------------------------------------------------------------- residues
+
+    def centred(self, value: Floats) -> Floats:
+        """Reduce integers below 2**53, in place: to half a prime in magnitude; return them."""
+        for number, prime in enumerate(self.primes):
+            plane = value[number : number + 1]
+            quotient = plane * (1.0 / prime)
+            np.rint(quotient, out=quotient)
+            quotient *= prime
+            plane -= quotient
+        return value
+
+    def product(self, x: Floats, y: Any) -> Floats:
+        """Return the product of residues with residues, or with integers below 2**31."""
+        planes = []
+        for number, prime in enumerate(self.primes):
+            factor = np.asarray(y[number] if np.ndim(y) else y).astype(np.int64)
+            planes.append((x[number].astype(np.int64) * factor % prime).astype(np.float64))
+        return self.centred(np.stack(planes))
+
+    def power(self, value: Floats, bits: Any) -> Floats:
+        """Return residues times ``2**bits``, of an array of bits that broadcasts."""
+        bits = np.asarray(bits)
+        if not bits.any():
+            return value
+        table = [[pow(2, k, prime) for k in range(int(bits.max()) + 1)] for prime in self.primes]
+        factors = np.stack([np.array(row, np.int64)[bits] for row in table])
+        return self.product(*aligned(value, factors))
+
+    def keys(self, value: Floats) -> Keys:
+        """Return centred residues as integers of 62 bits: equal for equal elements alone."""
+        first, second = (
+            (plane + (plane < 0) * prime).astype(np.uint64)
+            for plane, prime in zip(value, self.primes, strict=True)
+        )
+        keys: Keys = first | second << np.uint64(32)
+        return keys
+
+    def residues(self, keys: Keys) -> Floats:
+        """Return the residues of keys."""
+        low = np.uint64((1 << 32) - 1)
+        return self.centred(np.stack([keys & low, keys >> np.uint64(32)]).astype(np.float64))
+
+    def is_number(self, value: Floats) -> npt.NDArray[np.bool_]:
+        """Whether terms are small numbers, whatever the inputs."""
+        found: npt.NDArray[np.bool_] = (value[0] == value[1]) & (np.abs(value[0]) < 1 << 24)
+        return found
+
+    # -------------------------------------------------------------- functions without meaning
+
+    def tag(self, *name: Any) -> np.uint64:
+        """Return the key of a function by its name."""
+        digest = hashlib.blake2b(repr(name).encode(), key=self._secret, digest_size=8).digest()
+        key: np.uint64 = np.uint64(int.from_bytes(digest, "little"))
+        return key
+
+    def scramble(self, keys: Keys, tag: Any) -> Keys:
+        """Return a random permutation of 64 bits, one for each tag."""
+        with np.errstate(over="ignore"):
+            h = keys + tag
+            h ^= h >> np.uint64(32)
+            h *= np.uint64(0xD6E8FEB86659FD93)
+            h ^= h >> np.uint64(29)
+            h ^= tag
+            h *= np.uint64(0x9E3779B97F4A7C15)
+            h ^= h >> np.uint64(32)
+        scrambled: Keys = h
+        return scrambled
+
+    def function(self, tag: Any, keys: Keys) -> Floats:
+        """Return the values of a function without meaning."""
+        self.hashed += keys.size
+        h = self.scramble(keys, tag)
+        mask = np.uint64((1 << 31) - 1)
+        halves = np.stack([h & mask, h >> np.uint64(33)]).astype(np.float64)
+        return self.centred(halves)
+
+    def of(self, name: tuple[Any, ...], *terms: Terms) -> Floats:
+        """Return a function without meaning, by its name, of settled terms."""
+        keys = np.zeros((), np.uint64)
+        for number, term in enumerate(terms):
+            with np.errstate(over="ignore"):
+                keys = keys + self.keys(self.settled(term).value)
+            if number + 1 < len(terms):
+                keys = self.scramble(keys, self.tag("argument", number))
+        return self.function(self.tag(*name), keys)
+
+    # -------------------------------------------------------------------------- operations
+
+    def settled(self, x: Terms) -> Terms:
+        """Return plain terms: nothing waits."""
+        waits = (np.asarray(x.shift) > 0) | x.bounded
+        if not waits.any():
+            return x
+        bottom, top = ends(x)
+        outside = (x.low > bottom) | (x.high < top) | (np.asarray(x.shift) > 0)
+        number = self.is_number(x.value)
+        low = np.where(np.isfinite(x.low), x.low, bottom)
+        high = np.where(np.isfinite(x.high), x.high, np.maximum(top, low))
+        low = np.minimum(low, high)
+        middle = np.where(outside, (low + high) / 2, x.middle)
+        radius = np.where(outside, (high - low) / 2, x.radius)
+        value = self.function(self._clamps(x), self.keys(x.value))
+        value = np.where(outside, value, x.value)
+        if number.any():
+            exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
+            value = np.where(number, np.minimum(np.maximum(exact, x.low), x.high), value)
+        return Terms(value, middle, radius, degree=x.degree)
+
+    def _clamps(self, x: Terms) -> Any:
+        """Return the keys of shift and clamp, one for each of their values."""
+        infinite = 1 << 40
+        low, high = (
+            np.nan_to_num(np.asarray(b), posinf=infinite, neginf=-infinite).astype(np.int64)
+            for b in (x.low, x.high)
+        )
+        packed = [np.asarray(part).astype(np.uint64) for part in (x.shift, low, high)]
+        name = self.scramble(packed[0], self.tag("shift"))
+        with np.errstate(over="ignore"):
+            name = self.scramble(name + packed[1], self.tag("low"))
+            return self.scramble(name + packed[2], self.tag("high"))
+
+    def fitting(self, x: Terms) -> Terms:
+        """Return plain terms that int32 holds: those of 32 bits that wrapped, where they could."""
+        x = self.settled(x)
+        wide = x.reach > INT32
+        if not wide.any():
+            return x
+        wraps = np.broadcast_to(wide, x.shape) & ~self.is_number(x.value)
+        value = np.where(wraps, self.of(("wrap",), x), x.value)
+        middle, radius = np.where(wide, WORD[0], x.middle), np.where(wide, WORD[1], x.radius)
+        return Terms(value, middle, radius, degree=x.degree)
+
+    def sum(self, x: Terms, y: Terms) -> Terms:
+        """Return the sums; a shift of `x` waits on."""
+        if np.any(y.shift):  # at most one of them waits on
+            x, y = (self.settled(y), self.settled(x)) if np.any(x.shift) else (y, x)
+        y = self.settled(y)
+        if np.any(x.bounded):
+            x = self.settled(x)
+        shift = np.asarray(x.shift)
+        if shift.any():
+            bottom, top = ends(x)
+            reach = np.maximum(-bottom, top) + y.reach
+            if ((reach > INT32) & (shift > 0)).any():
+                x = self.settled(x)
+                shift = np.zeros_like(shift)
+        first, second = aligned(x.value, y.value)
+        value = self.centred(first + self.power(second, shift))
+        scale = np.ldexp(1.0, shift)
+        middle, radius = x.middle + y.middle * scale, x.radius + y.radius * scale
+        return Terms(value, middle, radius, shift, degree=max(x.degree, y.degree))
+
+    def product_of(self, x: Terms, y: Terms) -> Terms:
+        """Return the products."""
+        x, y = self.settled(x), self.settled(y)
+        value = self.product(*aligned(x.value, y.value))
+        middle = x.middle * y.middle
+        radius = x.radius * np.abs(y.middle) + y.radius * np.abs(x.middle) + x.radius * y.radius
+        degree = x.degree + y.degree
+        self.degree = max(self.degree, degree)
+        return Terms(value, middle, radius, degree=degree)
+
+    def times(self, x: Terms, number: Any) -> Terms:
+        """Return plain terms times numbers of at most 16 bits, which broadcast."""
+        number = np.asarray(number, np.float64)
+        value = self.centred(x.value * number)
+        return Terms(value, x.middle * number, x.radius * np.abs(number), degree=x.degree)
+
+    def shifted(self, x: Terms, bits: int) -> Terms:
+        """Return the terms shifted to the right; to the left by negative `bits`, which wraps."""
+        if bits <= 0:
+            left = min(-bits, 32)
+            x = self.settled(x) if left else x
+            for part in (left // 2, left - left // 2):
+                x = self.times(x, 1 << part) if part else x
+            return x
+        bits = min(bits, 31)
+        if np.any(x.bounded) or int(np.max(x.shift)) + bits > LONGEST:
+            x = self.settled(x)
+        x = self._held(x)
+        return replace(x, shift=np.asarray(x.shift) + bits)
+
+    def _held(self, x: Terms) -> Terms:
+        """Return terms whose polynomials are what int32 held, where nothing waits."""
+        fresh = (np.asarray(x.shift) == 0) & ~x.bounded
+        if not fresh.any():
+            return x
+        fits = self.fitting(Terms(x.value, x.middle, x.radius, degree=x.degree))
+        if fits.value is x.value:
+            return x
+        value = np.where(fresh, fits.value, x.value)
+        middle = np.where(fresh, fits.middle, x.middle)
+        return replace(x, value=value, middle=middle, radius=np.where(fresh, fits.radius, x.radius))
+
+    def clamped(self, x: Terms, low: float, high: float) -> Terms:
+        """Return ``min(max(x, low), high)``, which waits; bounds may be infinite."""
+        x = self._held(x)
+        below, above = np.maximum(x.low, low), np.maximum(x.high, low)
+        return replace(x, low=np.minimum(below, high), high=np.minimum(above, high))
+
+    def byte(self, x: Terms) -> Terms:
+        """Return the low 8 bits as int8 holds them."""
+        x = self.settled(x)
+        inside = (x.middle - x.radius >= -128) & (x.middle + x.radius <= 127)
+        if np.all(inside):
+            return Terms(x.value, *map(np.float64, BYTE))
+        value = np.where(inside, x.value, self.of(("low byte",), x))
+        number = self.is_number(x.value)
+        value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
+        return Terms(value, *map(np.float64, BYTE))
+
+    def requantized(
+        self,
+        x: Terms,
+        multiplier: Any,
+        shift: Any,
+        zero_point: int,
+        clip: tuple[float, float],
+        rounds: bool = True,
+    ) -> Terms:
+        """Return ``clip(((x * multiplier + half) >> shift) + zero_point)``: exact, for int32 `x`.
+
+        Multipliers of 16 bits and shifts, 0..47, are numbers that broadcast; half is half a step of
+        the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift.
+        Products that no int32 brings to half a step leave nothing.
+        """
+        low, high = map(np.float64, clip)
+        number = isinstance(shift, int) and isinstance(multiplier, int) and multiplier == 1
+        if number and np.any(x.shift) and not np.any(x.bounded):  # the shift of x waits on
+            x = self.sum(x, self.numbers((1 << shift >> 1) * rounds))
+            return self.clamped(self.sum(self.shifted(x, shift), self.numbers(zero_point)), *clip)
+        x = self.fitting(x)
+        if isinstance(multiplier, Terms):
+            value = self.of(("scale", rounds), x, multiplier.spread(x.shape))
+            value = self.centred(value + zero_point)
+            return Terms(value, np.float64(0), np.float64(EXACT), low=low, high=high)
+        shift = np.asarray(shift, np.int64)
+        scale = np.ldexp(1.0, shift)
+        nothing = np.asarray(multiplier) * INT32 <= np.floor(scale / 2) * rounds
+        x = self.times(x, multiplier)
+        added = np.floor(scale / 2) * rounds + zero_point * scale
+        ones = np.ones((2, *shift.shape))
+        half = np.where(rounds & (shift > 0), self.power(ones, np.maximum(shift - 1, 0)), 0)
+        value, constant = aligned(x.value, half + self.power(ones * zero_point, shift))
+        value = np.where(nothing, zero_point, self.centred(value + constant))
+        middle = np.where(nothing, zero_point, x.middle + added)
+        radius, shift = np.where(nothing, 0, x.radius), np.where(nothing, 0, shift)
+        return Terms(value, middle, radius, shift, low, high, x.degree)
+
+    def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
+        """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
+        x = self.settled(x)
+        value = self.of(("table", table.tobytes()), x)
+        if table.ndim == 1:
+            number = self.is_number(x.value)
+            entry = table[np.where(number, x.value[0] + 128, 0).astype(np.int64)]
+            value = np.where(number, entry, value)
+        return Terms(value, *map(np.float64, BYTE))
+
+    # ------------------------------------------------------------------- maxima and minima
+
+    def union(self, members: Keys, low: Any, sign: int) -> Keys:
+        """Return sets of keys (on axis 0), without repetitions, sorted; NOTHING comes last.
+
+        Of maxima (`sign` 1) whose members are nowhere below -128, that number is no member, unless
+        it is alone; of minima 127.
+        """
+        members = np.sort(members, axis=0)
+        repeated = np.zeros(members.shape, bool)
+        repeated[1:] = members[1:] == members[:-1]
+        least = self.keys(self.numbers(np.array([-128 if sign > 0 else 127])).value)[0]
+        alone = ((members == NOTHING) | (members == least)).all(axis=0)
+        repeated |= (members == least) & low & ~alone
+        members = np.where(repeated, NOTHING, members)
+        members = np.sort(members, axis=0)
+        count = int((members != NOTHING).any(axis=(*range(1, members.ndim),)).sum())
+        return members[: max(1, count)]
+
+    def extremum(self, members: Keys, sign: int) -> Floats:
+        """Return the value of a maximum (`sign` 1) or minimum: of one member, that member."""
+        if len(members) == 1:
+            return self.residues(members[0])
+        name = "maximum" if sign > 0 else "minimum"
+        with np.errstate(over="ignore"):
+            each = self.scramble(members, self.tag(name, "member"))
+            total = np.where(members == NOTHING, np.uint64(0), each).sum(axis=0, dtype=np.uint64)
+        several = self.function(self.tag(name), total)
+        return np.where(members[1] == NOTHING, self.residues(members[0]), several)
+
+    def extremum_of(self, terms: list[Terms], sign: int) -> Terms:
+        """Return maxima (`sign` 1) or minima of terms of one shape."""
+        shape = terms[0].shape
+        terms = [self.fitting(term) for term in terms]
+        members = np.stack([np.broadcast_to(self.keys(t.value), shape) for t in terms])
+        middle, radius, inside = hull(terms, sign)
+        value = self.extremum(self.union(members, inside, sign), sign)
+        return Terms(value, middle, radius)
+
+    # ------------------------------------------------------------------------ sums of products
+
+    def matmul(self, x: Floats, w: Floats) -> Floats:
+        """Return ``x @ w``, centred: residues (2, ..., M, K) by (2, ..., K, N), or by numbers.
+
+        `w` (..., K, N) without an axis of two planes holds int8 numbers.
+        """
+        symbolic = w.ndim == x.ndim
+        self.degree = max(self.degree, 1 + symbolic)
+        length = x.shape[-1]
+        step = 256 if symbolic else 1 << 15
+        total: Any = 0.0
+        for first in range(0, length, step):
+            part = slice(first, first + step)
+            left = x[..., part]
+            if not symbolic:
+                made = np.matmul(left, w[..., part, :])
+            else:
+                high = np.rint(w[..., part, :] * 2.0**-15)
+                made = self.centred(np.matmul(left, high)) * 2.0**15
+                made += np.matmul(left, w[..., part, :] - high * 2.0**15)
+            total = self.centred(made + total)
+        return total  # type: ignore[no-any-return]
+
+
+def aligned(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return residues whose arrays broadcast, with axes of 1 behind the axis of planes."""
+    rank = max(x.ndim, y.ndim)
+    first, second = (part.reshape(2, *[1] * (rank - part.ndim), *part.shape[1:]) for part in (x, y))
+    return first, second
+
+
+def ends(x: Terms) -> tuple[Any, Any]:
+    """Return the least and the greatest value of terms behind their shift, before their clamp."""
+    scale = np.ldexp(1.0, -np.asarray(x.shift))
+    return np.floor((x.middle - x.radius) * scale), np.floor((x.middle + x.radius) * scale)
+
+
+def plain_range(x: Terms) -> Terms:
+    """Return terms with the ranges that they have when they are settled, and nothing that waits."""
+    bottom, top = ends(x)
+    low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
+    return Terms(x.value, (low + high) / 2, (high - low) / 2)
+
+
+def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:
+    """Return middle and radius of an extremum, and whether all terms are int8."""
+    choose = np.maximum if sign > 0 else np.minimum
+    bottom, top = terms[0].middle - terms[0].radius, terms[0].middle + terms[0].radius
+    inside = (bottom >= -128) & (top <= 127)
+    for term in terms[1:]:
+        low, high = term.middle - term.radius, term.middle + term.radius
+        inside = inside & (low >= -128) & (high <= 127)
+        bottom, top = choose(bottom, low), choose(top, high)
+    return (bottom + top) / 2, (top - bottom) / 2, inside
+
+
+def is_prime(number: int) -> bool:
+    """Whether an odd number below 3,215,031,751 is prime (Miller and Rabin)."""
+    odd, twos = number - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in (2, 3, 5, 7):
+        power = pow(base, odd, number)
+        if power in (1, number - 1):
+            continue
+        if not any((power := power * power % number) == number - 1 for _ in range(twos - 1)):
+            return False
+    return True
