@@ -12,6 +12,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent
+LOCK = [
+    *("-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal", "--python-version=3.10"),
+    *("--generate-hashes", "--no-header", "--no-annotate"),
+]
+EXTRAS = ["--extra=test", "--extra=lint", "--extra=docs"]
 TASKS: dict[str, tuple[str, list[list[str]]]] = {
     "lint": (
         "ruff: rules, complexity and format",
@@ -31,6 +36,14 @@ TASKS: dict[str, tuple[str, list[list[str]]]] = {
     "wheel": (
         "build the wheel, try it where no compiler is: .wheel/",
         [["tests/wheel/run.sh", ".wheel"]],
+    ),
+    "lock": (
+        "write the hashes of CI's environment anew: .ci/*.txt",
+        [
+            [*LOCK, "pyproject.toml", *EXTRAS, "-o", ".ci/requirements.txt"],
+            [*LOCK, ".ci/build.in", "-o", ".ci/build.txt"],
+            [*LOCK, ".ci/uv.in", "-o", ".ci/uv.txt"],
+        ],
     ),
     "bench": ("a benchmark: bench -- NAME [options]", [["-m", "benchmarks"]]),
 }

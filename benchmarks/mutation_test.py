@@ -9,6 +9,7 @@ compiler inserts no token without need, all of these must be rejected.
 With ``--extensions`` the programs are others: for each extension of the hardware those that use it
 alone (with what it needs), compiled ones and random ones, and the counts are by extension. Tokens
 of random programs are not all needed, so a random program without one is a mutant like any other.
+With ``--networks`` they are those of whole networks on ``pynq_ext``: ``--networks 40 --count 100``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from trials.mutations import (
     judge_extension,
     judge_random,
     linked_programs,
+    network_programs,
     without_each_token,
 )
 from vtaops.machine.config import EXTENSIONS
@@ -51,6 +53,7 @@ def main(
     extensions: Annotated[
         int | None, typer.Option(help="Judge N random programs of each extension.")
     ] = None,
+    networks: Annotated[int, typer.Option(help="Judge N random networks on pynq_ext.")] = 0,
 ) -> int:
     """Judge all, show and write the counts; return the exit code."""
     if extensions is not None:
@@ -60,7 +63,7 @@ def main(
     tokens: dict[str, tuple[int, int]] = {}
     failures = []
     begin = time.process_time()
-    programs = {**compiled_programs(), **linked_programs()}
+    programs = network_programs(networks) if networks else compiled_programs() | linked_programs()
     for number, (name, program) in enumerate(programs.items()):
         if only not in name:
             continue

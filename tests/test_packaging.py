@@ -1,14 +1,23 @@
 """What is installed where: a board gets NumPy alone, and workflows build what is promised."""
 
+import json
 import re
+import subprocess
+import sys
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import tasks
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,5 +68,66 @@ def test_the_workflows():
         "ubuntu-24.04",
         "ubuntu-24.04-arm",
     }
-    for job in [*jobs.values(), workflow("ci.yml")["jobs"]["ci"]]:
-        assert all("@v" in step["uses"] for step in job["steps"] if "uses" in step)
+
+
+def locked(name):
+    """Return the versions of a file of hashes by package, each line with its hashes."""
+    text = (ROOT / ".ci" / name).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    assert all("--hash=sha256:" in line for line in lines)
+    found = {}
+    for line in lines:
+        package, version = line.split()[0].split("==")
+        found.setdefault(canonicalize_name(package), []).append(version)
+    return found
+
+
+def test_the_environment_of_continuous_integration_is_known_by_its_hashes():
+    """Renewed by `python tasks.py lock`; a new requirement without it fails here."""
+    known = locked("requirements.txt")
+    wanted = [Requirement(text) for text in requires("vtaops")]
+    for extra in ("test", "lint", "docs"):
+        chosen = default_environment() | {"extra": extra}
+        for r in wanted:
+            if r.name != "vtaops" and (r.marker is None or r.marker.evaluate(chosen)):
+                assert any(map(r.specifier.contains, known[canonicalize_name(r.name)])), r
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    built = locked("build.txt")
+    for r in map(Requirement, project["build-system"]["requires"]):
+        assert any(map(r.specifier.contains, built[canonicalize_name(r.name)])), r
+    assert {*locked("uv.txt")} == {"uv"}
+    environment = (ROOT / ".ci" / "run").read_text().partition("environment() {")[2]
+    installs = re.findall(r"pip install .*", environment.partition("}\n")[0].partition("fi\n")[0])
+    assert len(installs) == 3
+    assert all("--require-hashes" in i or "--build-constraints" in i for i in installs)
+
+
+@pytest.mark.parametrize("name", ["ci.yml", "wheels.yml"])
+def test_actions_are_pinned_by_their_commits(name):
+    used = re.findall(r"uses: (\S+)(.*)", (ROOT / ".github" / "workflows" / name).read_text())
+    assert used
+    for action, comment in used:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action)
+        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment)
+
+
+def test_the_wheel_says_what_it_carries(tmp_path):
+    """`tests/wheel/run.sh` looks for it in the wheel itself."""
+    path = tmp_path / "vtaops.cdx.json"
+    script = ROOT / "sim" / "sbom.py"
+    code = (
+        "import sys, runpy, importlib.metadata as m; m.version = lambda name: '3.1.0'; "
+        f"sys.argv = ['sbom.py', '1.2.3', {str(path)!r}]; "
+        f"runpy.run_path({str(script)!r}, run_name='__main__')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    found = json.loads(path.read_text())
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    parts = [found["metadata"]["component"], *found["components"]]
+    facts = {p["name"]: (p["version"], p["licenses"][0]["license"]["id"]) for p in parts}
+    assert facts == {"vtaops": ("1.2.3", "Apache-2.0"), "nanobind": ("3.1.0", "BSD-3-Clause")}
+    refs = {part["bom-ref"] for part in parts}
+    (dependency,) = found["dependencies"]
+    assert {dependency["ref"], *dependency["dependsOn"]} == refs
+    linked = re.findall(r"find_package\((\w+)", (ROOT / "CMakeLists.txt").read_text())
+    assert {*linked} == {"Python", "nanobind"}  # who adds one adds it to the script

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 import vtaops
 from trials.linked_resnet18 import linked_resnet18
+from trials.random_graphs import random_graph
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
@@ -431,6 +432,16 @@ def compiled_programs() -> dict[str, Program]:
     return {
         name: vtaops.compile(op, config=config, tiling=blocks)
         for name, (op, config, blocks) in cases.items()
+    }
+
+
+def network_programs(count: int) -> dict[str, Program]:
+    """Return the programs of so many random networks, compiled for all extensions."""
+    models = {seed: vtaops.compile_model(random_graph(seed), "pynq_ext") for seed in range(count)}
+    return {
+        f"network {seed}, region {number}": program
+        for seed, model in models.items()
+        for number, program in enumerate(model.programs)
     }
 
 

@@ -10,6 +10,7 @@ folder=${1:-$(mktemp -d)}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 python3 -m pip wheel -q "$here/../.." --no-deps -w "$folder/wheel"
+python3 -m zipfile -l "$folder"/wheel/vtaops-*.whl | grep -q 'dist-info/sboms/vtaops.cdx.json'
 python3 -m venv "$folder/venv"
 cd "$folder"
 alone() { PATH="$folder/venv/bin" "$@"; }

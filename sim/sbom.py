@@ -1,0 +1,51 @@
+"""Writes what a wheel carries, with versions and licences, as CycloneDX: sbom.py VERSION FILE.
+
+CMake calls it with the Python of the build, whose nanobind is compiled into the extension modules.
+All else in a wheel is our own; what pip installs beside it has licences of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def component(kind: str, name: str, number: str, licence: str, about: str) -> dict[str, Any]:
+    """Return a part of the wheel, which PyPI knows by its name."""
+    return {
+        "type": kind,
+        "bom-ref": f"pkg:pypi/{name}@{number}",
+        "purl": f"pkg:pypi/{name}@{number}",
+        "name": name,
+        "version": number,
+        "description": about,
+        "licenses": [{"license": {"id": licence}}],
+    }
+
+
+def document(own: str) -> dict[str, Any]:
+    """Return the document for a version of vtaops; equal builds give equal documents."""
+    whole = component("library", "vtaops", own, "Apache-2.0", "Python, C++, SystemVerilog, data")
+    parts = [
+        component(
+            "library", "nanobind", version("nanobind"), "BSD-3-Clause",
+            "headers compiled into vtaops._fsim and vtaops._timing",
+        ),
+    ]  # fmt: skip
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": whole, "lifecycles": [{"phase": "build"}]},
+        "components": parts,
+        "dependencies": [
+            {"ref": whole["bom-ref"], "dependsOn": [part["bom-ref"] for part in parts]}
+        ],
+    }
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(document(sys.argv[1]), indent=1) + "\n")
