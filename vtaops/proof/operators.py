@@ -58,7 +58,7 @@ class Definition:
             if name in given
         }
         rounding, bias = self.rounding, vectors.get("bias")
-        if bias is not None and [*vectors] == ["bias"] and self._adds_half:
+        if bias is not None and len(vectors) == 1 and self._adds_half:
             bias, rounding = self._with_half(bias), "truncate"
         x = x if bias is None else fields.sum(x, bias)
         if "scales" in vectors:
@@ -68,12 +68,12 @@ class Definition:
         elif self.multiplier:
             x = fields.sum(x, fields.numbers(self.constant))
             return self._requantized(x, self.multiplier, self.shift)
-        x = self._shifted(x, self._shift, rounding)
-        if "residual" in given:
-            x = self._with_residual(x, given["residual"])
-        return self._clipped(x)
+        return self._clipped(self._with_residual(self._shifted(x, self._shift, rounding), given))
 
-    def _with_residual(self, x: Terms, residual: Terms) -> Terms:
+    def _with_residual(self, x: Terms, given: Given) -> Terms:
+        if "residual" not in given:
+            return x
+        residual = given["residual"]
         if self.residual_clip:
             x = self.fields.clamped(x, *self.residual_clip)
         x = self.fields.sum(x, self.fields.times(residual, self.residual_scale))
