@@ -1,6 +1,7 @@
 """Cycles of ResNet-18's layers with searched tilings, beside the published ones for Pynq.
 
     python -m benchmarks search --json search.json
+    python -m benchmarks search --capabilities fsim --write-shipped    # also full, and hls-2020
 
 Searches every layer from nothing (no cache, no shipped table) and prints cycles by the timing
 model, the bound of the layer, DRAM bytes against the least of all tilings that fit the
@@ -25,6 +26,7 @@ import vtaops
 from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.compiler.tuner import COMPILED, SHIPPED, search, tuning_key
+from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.candidates import candidates, depths_of, dram_bytes
 from vtaops.schedule.workloads import WORKLOADS, Workload
@@ -46,15 +48,15 @@ CYCLES_PER_MS = 100_000
 
 
 def measure(
-    workload: Workload, config: HardwareConfig, effort: Any, advance: Any
+    workload: Workload, config: HardwareConfig, able: Capabilities, effort: Any, advance: Any
 ) -> dict[str, Any]:
     """Search one layer and relate the result to its bounds."""
     start = time.perf_counter()
-    found = search(workload.op, config, effort)
+    found = search(workload.op, config, effort, able)
     *_, best = (advance() or result for result in found)
     seconds = time.perf_counter() - start
     shape = blocked_shape(workload.op, config)
-    program = vtaops.compile(workload.op, config, best.tiling)
+    program = vtaops.compile(workload.op, config, best.tiling, capabilities=able)
     counters = program.stats()
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
@@ -79,6 +81,7 @@ def measure(
 def main(
     config_name: Config = "pynq",
     effort: Annotated[str, typer.Option(**choice(COMPILED))] = "thorough",
+    capabilities: Annotated[str, typer.Option(help="Of the device; by default the target's.")] = "",
     json_file: Json = None,
     write_shipped: Annotated[
         bool, typer.Option("--write-shipped", help="Put the results into the package's table.")
@@ -86,6 +89,7 @@ def main(
 ) -> None:
     """Search, print the table, write the files."""
     config = HardwareConfig.load(config_name)
+    able = find(capabilities) if capabilities else of_target(config)
     layers = [w for name, w in WORKLOADS.items() if name.startswith("resnet18.")]
 
     results: dict[str, dict[str, Any]] = {}
@@ -93,7 +97,7 @@ def main(
         task = progress.add_task("searching", total=len(layers) * COMPILED[effort])
         for done, workload in enumerate(layers):
             results[workload.name] = measure(
-                workload, config, effort, lambda: progress.advance(task)
+                workload, config, able, effort, lambda: progress.advance(task)
             )
             progress.update(task, completed=(done + 1) * COMPILED[effort])
 
@@ -147,5 +151,5 @@ def main(
         shipped = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
         for name, row in results.items():
             record = {key: row[key] for key in ("tiling", "cycles", "compiled")}
-            shipped[tuning_key(WORKLOADS[name].op, config)] = record
+            shipped[tuning_key(WORKLOADS[name].op, config, able)] = record
         SHIPPED.write_text(json.dumps(dict(sorted(shipped.items())), indent=1) + "\n")

@@ -6,7 +6,7 @@ from tvm import tirx
 
 import vtaops
 from vtaops.base.errors import UnsupportedError
-from vtaops.fallback.epilogue import AluEpilogue
+from vtaops.fallback.host import AluEpilogue
 from vtaops.kernels.ops.common import zero
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.ops.epilogue import AluStage, lane_meaning

@@ -31,6 +31,7 @@ ALLOWED = {
     "board": "base machine program hardware runtime",
     "lowering": "base machine program ops schedule",
     "model": "base graph machine program runtime",
+    "export": "base graph machine program hardware runtime model",
     "proof": "base graph machine program runtime model",
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",
@@ -40,7 +41,9 @@ ALLOWED = {
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
-TVM_FREE = {"base", "machine", "program", "hardware", "graph", "runtime", "model", "board"}
+TVM_FREE = {
+    *("base", "machine", "program", "hardware", "graph", "runtime", "model", "board", "export")
+}
 WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm"}
 """Files of rooms without TVM that need it: they run on the side of the host."""
 

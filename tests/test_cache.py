@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,9 +15,15 @@ from pathlib import Path
 import pytest
 from helpers.tsim_support import needs_tools
 
+import vtaops
 from vtaops import DeviceError
-from vtaops.base.cache import cache_directory, intact, keep, obtain
+from vtaops.base import cache
+from vtaops.base.cache import cache_directory, intact, keep_code, obtain, trusted
+from vtaops.base.files import write_file
+from vtaops.base.temporary import TemporaryFolder, sweep
+from vtaops.compiler import tuner
 from vtaops.hardware import build
+from vtaops.kernels import KernelCache
 
 CONTENT = b"machine code" * 100
 
@@ -105,14 +113,14 @@ def test_where_nothing_can_be_kept_the_process_keeps_its_own(
         path.parent.write_text("no folder")
     else:
         code = {"full disk": errno.ENOSPC, "read-only": errno.EROFS}[fault]
-        copy = shutil.copyfile
+        write = cache.write_file
 
-        def refuse(source: Path, target: Path) -> Path:
-            if tmp_path in Path(target).parents:
+        def refuse(target: Path, content: bytes, mode: int) -> None:
+            if tmp_path in target.parents:
                 raise OSError(code, os.strerror(code))
-            return Path(copy(source, target))
+            write(target, content, mode)
 
-        monkeypatch.setattr(shutil, "copyfile", refuse)
+        monkeypatch.setattr(cache, "write_file", refuse)
     first = obtain(path, make)
     assert first != path
     assert intact(first)
@@ -124,16 +132,15 @@ def test_where_nothing_can_be_kept_the_process_keeps_its_own(
 def test_what_cannot_be_kept_leaves_what_was_there(monkeypatch, tmp_path):
     source, path = tmp_path / "new", tmp_path / "cache" / "thing.so"
     source.write_bytes(b"first")
-    keep(source, path)
+    keep_code(source, path)
     source.write_bytes(b"second")
 
-    def full(source: Path, target: Path) -> Path:
-        target.write_bytes(b"sec")
+    def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        keep(source, path)
+        keep_code(source, path)
     assert path.read_bytes().startswith(b"first")
     assert [file.name for file in path.parent.iterdir()] == ["thing.so"]
 
@@ -183,3 +190,187 @@ def test_a_truncated_library_does_not_kill_a_process(monkeypatch, tmp_path):
         [sys.executable, "-c", load, str(library)], capture_output=True, check=False
     )
     assert done.returncode == 42, done.stderr
+
+
+# ------------------------------------------------------------------------- other users
+
+
+@pytest.fixture
+def warnings_of(monkeypatch, caplog):
+    cache._warn_of.cache_clear()
+    return caplog
+
+
+def others_can_write_the_file(path):
+    path.chmod(0o666)
+
+
+def others_can_write_the_folder(path):
+    path.parent.chmod(0o777)
+
+
+def a_group_can_write_the_folder(path):
+    path.parent.chmod(0o770)
+
+
+def another_owns_the_file(path):
+    os.chown(path, 12345, -1)
+
+
+def another_owns_the_folder(path):
+    os.chown(path.parent, 12345, -1)
+
+
+def a_link_to_what_others_can_write(path):
+    other = path.parent.parent / "other"
+    path.rename(other)
+    other.chmod(0o666)
+    path.symlink_to(other)
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        others_can_write_the_file, others_can_write_the_folder, a_group_can_write_the_folder,
+        another_owns_the_file, another_owns_the_folder, a_link_to_what_others_can_write,
+    ],
+)  # fmt: skip
+def test_what_another_user_can_have_written_is_not_loaded(done, tmp_path, make, made, warnings_of):
+    path = obtain(tmp_path / "cache" / "thing.so", make)
+    assert trusted(path)
+    if done.__name__.startswith("another") and os.geteuid():
+        pytest.skip("only root can give files away")
+    done(path)
+    assert not trusted(path)
+    assert not intact(path)
+    found = obtain(path, make)
+    assert len(made) == 2
+    assert trusted(found)
+    if "folder" in done.__name__:  # what is there stays, and the user is told
+        assert found != path
+        assert f"the cache {path.parent} is not used" in warnings_of.text
+        assert "chmod go-w" in warnings_of.text
+    else:
+        assert found == path
+    assert obtain(path, make) == found
+    assert len(made) == 2
+
+
+def test_tilings_and_kernels_of_other_users_are_not_read(tmp_path, monkeypatch, warnings_of):
+    """Their caches ask `trusted` before they read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("VTAOPS_KERNEL_CACHE", raising=False)
+    op, config = vtaops.Gemm(m=3, n=5, k=7), vtaops.HardwareConfig.load("tiny")
+    known = tuner.tune(op, config)
+    assert tuner.recall(op, config, "fast").cycles == known.cycles
+    (folder,) = (tmp_path / "vtaops").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [file.stat().st_mode & 0o777 for file in folder.iterdir()] == [0o600]
+    folder.chmod(0o777)
+    assert tuner.recall(op, config, "fast") is None
+    kernels = KernelCache(tmp_path / "kernels")
+    kernels.directory.mkdir(mode=0o777)
+    kernels.directory.chmod(0o777)
+    with pytest.raises(OSError, match="only this user can write"):
+        cache.keep(b"", kernels.path(op, config))
+    assert list(kernels.directory.iterdir()) == []
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path, make):
+    target = tmp_path / "diary"
+    target.write_text("dear diary")
+    (tmp_path / "thing.lock").symlink_to(target)
+    assert intact(obtain(tmp_path / "thing.so", make))
+    assert target.read_text() == "dear diary"
+
+
+def test_who_waits_for_another_process_is_told_for_whom(tmp_path, make, monkeypatch):
+    monkeypatch.setattr(cache, "PATIENCE", 0.0)
+    told = threading.Event()
+    messages = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+            told.set()
+
+    handler = Handler()
+    cache._log.addHandler(handler)
+    lock = os.open(tmp_path / "thing.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    os.write(lock, b"4242")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    waiting = threading.Thread(target=obtain, args=(tmp_path / "thing.so", make))
+    waiting.start()
+    assert told.wait(60)
+    os.close(lock)
+    waiting.join(60)
+    cache._log.removeHandler(handler)
+    assert intact(tmp_path / "thing.so")
+    expected = f"waiting for process 4242, which makes {tmp_path}/thing.so and holds {tmp_path}"
+    assert messages == [f"{expected}/thing.lock"]
+    assert (tmp_path / "thing.lock").read_text() == str(os.getpid())
+
+
+# ------------------------------------------------------------------------- killed processes
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vtaops.base.files import write_file
+from vtaops.base.temporary import TemporaryFolder
+
+folder = Path(sys.argv[1])
+kept = TemporaryFolder(folder)
+(kept.path / "half").write_text("ha")
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+write_file(folder / "file", b"new")
+"""
+
+
+def test_what_a_killed_process_leaves_is_swept_and_what_a_living_one_has_is_not(tmp_path):
+    (tmp_path / "file").write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "file").read_text() == "old"
+    left = {path.name for path in tmp_path.iterdir()} - {"file"}
+    assert len(left) == 2
+    with TemporaryFolder(tmp_path) as living:
+        sweep(tmp_path, "vtaops-*.tmp")
+        assert living.is_dir()
+        write_file(tmp_path / "file", b"new")
+        assert sorted(tmp_path.iterdir()) == [tmp_path / "file", living]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_names_with_patterns_sweep_their_own_temporaries_only(tmp_path):
+    (tmp_path / ".file.0.tmp").write_text("of another file")
+    write_file(tmp_path / "[a-z]*", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".file.0.tmp", "[a-z]*"]
+
+
+def test_a_forked_child_deletes_nothing_of_its_parent(tmp_path):
+    code = """
+import os, sys
+from pathlib import Path
+from vtaops.base.cache import _scratch
+from vtaops.base.temporary import TemporaryFolder
+kept, scratch = TemporaryFolder(Path(sys.argv[1])), _scratch()
+with TemporaryFolder(Path(sys.argv[1])) as inner:
+    child = os.fork()
+    if not child:
+        own = _scratch()
+        assert own != scratch and own.is_dir()
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0
+    assert inner.is_dir()
+assert kept.path.is_dir() and scratch.is_dir() and not inner.is_dir()
+"""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        check=True, env=os.environ | {"TMPDIR": str(temporary)},
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == [temporary]
+    assert list(temporary.iterdir()) == []  # each of them its own at its end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -113,6 +114,72 @@ def test_a_board_that_computes_wrongly_is_left_out(served):
     (failed,) = [outcome.failures for outcome in outcomes if outcome.failures]
     assert failed == farm.lost
     assert "differ from the simulator" in farm.lost["wrong"]
+
+
+def fewer(found):
+    return replace(found, outputs=())
+
+
+def other_shape(found):
+    return replace(found, outputs=(found.outputs[0][..., :1],))
+
+
+def other_type(found):
+    return replace(found, outputs=(found.outputs[0].astype(np.int32),))
+
+
+def no_arrays(found):
+    return replace(found, outputs=("result",))
+
+
+def broken(found):
+    raise OSError(5, "Input/output error")
+
+
+def not_ours(found):
+    raise AttributeError("driver")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (fewer, "0 outputs came; the program has 1"),
+        (other_shape, "came as int8"),
+        (other_type, "came as int32"),
+        (no_arrays, "AttributeError"),
+        (broken, "OSError: .*Input/output error"),
+        (not_ours, "AttributeError: driver"),
+    ],
+)
+def test_a_bad_board_is_put_aside_and_no_result_is_lost(spoil, reason, served):
+    """Before, any of these ended the farm with a raw error, and all results with it."""
+
+    class Bad(PynqBoard):
+        def measure(self, program, arrays, **options):
+            return spoil(super().measure(program, arrays, **options))
+
+        def close(self):
+            super().close()
+            raise OSError("cannot even be closed")
+
+    first, second = map(address, served(2))
+    farm = BoardFarm({"bad": lambda: Bad(first), "good": lambda: PynqBoard(second)})
+    outcomes = farm.measure(programs())
+    assert_all_right(outcomes)
+    assert {outcome.board for outcome in outcomes} == {"good"}
+    assert list(farm.lost) == ["bad"]
+    assert re.search(reason, farm.lost["bad"])
+
+
+def test_a_board_whose_driver_cannot_open_it_is_put_aside(served):
+    (server,) = served(1)
+
+    def gone():
+        raise OSError(19, "No such device")
+
+    farm = BoardFarm({"gone": gone, "good": lambda: PynqBoard(address(server))})
+    assert_all_right(farm.measure(programs()))
+    assert farm.lost == {"gone": "cannot be opened: OSError: [Errno 19] No such device"}
 
 
 def test_a_launch_that_hangs_costs_its_timeout_and_no_board(served):

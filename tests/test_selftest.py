@@ -1,19 +1,29 @@
 """The acceptance test of devices: those that are right pass, whatever they do beyond the manual."""
 
+import ast
+import re
+from dataclasses import replace
+from functools import cached_property
+
 import numpy as np
 import pytest
 from helpers.checks import broken_rule
 from helpers.upstream import UpstreamSimulator
 
-from vtaops import Conv2d, DeviceError
+from vtaops import Conv2d, DeviceError, HardwareConfig, Program, VerificationError
+from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Alu, AluOp, Load
+from vtaops.machine.isa import Alu, AluOp, Encoding, Load, Store, words_to_array
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import ProgramBuilder, Role
+from vtaops.program.interpreter import interpret
+from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.verifier import Rule
-from vtaops.runtime import LoadedProgram
+from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.session import Session
-from vtaops.session.selftest import make, planned_checks
+from vtaops.session.selftest import _origin, make, planned_checks
+
+ENCODING = Encoding.of(HardwareConfig.load("tiny"))
 
 
 @pytest.mark.parametrize("config", ["tiny", "pynq", "4x8_i8w8a32_15_16_16_18"])
@@ -60,3 +70,114 @@ def test_the_stand_in_does_what_upstream_does():
     assert broken_rule(program) is Rule.RELOCATION
     with pytest.raises(DeviceError, match="no memory at address 0"):
         program.run(UpstreamSimulator("tiny"))
+
+
+# ------------------------------------------------------------------- devices that are wrong
+
+
+class Wrong(Fsim):
+    """A simulator that claims to have everything, and lacks something."""
+
+    def __init__(self, spoiled):
+        super().__init__("tiny", capabilities=FULL)
+        self._spoiled = spoiled
+
+    def launch(self, insn_address, count, timeout):
+        """Run the program as hardware without a feature would."""
+        code = next(b for b in self._buffers if b.address == insn_address)
+        words = self.read(code, 16 * count).view(np.uint64).reshape(count, 2)
+        changed = [self._spoiled(step) for step in ENCODING.decode_all(words)]
+        self.write(code, words_to_array([ENCODING.encode(step) for step in changed]))
+        super().launch(insn_address, count, timeout)
+        self.write(code, words)
+
+    @cached_property
+    def _buffers(self):
+        return []
+
+    def alloc(self, nbytes):
+        self._buffers.append(super().alloc(nbytes))
+        return self._buffers[-1]
+
+    def free(self, buffer):
+        self._buffers.remove(buffer)
+        super().free(buffer)
+
+
+def no_acc_padding(step):
+    """What the padding would have set to zero keeps what was there: other rows are loaded."""
+    if isinstance(step, Load) and step.memory in (Memory.ACC, Memory.ACC_8BIT):
+        return replace(step, y_pad_top=0, y_pad_bottom=0, x_pad_left=0, x_pad_right=0)
+    return step
+
+
+def no_product(step):
+    """MUL is an addition."""
+    is_product = isinstance(step, Alu) and step.alu_op == AluOp.MUL
+    return replace(step, alu_op=AluOp.ADD) if is_product else step
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "feature"), [(no_acc_padding, "acc_padding"), (no_product, "mul")]
+)
+def test_a_failure_names_place_instruction_program_and_the_feature(
+    spoiled, feature, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with Wrong(spoiled) as device:
+        planned = planned_checks(device, operators=1, programs=12, seed=3, layers=False)
+        failed = [check for check in map(make, planned) if check.passed is False]
+        details = [c.detail for c in failed if c.name.startswith("random program")]
+        assert len(details) > 3
+        for detail in details:
+            assert f"without {feature} are right: the device seems to lack it" in detail
+            found = re.search(
+                r"the first at (\[.*?\]): (-?\d+) in place of (-?\d+), of buffer (\w+), stored by "
+                r"instruction (\d+) \(STORE OUT .*?\); the program is (\S+\.vta)",
+                detail,
+            )
+            assert found, detail
+            place, got, right, name, index, path = found.groups()
+            program = Program.load(path)
+            assert program.outputs[0].name == name
+            assert isinstance(program.decode()[int(index)], Store)
+            assert got != right
+            assert len(ast.literal_eval(place)) == len(program.outputs[0].shape)
+
+
+def test_the_instruction_that_is_named_stores_the_first_wrong_value():
+    """Another value stored there alone changes it."""
+    rng = np.random.default_rng(5)
+    program = random_program(HardwareConfig.load("tiny"), rng)
+    arrays = random_inputs(program, rng)
+    expected = interpret(program, *arrays)
+    for _ in range(8):
+        place = tuple(int(rng.integers(extent)) for extent in expected.shape)
+        text = _origin(program, place)
+        found = re.search(r"instruction (\d+) ", text)
+        if found is None:
+            assert "which nothing stores" in text
+            continue
+        step = program.decode()[int(found[1])]
+        words = program.instructions.copy()
+        words[int(found[1])] = words_to_array([ENCODING.encode(replace(step, x_size=0))])[0]
+        with Fsim("tiny", capabilities=FULL) as device:
+            without = replace(program, instructions=words).run(device, *arrays)
+        with Fsim("tiny", capabilities=FULL) as device:
+            assert np.array_equal(program.run(device, *arrays), expected)
+        changed = np.argwhere(without != expected)
+        tile = set(map(tuple, changed.tolist()))
+        assert place in tile or expected[place] == 0
+
+
+def test_refusals_name_the_way_out():
+    b = ProgramBuilder("tiny")
+    values = b.tiles("values", Role.INPUT, 1, Memory.ACC)
+    result = b.tiles("result", Role.OUTPUT, 1)
+    b.load_micro_ops(b.micro_ops((0, 0, 0)), 1)
+    b.load(Memory.ACC, values, 0, 0, 1)
+    b.alu(AluOp.MUL, 0, 1, 3, push_next=1)
+    b.store(result, 0, 0, 1, pop_prev=1, push_prev=1)
+    b.finish(pop_next=1)
+    with pytest.raises(VerificationError, match="lacks 'mul'; it runs with capabilities='full' or"):
+        b.build().verify(HLS_2020)

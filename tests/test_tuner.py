@@ -1,7 +1,7 @@
 """The search: better than the default, deterministic, remembered, proof against damaged files."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 
 import numpy as np
@@ -11,7 +11,8 @@ import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling
 from vtaops.compiler import tuner
 from vtaops.compiler.driver import _flat, timed_tiling
-from vtaops.machine.capabilities import FULL
+from vtaops.graph import Convolution, Requantization
+from vtaops.machine.capabilities import FSIM, FULL, PORTABLE, of_target
 from vtaops.schedule import (
     TIMED,
     blocked_shape,
@@ -80,6 +81,41 @@ def test_results_are_remembered(monkeypatch):
         tuner.tune(OP, CONFIG, "thorough")  # a fast result answers no thorough search
     tuner.keep(OP, CONFIG, "thorough", first)
     assert tuner.recall(OP, CONFIG, "thorough").tiling == first.tiling
+
+
+def test_a_result_belongs_to_what_the_device_can_execute(empty_cache):
+    """Before, a search for one device was recalled for another, with cycles that it never takes."""
+    for able in (FULL, PORTABLE):
+        found = tuner.tune(OP, CONFIG, "fast", capabilities=able)
+        assert found == tuner.tune(OP, CONFIG, "fast", capabilities=able, use_cache=False)
+    assert len(list((empty_cache / "vtaops" / "tilings").iterdir())) == 2
+    keys = {tuner.tuning_key(OP, CONFIG, FULL)}
+    for name, value in asdict(FULL).items():
+        other = not value if isinstance(value, bool) else 7 if isinstance(value, int) else "other"
+        keys.add(tuner.tuning_key(OP, CONFIG, replace(FULL, **{name: other})))
+    assert len(keys) == len(asdict(FULL))  # the name tells nothing
+    assert tuner.tuning_key(OP, CONFIG) == tuner.tuning_key(OP, CONFIG, of_target(CONFIG))
+
+
+@pytest.mark.parametrize("able", [FSIM, FULL, of_target(CONFIG)], ids=lambda able: able.name)
+def test_named_layers_are_known_for_every_simulator_and_the_board(able):
+    known = tuner.recall(find("resnet18.C11").op, CONFIG, "thorough", able)
+    assert known.source == "shipped"
+    program = vtaops.compile(
+        find("resnet18.C11").op, CONFIG, known.tiling, capabilities=able, verify=False
+    )
+    assert program.cycles() == known.cycles
+
+
+def test_networks_are_searched_for_their_device(empty_cache):
+    graph = vtaops.Graph("one layer")
+    x = graph.input("x", (1, 16, 6, 6))
+    weight = np.ones((16, 16, 3, 3), np.int8)
+    scaling = Requantization(1, 8)
+    graph.output(graph.add(Convolution(weight, None, scaling, padding=(1, 1, 1, 1)), x))
+    for count, able in enumerate((FSIM, PORTABLE), start=1):
+        vtaops.compile_model(graph, "pynq", search="fast", capabilities=able)
+        assert len(list((empty_cache / "vtaops" / "tilings").iterdir())) == count
 
 
 @pytest.mark.parametrize(

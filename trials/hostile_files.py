@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
-from trials import hostile_onnx, hostile_tflite
+from trials import hostile_external, hostile_onnx, hostile_tflite
 from trials.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
@@ -680,6 +680,7 @@ FORMATS = {
     "model": Format(models(), use_model),
     "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),
     "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
+    "external data": Format(hostile_external.files(), hostile_external.use),
     "tflite": Format(hostile_tflite.files(), hostile_tflite.use_tflite),
     "store": Format(stores(), use_store),
 }

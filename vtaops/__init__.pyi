@@ -17,6 +17,7 @@ from vtaops.base.errors import DeviceTimeout as DeviceTimeout
 from vtaops.base.errors import EncodingError as EncodingError
 from vtaops.base.errors import ModelError as ModelError
 from vtaops.base.errors import NotEquivalent as NotEquivalent
+from vtaops.base.errors import PlacementWarning as PlacementWarning
 from vtaops.base.errors import ProgramError as ProgramError
 from vtaops.base.errors import ScheduleError as ScheduleError
 from vtaops.base.errors import ShapeError as ShapeError

@@ -181,13 +181,10 @@ def run_lesson(
     else:
         runs = [_on_cuda(op, stage, budget, card) for stage in chosen]
     rows: list[LessonRow] = []
-    for run in runs:
-        first = runs[0].seconds
-        row = replace(
-            run,
-            gflops=op.flops / run.seconds / 1e9 if run.seconds else None,
-            speedup=first / run.seconds if run.seconds and first else None,
-        )
+    for row in runs:
+        if row.seconds:
+            speedup = (runs[0].seconds or 0.0) / row.seconds
+            row = replace(row, gflops=op.flops / row.seconds / 1e9, speedup=speedup)
         rows.append(replace(row, remark=_remark(rows, row)))
     return rows
 
@@ -220,12 +217,18 @@ def _remark(before: list[LessonRow], row: LessonRow) -> str:
     still = f"It is still {total:.1f} times slower than the first." if total > _NOTABLE else ""
     if ratio < 1 / _NOTABLE:
         return still
-    for key, heading, text in COUNTS:
-        old, new = (stage.counts.get(key) for stage in (before[-1], row))
-        if key in _FEWER and old and new and old > _NOTABLE * new:
-            change = f"{heading} falls from {text.format(old)} to {text.format(new)}"
-            return f"Here {change}, but {row.counts['limit']} sets the bound as before."
+    if change := _change(before[-1].counts, row.counts):
+        return f"Here {change}, but {row.counts['limit']} sets the bound as before."
     return f"Here that gains nothing over the stage before. {still}".strip()
+
+
+def _change(before: dict[str, Any], counts: dict[str, Any]) -> str:
+    """Return the first of the counts that has fallen; empty if none has."""
+    for key, heading, text in COUNTS:
+        old, new = before.get(key), counts.get(key)
+        if key in _FEWER and old and new and old > _NOTABLE * new:
+            return f"{heading} falls from {text.format(old)} to {text.format(new)}"
+    return ""
 
 
 _FEWER = ("overfetch", "bank conflict", "shared loads per multiply-add")
@@ -381,13 +384,18 @@ def curves_plot(
             speeds = [next(r.speed or 0.0 for r in rows[n] if r.stage == stage) for n in sizes]
             width = 4 - 3 * number / len(stages)  # of equal curves all are seen
             axes.plot(sizes, speeds, f"{mark}-", linewidth=width, markersize=6, label=stage)
-        for name, style in _LINES.items():
-            line = [limits[size][name] for size in sizes]
-            axes.plot(sizes, line, style, color="black", linewidth=1, label=_NAMES[name])
+        _draw_limits(axes, sizes, limits)
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_xticks(sizes, list(map(str, sizes)))
         ylabel = f"at most GFLOPS on {counted['card']}" if counted else "GFLOPS"
         axes.set(yscale="log", xlabel="size, log scale", ylabel=ylabel)
+
+
+def _draw_limits(axes: Any, sizes: list[int], limits: dict[int, dict[str, float]]) -> None:
+    """Draw the limits over the size."""
+    for name, style in _LINES.items():
+        line = [limits[size][name] for size in sizes]
+        axes.plot(sizes, line, style, color="black", linewidth=1, label=_NAMES[name])
 
 
 def lesson_plot(

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "encoding.hpp"
 #include "engine.hpp"
 #include "executor.hpp"
+#include "forks.hpp"
 #include "geometry.hpp"
 #include "kernels.hpp"
 
@@ -25,7 +27,12 @@ class Device {
          const Limits& limits, std::optional<uint64_t> seed)
       : kernel_name_(kernels.name),
         executor_(geometry, encoding, kernels, limits, dram_),
-        engine_(encoding, executor_, dram_, limits.token_capacity, seed) {}
+        engine_(encoding, executor_, dram_, limits.token_capacity, seed) {
+    Forks<Device>::add(this);
+  }
+  ~Device() { Forks<Device>::remove(this); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
 
   const std::string& kernel_name() const { return kernel_name_; }
 
@@ -47,7 +54,7 @@ class Device {
   }
   // `poll` is called now and then without any lock; it may throw.
   void launch(uint64_t address, uint64_t count, double timeout, std::function<void()> poll) {
-    const std::lock_guard<std::mutex> turn(turn_);
+    const std::lock_guard<std::mutex> turn(*turn_);
     Lock lock(*this);
     interrupted_ = false;
     engine_.launch(address, count, timeout, [&] {
@@ -58,21 +65,35 @@ class Device {
   // Ends the launch under way with a fault, soon.
   void interrupt() { interrupted_ = true; }
   Counters counters() {
-    const std::lock_guard<std::mutex> turn(turn_);
+    const std::lock_guard<std::mutex> turn(*turn_);
     const Lock lock(*this);
     return executor_.counters;
   }
   void reset_counters() {
-    const std::lock_guard<std::mutex> turn(turn_);
+    const std::lock_guard<std::mutex> turn(*turn_);
     const Lock lock(*this);
     executor_.counters = {};
   }
   // Frees the DRAM, after the launch under way; all other calls are refused from then on.
   void close() {
-    const std::lock_guard<std::mutex> turn(turn_);
+    const std::lock_guard<std::mutex> turn(*turn_);
     const std::lock_guard<std::mutex> lock(mutex_);
     is_closed_ = true;
     dram_ = Dram();
+  }
+
+  // A launch that was under way is over in the child, as if it had been interrupted.
+  void before_fork() {
+    ++waiting_;
+    mutex_.lock();
+    --waiting_;
+  }
+  void after_fork(bool is_child) {
+    mutex_.unlock();
+    if (!is_child) return;
+    (void)turn_.release();  // may be locked
+    turn_ = std::make_unique<std::mutex>();
+    waiting_ = 0;
   }
 
  private:
@@ -99,7 +120,9 @@ class Device {
     std::unique_lock<std::mutex> lock_;
   };
 
-  std::mutex turn_;   // of launches; taken before mutex_
+  // Of launches; taken before mutex_. A forked child has its own, because the thread of a launch
+  // that was under way will never unlock this one.
+  std::unique_ptr<std::mutex> turn_ = std::make_unique<std::mutex>();
   std::mutex mutex_;  // of everything
   std::atomic<int> waiting_{0};
   std::atomic<bool> interrupted_{false};

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import zlib
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from vtaops.board.__main__ import main
 from vtaops.board.server import BlobCache, BoardServer, Limits
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import random_arguments
+from vtaops.runtime import LoadedProgram
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
@@ -531,6 +533,41 @@ def test_limits_of_a_session():
             device.alloc(1)
         with pytest.raises(DeviceError, match="all 1 sessions are in use"):
             RemoteDevice(server.address)
+
+
+def test_a_client_that_asks_for_nothing_gives_way_to_another():
+    """Before, clients that said nothing could hold all sessions for ever."""
+    limits = Limits(sessions=2, idle_seconds=0)
+    with serving(limits=limits) as server, ExitStack() as stack:
+        idle, active, third = (
+            stack.enter_context(RemoteDevice(server.address)) for _ in range(3)
+        )  # the first leaves for the third, which cannot be made before
+        active.alloc(1)
+        third.alloc(1)
+        assert server.sessions == 2
+        with pytest.raises(DeviceError, match="ended this session, because it was idle for 0 s"):
+            idle.alloc(1)
+        idle.alloc(1)  # it logs in again
+
+
+def test_a_client_that_waits_for_its_result_is_not_idle():
+    limits = Limits(sessions=1, idle_seconds=0)
+    program = vtaops.compile(vtaops.Gemm(m=1, n=8, k=8), CONFIG)
+    with serving(limits=limits) as server, RemoteDevice(server.address) as device:
+        server.board.faults.inject(Fault.HANG)
+        with LoadedProgram(program, device) as loaded:
+            thread = threading.Thread(target=lambda: run_until_timeout(loaded))
+            thread.start()
+            while not all(map(math.isinf, list(server._open.values()))):
+                pass  # until it has asked
+            with pytest.raises(DeviceError, match="all 1 sessions are in use"):
+                RemoteDevice(server.address)
+            thread.join()
+
+
+def run_until_timeout(loaded):
+    with pytest.raises(DeviceTimeout):
+        loaded.launch(timeout=3)
 
 
 def test_a_login_that_does_not_come_ends_in_time():

@@ -1,6 +1,11 @@
 """The command line: output, exit codes, help with an example for every command."""
 
+import errno
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +14,7 @@ from helpers.pictures import shows_something
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import ShapeError, cli
+from vtaops import ShapeError, VTAError, cli
 
 runner = CliRunner()
 
@@ -192,3 +197,53 @@ def test_a_negative_seed_is_wrong_usage():
     result = call("run", "gemm", "--layer", "tutorial.matrix_multiply", "--seed", "-1")
     assert result.exit_code == 2
     assert "seed" in result.output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["configs"], ["configs", "--json"], ["--help"]])
+def test_an_output_that_cannot_be_written_is_one_line(arguments):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vtaops.cli", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "--output"],
+        ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "--save"],
+        ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "--device", "tsim", "--trace"],
+        ["run", "model", "network.vtam", "--output"],
+        ["compile", "network.onnx", "--output"],
+        ["profile", "network.vtam", "--output"],
+        ["quantize", "network.onnx", "--calibration", "x.npy", "--output"],
+        ["trace", "--output"],
+        ["roofline", "--output"],
+        ["lesson", "matmul", "--plot"],
+        ["sweep", "--output"],
+        ["sweep", "--parallel"],
+        ["store", "export", "--output"],
+    ],
+    ids=" ".join,
+)
+def test_a_missing_folder_is_named_before_any_work(arguments):
+    """The files that would be read are not there either, and nothing complains of them."""
+    done = call(*arguments, "some/folder/file.npz")
+    assert isinstance(done.exception, VTAError)
+    message = "cannot write 'some/folder/file.npz': There is no folder 'some/folder'"
+    assert str(done.exception) == message
+
+
+def test_results_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    command = ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "-o", str(tmp_path / "y.npy")]
+    done = call(*command)
+    assert str(done.exception) == f"cannot write '{tmp_path}/y.npy': No space left on device"
+    assert list(tmp_path.iterdir()) == []

@@ -23,8 +23,8 @@ def test_the_demo_reads_characters_and_leaves_its_files(tmp_path):
     model = vtaops.load_model(folder / "glyphs.vtam")
     image = np.load(folder / "image.npy")
     np.testing.assert_array_equal(model.run(image), model.reference(image))
-    samples = np.load(data_directory("examples/glyphs") / "samples.npz")
-    assert model.run(image).argmax() == samples["labels"][0]
+    with np.load(data_directory("examples/glyphs") / "samples.npz") as samples:
+        assert model.run(image).argmax() == samples["labels"][0]
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):

@@ -222,6 +222,11 @@ GATHERED = PackedConv2dOp(
 )
 
 
+def test_products_of_16_bit_matrices_are_refused():
+    with pytest.raises(UnsupportedError, match="no product of float16; give float32"):
+        schedule(MatmulOp(4, 4, 4, "float16", "float16"), CpuTarget.detect())
+
+
 def test_gathered_blocks_are_multiplied_by_amx_alone():
     """The machine code anywhere; the sums, bytes at the ends of their ranges, where it runs."""
     with pytest.raises(UnsupportedError, match="AMX"):

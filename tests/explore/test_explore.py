@@ -457,3 +457,25 @@ def test_freed_memory_is_kept_where_dask_asks_to_give_it_back():
     command = [sys.executable, "-c", PAGE_FAULTS, heap.__file__]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert int(ran.stdout) < 1024  # the pages of one such block; 50 are taken
+
+
+INTERRUPTED = """
+import os, signal
+from vtaops.explore.engine import process_pool
+pool = process_pool(2)
+try:
+    for _ in range(2):
+        pool.submit(os.getpid)
+    os.killpg(0, signal.SIGINT)  # as Ctrl-C does: the workers have not begun to import
+except KeyboardInterrupt:
+    pool.shutdown(cancel_futures=True)
+    print("interrupted")
+"""
+
+
+def test_workers_that_are_interrupted_while_they_start_say_nothing():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120,
+        start_new_session=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

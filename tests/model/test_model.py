@@ -9,7 +9,7 @@ import pytest
 
 import vtaops
 from trials.random_graphs import random_graph, random_inputs
-from vtaops.base.errors import ConfigError, ProgramError, ShapeError
+from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
 from vtaops.graph import Convolution, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads
 from vtaops.runtime import Fsim, LoadedProgram
@@ -159,3 +159,19 @@ def test_mistakes_have_clear_errors(model, arrays, tmp_path):
         name = program.inputs[-1].name
         with pytest.raises(ShapeError, match="bytes"):
             LoadedProgram(program, device, {name: np.zeros(1, np.int8)})
+
+
+def test_inputs_may_be_given_by_name(model, arrays):
+    names = [tensor.name for tensor in model.graph.inputs]
+    expected = model.reference(*arrays)
+    for count in range(len(arrays) + 1):
+        named = dict(zip(names[count:], arrays[count:], strict=True))
+        for run in (model.run, model.reference):
+            assert equal(run(*arrays[:count], **named), expected)
+    for run in (model.run, model.reference):
+        with pytest.raises(ArgumentError, match=f"no input 'picture' is left.*: {names[0]}"):
+            run(picture=arrays[0])
+        with pytest.raises(ArgumentError, match=f"no input '{names[0]}' is left.*left are: none"):
+            run(*arrays, **{names[0]: arrays[0]})
+        with pytest.raises(ShapeError, match=f"{len(arrays) - 1} arrays given; the network takes"):
+            run(**dict(zip(names[1:], arrays[1:], strict=True)))

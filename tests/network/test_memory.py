@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from vtaops.network.memory import Lifetime, place
+from vtaops.program.memory import Lifetime, place
 
 
 def peak(lifetimes, offsets):

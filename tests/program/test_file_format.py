@@ -158,6 +158,13 @@ def test_save_and_load(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["gemm.vta"]
 
 
+@pytest.mark.parametrize("changes", [{"shape": (2, 3, 4, 5, 6)}, {"shape": ()}, {"dtype": "int5"}])
+def test_there_is_no_buffer_whose_layout_does_not_fit(changes):
+    for buffer in small_gemm().buffers:
+        with pytest.raises(ProgramError, match=f"buffer {buffer.name}: "):
+            replace(buffer, **changes)
+
+
 def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "gemm.vta"
     save(small_gemm(), path)

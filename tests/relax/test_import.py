@@ -212,9 +212,8 @@ def test_the_host_gets_what_vta_cannot_and_nothing_else():
     data = images(4, (6, 8))
     model = vtaops.quantize(attention(), data, scales="free")
     graph = import_model(model)
-    (host,) = hosts(graph)
-    assert host.operators == ("nn.softmax",)
-    assert host.reason == "VTA has no operator nn.softmax"
+    assert hosts(graph) == []  # softmax has a meaning of its own, which needs no TVM
+    assert kinds(graph).count("nn.softmax") == 1
     assert kinds(graph).count("dense") == 4
     assert kinds(graph).count("matmul") == 2
     difference, _ = steps_apart(graph, model, data[:1])

@@ -536,7 +536,7 @@ def test_the_page_of_a_network_has_a_lane_of_layers(network):
         assert layers[0][0] == 0
         assert layers[-1][1] == timeline["cycles"]
         assert all(a[1] == b[0] for a, b in pairwise(layers))
-        for start, end, name in layers:
+        for start, end, _, name in layers:
             found[name] = found.get(name, 0) + end - start
     assert {name: cycles for name, cycles in found.items() if cycles} == taken
 

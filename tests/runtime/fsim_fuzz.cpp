@@ -1,5 +1,6 @@
 // Hostile instruction words for the functional simulator; built with sanitizers by
-// test_fsim_sanitized.py. Arguments: a file with the encoding, how many programs, the first seed.
+// trials/sanitized.py. Arguments: a file with the encoding, how many programs, the first seed. The
+// programs take turns on all kernels that this CPU has.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -59,12 +60,14 @@ int main(int argc, char** argv) {
   if (source.geometry.post_rows) kinds.push_back("Post");
   if (source.geometry.window_tiles) kinds.push_back("Depthwise");
   if (source.geometry.pools) kinds.push_back("Pool");
+  const std::vector<std::string> names = available_kernels();
   std::size_t finished = 0, refused = 0;
   for (int program = 0; program < std::atoi(argv[2]); ++program) {
     std::mt19937_64 random(std::strtoull(argv[3], nullptr, 10) + program);
     const auto below = [&](uint64_t bound) { return random() % bound; };
-    const Kernels kernels = below(2) ? checked_kernels(source.geometry)
-                                     : select_kernels("generic", source.geometry);
+    const std::size_t chosen = program % (names.size() + 1);
+    const Kernels kernels = chosen == names.size() ? checked_kernels(source.geometry)
+                                                   : select_kernels(names[chosen], source.geometry);
     Limits limits;
     limits.separate_out = below(2);
     std::optional<uint64_t> seed;
@@ -113,5 +116,7 @@ int main(int argc, char** argv) {
     std::vector<uint8_t> back(buffers[0].nbytes);
     device.read(buffers[0], back.data(), back.size());
   }
-  std::printf("%zu finished, %zu refused\n", finished, refused);
+  std::printf("%zu finished, %zu refused, on checked", finished, refused);
+  for (const std::string& name : names) std::printf(" %s", name.c_str());
+  std::printf("\n");
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,6 +30,7 @@ from vtaops.machine.isa import (
     Instruction,
     Load,
     Store,
+    words_to_array,
 )
 from vtaops.runtime import DeviceBuffer, Fsim
 from vtaops.runtime.fsim import available_kernels
@@ -630,6 +633,43 @@ def test_timeout(insn: type[Gemm] | type[Alu], check_overflow: bool) -> None:
             launch(device, [endless, Finish()], timeout=0.05)
         assert "the compute unit is at instruction 0 (" in str(caught.value)
         assert device.stats().gemm_counter == 0
+        launch(device, [Finish()])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_during_a_launch_leaves_a_device_that_works() -> None:
+    """The thread of the launch does not exist in the child; its locks would never be free."""
+    with Fsim(PYNQ) as device:
+        endless = Gemm(uop_end=8192, iter_out=16383, iter_in=16383)
+        code = place(
+            device, words_to_array([Encoding.of(PYNQ).encode(i) for i in (endless, Finish())])
+        )
+
+        def run() -> None:
+            with pytest.raises(DeviceError, match="interrupted"):
+                device.launch(code.address, 2, 600)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        frames = sys._current_frames
+        while thread.ident not in frames() or frames()[thread.ident].f_code.co_name != "_call":
+            pass  # until the thread is about to call the simulator
+        for _ in range(3):
+            if child := os.fork():
+                assert os.waitpid(child, 0)[1] == 0
+                continue
+            signal.alarm(60)
+            buffer = device.alloc(8)
+            device.write(buffer, np.arange(8, dtype=np.uint8))
+            launch(device, [Finish()])
+            assert device.stats().gemm_counter == 0
+            same = device.read(buffer, 8).tolist() == [*range(8)]
+            device.close()
+            os._exit(0 if same else 1)
+        while thread.is_alive():
+            device.interrupt()
+            thread.join(0.01)
         launch(device, [Finish()])
 
 

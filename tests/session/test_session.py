@@ -10,6 +10,7 @@ import pytest
 import vtaops
 from vtaops import Conv2d, Gemm, Session, Tiling
 from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.runtime import ResidentPrograms
 from vtaops.schedule import default_tiling
 
 RNG = np.random.default_rng(0)
@@ -267,6 +268,13 @@ def test_tilings_that_do_not_suit_the_operator(tiling, message):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "16"])
 def test_tilings_are_positive_integers(value):
+    for wrong, message in (
+        ({"ocs": 1}, r"Tiling has no keyword 'ocs' \(did you mean 'oc'\?\); it takes oc, ic"),
+        ({"oc": 1}, "missing 1 required positional argument: 'ic'"),
+        ({"oc": 1, "ic": 1, "ocs": 1}, "no keyword 'ocs'"),
+    ):
+        with pytest.raises(vtaops.ShapeError, match=message):
+            Tiling(**wrong)
     with pytest.raises(vtaops.ScheduleError, match="must be a positive integer"):
         Tiling(oc=value, ic=16)
     with pytest.raises(vtaops.ScheduleError, match="has 32 bits; 31 are the most"):
@@ -331,6 +339,12 @@ def test_programs_leave_a_full_device_by_need():
         with pytest.raises(vtaops.base.errors.NoRoom):
             session.gemm(np.ones((1, 640), np.int8), np.ones((64, 640), np.int8))
         assert (session.gemm(x, np.ones((64, 64), np.int8), shift=0) == 64).all()
+    with Small("pynq") as device, ResidentPrograms(device) as residents:
+        for m in range(1, 11):
+            program = vtaops.compile(Gemm(m=m, n=64, k=64, shift=0), "pynq")
+            (y,) = residents.run(program, [np.ones(s, np.int8) for s in ((m, 64), (64, 64))])
+            assert (y == 64).all()
+        assert 0 < len(residents) < 10
 
 
 def test_a_search_knows_what_the_device_can_do():

@@ -2,23 +2,33 @@
 
 Owns what all caches share. What is loaded as machine code ends with the hash of the rest: the
 system's loader maps a library before it looks at it, so a truncated one would kill the process. ELF
-ignores what follows its sections. Files appear by renaming, hence many processes share a folder. No
+ignores what follows its sections. A hash proves no author, so folders and files that other users
+could have written are not used. Files appear by renaming, hence many processes share a folder. No
 fault of the disk is an error here: what cannot be kept is made again.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import logging
 import os
-import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from vtaops.base.files import write_file
+from vtaops.base.temporary import TemporaryFolder, sweep_once
+
+PATIENCE = 5.0
+"""Seconds of waiting for another process after which the user is told."""
+
 _HASH_BYTES = hashlib.sha256().digest_size
+
+_log = logging.getLogger(__name__)
 
 
 def cache_directory(name: str) -> Path:
@@ -36,8 +46,25 @@ def cache_directory(name: str) -> Path:
     return base / "vtaops" / name
 
 
+def usable(folder: Path) -> bool:
+    """Make the folder of a cache; return whether only this user and root can write it."""
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return _is_used(folder)
+
+
+def trusted(path: Path) -> bool:
+    """Whether a file and its folder are there, and only this user and root can have written them.
+
+    At the first use of a folder, temporaries of processes that were killed are removed.
+    """
+    return _is_used(path.parent) and _is_private(path)
+
+
 def intact(path: Path) -> bool:
-    """Whether a file is there and ends with the hash of the rest."""
+    """Whether a file is `trusted` and ends with the hash of the rest."""
+    if not trusted(path):
+        return False
     try:
         content = path.read_bytes()
     except OSError:
@@ -46,21 +73,56 @@ def intact(path: Path) -> bool:
     return hashlib.sha256(body).digest() == stored
 
 
-def keep(file: Path, path: Path) -> None:
-    """Move a finished file to its place in a cache, the hash of its content behind it.
+def _is_used(folder: Path) -> bool:
+    if _is_private(folder):
+        sweep_once(folder, ".*.tmp")
+        return True
+    if folder.is_dir():
+        _warn_of(folder)
+    return False
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
+
+
+@cache
+def _warn_of(folder: Path) -> None:
+    _log.warning(
+        "the cache %s is not used, because other users can write it: chmod go-w it, or let "
+        "XDG_CACHE_HOME (for kernels VTAOPS_KERNEL_CACHE) name a folder of yours",
+        folder,
+    )
+
+
+def keep(content: bytes, path: Path) -> None:
+    """Write a file of a cache, for this user only.
 
     Raises
     ------
     OSError
-        If the folder cannot be made or written; what was at `path` is still there then.
+        If the folder cannot be made or written, or others can write it; what was at `path` is still
+        there then.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        whole = Path(folder) / path.name
-        shutil.copyfile(file, whole)
-        with whole.open("ab") as stream:
-            stream.write(hashlib.sha256(file.read_bytes()).digest())
-        whole.replace(path)
+    if not usable(path.parent):
+        raise OSError(errno.EACCES, "No folder that only this user can write", str(path.parent))
+    write_file(path, content, 0o600)
+
+
+def keep_code(file: Path, path: Path) -> None:
+    """Write a finished file of machine code to its place in a cache, its hash behind it.
+
+    Raises
+    ------
+    OSError
+        As `keep`.
+    """
+    content = file.read_bytes()
+    keep(content + hashlib.sha256(content).digest(), path)
 
 
 def obtain(path: Path, make: Callable[[Path], Path]) -> Path:
@@ -86,13 +148,13 @@ def obtain(path: Path, make: Callable[[Path], Path]) -> Path:
     with _locked(path):
         if intact(path):
             return path
-        with tempfile.TemporaryDirectory() as folder:
-            made = make(Path(folder))
+        with TemporaryFolder() as folder:
+            made = make(folder)
             try:
-                keep(made, path)
+                keep_code(made, path)
                 return path
             except OSError:
-                keep(made, scratch)
+                keep_code(made, scratch)
                 return scratch
 
 
@@ -101,19 +163,34 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file, if its folder can hold one."""
     with ExitStack() as stack:
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.with_suffix(".lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            if usable(path.parent):
+                lock = path.with_suffix(".lock")
+                opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, opened)
+                _wait(opened, path, lock)
+                os.truncate(opened, 0)
+                os.pwrite(opened, str(os.getpid()).encode(), 0)
         yield
 
 
-@cache
+def _wait(opened: int, path: Path, lock: Path) -> None:
+    """Wait for a lock; after some seconds say for whom."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with suppress(BlockingIOError):
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.05)
+    holder = os.pread(opened, 20, 0).decode("ascii", "replace") or "unknown"
+    _log.warning("waiting for process %s, which makes %s and holds %s", holder, path, lock)
+    fcntl.flock(opened, fcntl.LOCK_EX)
+
+
 def _scratch() -> Path:
-    """Return a folder that is removed when the process ends."""
-    folder = tempfile.TemporaryDirectory(prefix="vtaops-")
-    _folders.append(folder)
-    return Path(folder.name)
+    """Return a folder that lasts as long as this process."""
+    return _folder_of(os.getpid()).path
 
 
-_folders: list[tempfile.TemporaryDirectory[str]] = []
-"""Keeps them until the process ends."""
+@cache
+def _folder_of(process: int) -> TemporaryFolder:
+    return TemporaryFolder()

@@ -23,6 +23,7 @@ DOORS = {
     "Model.prove": "vtaops.proof:prove",
     "Model.certified": "vtaops.proof:certified",
     "Model.save": "vtaops.model.artefact:save",
+    "Model.export_c": "vtaops.export.bundle:export_c",
     "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime.executor:run",
     "Program._repr_html_": "vtaops.report.html:program_html",

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vtaops.base.errors import ProgramError, raising
-from vtaops.base.files import open_file, read_open, write_file
+from vtaops.base.files import open_file, read_open, reason_of, write_file
 
 _PREAMBLE = struct.Struct("<8sIIQ")
 PREAMBLE_BYTES = _PREAMBLE.size
@@ -66,7 +66,7 @@ class Envelope:
         ProgramError
             If it cannot be written.
         """
-        with raising(ProgramError, f"cannot write {path}", OSError):
+        with raising(ProgramError, f"cannot write {path}", OSError, told=reason_of):
             write_file(path, data)
 
     def load(self, path: str | Path, loads: Callable[[bytes], _Content]) -> _Content:

@@ -91,7 +91,11 @@ class NotEquivalent(ProgramError):
 
 
 class TrustError(VTAError):
-    """A file whose machine code would have to run, and that nobody has said to be trusted."""
+    """A file contains machine code, and the caller has not trusted it."""
+
+
+class PlacementWarning(UserWarning):
+    """A network most of whose arithmetic runs on the host."""
 
 
 class StoreError(VTAError, ValueError):

@@ -1,19 +1,21 @@
-"""Files that are read whole, within a bound: a sparse file may be larger than any memory.
+"""Reading and writing whole files.
 
-Only regular files are read: a pipe would wait for ever, a device has no end. Memory is taken for
-the bytes that there are, not for those that there may be.
+Readers accept regular files only, because a pipe may never end, and only up to a limit, because a
+sparse file may be larger than memory. They allocate what the file has, not what it could have.
+Writers replace a file in one step or leave the old one.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+
+from vtaops.base.temporary import temporary_file
 
 DOCUMENT = 16 << 20
 """Most bytes of a JSON or TOML document."""
@@ -75,27 +77,45 @@ def read_open(file: BinaryIO, most: int) -> bytes:
         raise OSError(errno.ENOMEM, f"No memory for {size} bytes", file.name) from error
 
 
-def write_file(path: str | Path, content: bytes) -> None:
+def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file, whole or not at all: a reader never sees half of it.
+
+    `mode` is what the file may be used for, less the umask.
 
     Raises
     ------
     OSError
         If it cannot be written, or no file can have such a name.
     """
+    require_folder(path)
     try:
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with temporary_file(Path(path), mode) as (temporary, file):
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            temporary.replace(path)
     except ValueError as error:  # a byte 0, or no name at all
         raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
+    except OSError as error:  # it may name the temporary file
+        raise OSError(error.errno, reason_of(error), str(path)) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong with a file, without its name."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def require_folder(path: str | Path) -> None:
+    """Refuse the name of a file to write if its folder is not there.
+
+    Raises
+    ------
+    OSError
+        If so; with the folder as the caller wrote it.
+    """
+    folder = Path(path).parent
+    if not exists(folder):
+        raise OSError(errno.ENOENT, f"There is no folder {str(folder)!r}", str(path))
 
 
 def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:

@@ -1,4 +1,4 @@
-"""Packages that only some features need: found when they are used, and told how to install."""
+"""Optional packages: imported at first use, with an error that says how to install them."""
 
 from __future__ import annotations
 

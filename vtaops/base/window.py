@@ -153,6 +153,16 @@ class Window:
         )
         return down, across
 
+    def taps_inside(self, axis: int, pixels: int, result: int) -> range:
+        """Return the taps along an axis, of the window of a result, in an image of so many pixels.
+
+        The others lie in the padding.
+        """
+        start, step = result * self.strides[axis] - self.padding[axis], self.dilation[axis]
+        kernel = self.kernel[axis]
+        stop = min(kernel, ceil_div(pixels - start, step))
+        return range(min(ceil_div(max(0, -start), step), kernel), max(0, stop))
+
     def pixel(self, i: Any, j: Any, kh: Any, kw: Any) -> tuple[Any, Any]:
         """Return (row, column) of the padded image under tap (kh, kw) of the window at (i, j).
 

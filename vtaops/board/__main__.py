@@ -16,9 +16,10 @@ from vtaops.base.errors import DeviceError, VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
 from vtaops.board.faults import OF_THE_LOGIC, Fault, Faults
 from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
-from vtaops.board.server import BoardServer
+from vtaops.board.server import BoardServer, Limits
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
+from vtaops.runtime.arguments import as_seconds
 from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
@@ -60,8 +61,9 @@ def _serve(options: argparse.Namespace) -> None:
     if options.attach:
         accelerator.attach()
     secret = read_secret(options.secret_file)
+    limits = Limits(idle_seconds=as_seconds(options.idle_seconds))
     with BoardServer(
-        accelerator, options.host, options.port, secret=secret, faults=faults
+        accelerator, options.host, options.port, secret=secret, limits=limits, faults=faults
     ) as server:
         content = _bitstream(options)
         if content:
@@ -124,6 +126,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--port", type=int, default=port, help="0: any free one")
     for command in (serve, virtual):
         command.add_argument("--secret-file", type=Path, help="file that holds the shared secret")
+        command.add_argument(
+            "--idle-seconds",
+            type=float,
+            default=Limits.idle_seconds,
+            help="clients that ask for nothing for so long give way to others (default: 600)",
+        )
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )

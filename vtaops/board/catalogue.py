@@ -258,13 +258,10 @@ class Catalogue:
     def _read_additions(self) -> list[Entry]:
         if not is_file(self._additions):
             return []
-        try:
+        text = f"{self._additions} is damaged; remove it"
+        with raising(ConfigError, text, OSError, ValueError, AttributeError, RecursionError):
             values = json.loads(read_file(self._additions).decode("utf-8"))
             return [_entry(value, self._additions) for value in values.values()]
-        except ConfigError:
-            raise
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"{self._additions} is damaged ({error}); remove it") from error
 
 
 def _how_to_get(entry: Entry) -> str:

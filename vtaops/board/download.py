@@ -12,11 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.temporary import TemporaryFolder
 
 HTTPS_ONLY = frozenset({"https"})
 """What a download may use: the name of the server is proven, redirections included."""
@@ -68,10 +68,11 @@ def download(
     """
     _require_scheme(url, schemes)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=".download-") as folder:
-        path = Path(folder) / target.name
+    with TemporaryFolder(target.parent) as folder:
+        path = folder / target.name
         with path.open("wb") as file:
-            digest = _receive(url, file, max_bytes, progress, timeout, schemes)
+            tell = progress or (lambda done, total: None)
+            digest = _receive(url, file, max_bytes, tell, timeout, schemes)
         if digest != sha256:
             raise DeviceError(
                 f"what came from {url} has SHA-256 {digest}, not {sha256}: it is another file, or "
@@ -86,7 +87,7 @@ def _receive(
     url: str,
     file: IO[bytes],
     max_bytes: int,
-    progress: Progress | None,
+    progress: Progress,
     timeout: float,
     schemes: Collection[str],
 ) -> str:
@@ -108,8 +109,7 @@ def _receive(
                     raise TimeoutError
                 digest.update(chunk)
                 file.write(chunk)
-                if progress is not None:
-                    progress(done, total)
+                progress(done, total)
     except TimeoutError as error:
         raise DeviceError(f"{url}: only {done} bytes came in time") from error
     except urllib.error.HTTPError as error:

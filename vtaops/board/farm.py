@@ -1,8 +1,9 @@
 """BoardFarm: programs measured on several boards at once, every result checked on the simulator.
 
-Programs queue; each board takes the next one as soon as it is free. A board that dies, or that
-computes wrongly, is left out and reported, and its program goes to another board. A program that
-fails on two boards is given up, so that no program can take a whole farm down.
+Programs queue; each board takes the next one as soon as it is free. A board that dies, that
+computes wrongly, or whose driver fails, is left out and reported, and its program goes to another
+board. A program that fails on two boards is given up, so that no program can take a whole farm
+down.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.errors import DeviceError, VTAError, raising
 from vtaops.base.shapes import Array
 from vtaops.board.rpc import RpcSession
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
@@ -56,8 +57,8 @@ class Measurement:
     performance: TsimPerformance | None
 
 
-class _WrongResult(DeviceError):
-    """A board whose result differs from the simulator's."""
+class _BadBoard(DeviceError):
+    """A board whose result differs from the simulator's, or whose driver fails."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +155,8 @@ def tracker_boards(
     def requested() -> Board:
         import tvm
 
-        try:
+        with raising(DeviceError, f"no board {key!r} from the tracker {host}:{port}", Exception):
             session = tvm.rpc.connect_tracker(host, port).request(key, session_timeout=0)
-        except Exception as error:
-            raise DeviceError(
-                f"no board {key!r} from the tracker {host}:{port}: {error}"
-            ) from error
         return RpcBoard(session, config)
 
     return {f"{key}-{number}": requested for number in range(count)}
@@ -261,7 +258,7 @@ class BoardFarm:
                         told(job)
         finally:
             if board is not None:
-                board.close()
+                _close(board)
 
     def _tried(
         self, name: str, board: Board, job: _Job, ask: Callable[[Board, _Job], Measurement]
@@ -273,8 +270,8 @@ class BoardFarm:
             return board
         except VTAError as error:
             job.failures[name] = str(error)
-            board.close()
-            if isinstance(error, _WrongResult):
+            _close(board)
+            if isinstance(error, _BadBoard):
                 self.lost[name] = str(error)
                 return None
             return self._opened(name)  # what failed may have left it in any state
@@ -282,22 +279,47 @@ class BoardFarm:
     def _opened(self, name: str) -> Board | None:
         try:
             return self._boards[name]()
-        except VTAError as error:
-            self.lost[name] = f"cannot be opened: {error}"
+        except Exception as error:  # drivers of others raise what they like
+            self.lost[name] = f"cannot be opened: {_told(error)}"
             return None
 
 
+def _close(board: Board) -> None:
+    with suppress(Exception):  # it is not used again
+        board.close()
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, VTAError) else f"{type(error).__name__}: {error}"
+
+
 def _measured(board: Board, job: _Job, repeats: int, timeout: float) -> Measurement:
-    """Measure a program; raises `_WrongResult` if its outputs are not the simulator's."""
+    """Measure a program; raises `_BadBoard` unless its outputs are the simulator's."""
     arrays, expected = job.expectation
-    found = board.measure(job.program, arrays, repeats=repeats, timeout=timeout)
-    for buffer, got, right in zip(job.program.outputs, found.outputs, expected, strict=True):
+    try:
+        found = board.measure(job.program, arrays, repeats=repeats, timeout=timeout)
+        _compare(job.program, found.outputs, expected)
+    except VTAError:
+        raise
+    except Exception as error:  # drivers of others raise what they like
+        raise _BadBoard(_told(error)) from error
+    return found
+
+
+def _compare(program: Program, found: Arrays, expected: Arrays) -> None:
+    if len(found) != len(expected):
+        raise _BadBoard(f"{len(found)} outputs came; the program has {len(expected)}")
+    for buffer, got, right in zip(program.outputs, found, expected, strict=True):
+        if got.shape != right.shape or got.dtype != right.dtype:
+            raise _BadBoard(
+                f"{buffer.name} came as {got.dtype}{list(got.shape)}; it is "
+                f"{right.dtype}{list(right.shape)}"
+            )
         wrong = int(np.count_nonzero(got != right))
         if wrong:
-            raise _WrongResult(
+            raise _BadBoard(
                 f"{wrong} of {right.size} values of {buffer.name} differ from the simulator's"
             )
-    return found
 
 
 @dataclass

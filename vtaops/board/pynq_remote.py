@@ -21,7 +21,7 @@ from vtaops.board.bitfile import read_bit_file
 DEFAULT_PORT = 7967
 """The only port that ``pynq`` connects to by itself."""
 
-_FPGA_MANAGER = "/sys/class/fpga_manager/fpga0"
+FPGA_MANAGER = "/sys/class/fpga_manager/fpga0"
 
 
 class PynqRemote:
@@ -69,5 +69,5 @@ class PynqRemote:
         content = read_bit_file(path).to_bin()
         name = f"vtaops-{hashlib.sha256(content).hexdigest()[:32]}.bin"
         self._device.write_file(f"/lib/firmware/{name}", content)
-        self._device.write_file(f"{_FPGA_MANAGER}/flags", b"0")
-        self._device.write_file(f"{_FPGA_MANAGER}/firmware", name.encode())
+        self._device.write_file(f"{FPGA_MANAGER}/flags", b"0")
+        self._device.write_file(f"{FPGA_MANAGER}/firmware", name.encode())

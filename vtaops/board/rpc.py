@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import socket
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from tvm.rpc import server as tvm_server
 
 from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError, VTAError, raising
 from vtaops.base.files import read_file
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
 from vtaops.board.server import is_loopback
 from vtaops.hardware.performance import TsimPerformance
@@ -75,20 +75,10 @@ class _Server:
 
     def register(self) -> None:
         """Register the functions with TVM."""
-        for function in (
-            self.info,
-            self.program_fpga,
-            self.alloc,
-            self.free,
-            self.write,
-            self.read,
-            self.launch,
-            self.stats,
-            self.performance,
-            self.reset_stats,
-        ):
-            name = f"vtaops.board.rpc.{function.__name__}"
-            tvm_ffi.register_global_func(name, _marked(function), override=True)
+        for name in vars(_Server):
+            if not name.startswith("_") and name != "register":
+                function = _marked(getattr(self, name))
+                tvm_ffi.register_global_func(f"vtaops.board.rpc.{name}", function, override=True)
 
     def info(self) -> str:
         """Return what a client compares, as JSON."""
@@ -107,8 +97,8 @@ class _Server:
     def program_fpga(self, bitstream: bytes) -> None:
         """Program the logic with the bytes of a ``.bit`` file."""
         check_part(parse_bit_file(bytes(bitstream)), self._config.board.device)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "vtaops.bit"
+        with TemporaryFolder() as folder:
+            path = folder / "vtaops.bit"
             path.write_bytes(bytes(bitstream))
             self._accelerator.program(path)
 

@@ -17,18 +17,19 @@ import platform
 import secrets
 import socket
 import socketserver
-import tempfile
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
 from vtaops.runtime.device import Closing
@@ -69,6 +70,9 @@ class Limits:
         Longest run.
     login_seconds, message_seconds : float
         Longest login, and longest wait for the rest of a message that has begun.
+    idle_seconds : float
+        After so long without a request a client has to leave when all sessions are in use and
+        another one comes.
     """
 
     sessions: int = 8
@@ -79,6 +83,7 @@ class Limits:
     launch_seconds: float = 600.0
     login_seconds: float = 5.0
     message_seconds: float = 30.0
+    idle_seconds: float = 600.0
 
 
 class BlobCache:
@@ -166,15 +171,15 @@ class BoardServer(Closing):
         self.bitstream: dict[str, str] | None = None
         """Hash, part and date of what was programmed through this server."""
         self._secret = secret
-        self._folder = tempfile.TemporaryDirectory(prefix="vtaops-board-")
+        self._folder = TemporaryFolder()
         self._lock = threading.Lock()
         self._logins: dict[Connection, None] = {}  # in the order of their beginning
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, float] = {}  # since when it waits; infinity: it does not
         self._thread: threading.Thread | None = None
         try:
             self._listener = _Listener(self, host, port)
         except OSError as error:
-            self._folder.cleanup()
+            self._folder.close()
             raise DeviceError(f"cannot listen on {host}:{port}: {error}") from error
 
     @property
@@ -203,7 +208,7 @@ class BoardServer(Closing):
             for connection in (*self._open, *self._logins):
                 connection.shutdown()
         self._listener.server_close()  # waits for the threads of the sessions
-        self._folder.cleanup()
+        self._folder.close()
 
     def __enter__(self) -> BoardServer:
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
@@ -232,17 +237,45 @@ class BoardServer(Closing):
         finally:
             with self._lock:
                 self._logins.pop(connection, None)
-                self._open.discard(connection)
+                self._open.pop(connection, None)
             connection.close()
 
     def _admit(self, connection: Connection) -> bool:
         """Count a client that has logged in, if there is a session left for it."""
+        idlest = None
         with self._lock:
             self._logins.pop(connection, None)
             if len(self._open) >= self.limits.sessions:
-                return False
-            self._open.add(connection)
-            return True
+                idlest = min(self._open, key=lambda open: self._open[open])
+                if self._open[idlest] > time.monotonic() - self.limits.idle_seconds:
+                    return False
+                del self._open[idlest]
+            self._open[connection] = time.monotonic()
+        if idlest is not None:
+            self._dismiss(idlest)
+        return True
+
+    def _dismiss(self, connection: Connection) -> None:
+        """End the session of a client that asks for nothing."""
+        error = DeviceError(
+            f"the board ended this session, because it was idle for {self.limits.idle_seconds:g} s "
+            "and another client needed its place"
+        )
+        with suppress(DeviceError):
+            connection.send({"id": 0, "error": _error(error)}, deadline=time.monotonic() + 1)
+        connection.shutdown()
+
+    @contextmanager
+    def idle(self, connection: Connection) -> Iterator[None]:
+        """Count the time in which a client asks for nothing."""
+        self._set_idle_since(connection, time.monotonic())
+        yield
+        self._set_idle_since(connection, math.inf)
+
+    def _set_idle_since(self, connection: Connection, moment: float) -> None:
+        with self._lock:
+            if connection in self._open:
+                self._open[connection] = moment
 
     def _login(self, connection: Connection) -> bool:
         deadline = time.monotonic() + self.limits.login_seconds
@@ -295,7 +328,7 @@ class BoardServer(Closing):
         bit_file: BitFile = parse_bit_file(content)
         check_part(bit_file, self.accelerator.config.board.device)
         digest = hashlib.sha256(content).hexdigest()
-        path = Path(self._folder.name) / f"{digest}.bit"  # the name is ours, not the client's
+        path = self._folder.path / f"{digest}.bit"  # the name is ours, not the client's
         path.write_bytes(content)
         self.bitstream = None
         self.accelerator.program(path)
@@ -362,9 +395,10 @@ class ClientHandler:
         """
         while True:
             try:
-                header, payload = self._connection.receive(
-                    deadline=math.inf, rest_within=self._server.limits.message_seconds
-                )
+                with self._server.idle(self._connection):
+                    header, payload = self._connection.receive(
+                        deadline=math.inf, rest_within=self._server.limits.message_seconds
+                    )
             except ConnectionLost as error:
                 self._answer({"id": 0, "error": _error(error), "last": True})
                 self._connection.drain(_DRAIN_SECONDS)

@@ -389,13 +389,7 @@ class _HlsLogic(_Logic):
 
     length = 4 * REGISTER_PAGE
     _LOAD, _COMPUTE, _STORE = REGISTER_PAGE, 2 * REGISTER_PAGE, 3 * REGISTER_PAGE
-    _ORIGINS = (
-        _LOAD + HlsRegisters.LOAD_INP,
-        _LOAD + HlsRegisters.LOAD_WGT,
-        _COMPUTE + HlsRegisters.COMPUTE_UOP,
-        _COMPUTE + HlsRegisters.COMPUTE_BIAS,
-        _STORE + HlsRegisters.STORE_OUT,
-    )
+    _ORIGINS = tuple(page * REGISTER_PAGE + origin for page, origin in HlsRegisters.ORIGINS)
 
     def __init__(self, board: VirtualBoard) -> None:
         super().__init__(board)

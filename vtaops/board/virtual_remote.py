@@ -28,10 +28,9 @@ from pynq.remote import (
     remote_device_pb2_grpc,
 )
 
-from vtaops.board.pynq_remote import DEFAULT_PORT
+from vtaops.board.pynq_remote import DEFAULT_PORT, FPGA_MANAGER
 from vtaops.board.virtual import VirtualBoard, VirtualBuffer
 
-FPGA_MANAGER = "/sys/class/fpga_manager/fpga0"
 FIRMWARE = "/lib/firmware"
 
 _CHUNK_BYTES = 2 << 20
@@ -115,22 +114,21 @@ class RemoteRegisters(mmio_pb2_grpc.MmioServicer):  # type: ignore[misc]
 
     def read(self, request: Any, context: Any) -> Any:
         """Read one register."""
-        return _answered(
-            lambda: mmio_pb2.ReadResponse(
-                status=True, data=self._ranges[request.mmio_id].read(request.offset)
-            ),
-            lambda message: mmio_pb2.ReadResponse(status=False, msg=message),
-        )
+
+        def act() -> dict[str, int]:
+            return {"data": self._ranges[request.mmio_id].read(request.offset)}
+
+        return _answered(mmio_pb2.ReadResponse, act)
 
     def write(self, request: Any, context: Any) -> Any:
         """Write consecutive registers."""
 
-        def act() -> Any:
+        def act() -> dict[str, int]:
             for index, value in enumerate(np.frombuffer(request.data, "<u4")):
                 self._ranges[request.mmio_id].write(request.offset + 4 * index, int(value))
-            return mmio_pb2.WriteResponse(status=True)
+            return {}
 
-        return _answered(act, lambda message: mmio_pb2.WriteResponse(status=False, msg=message))
+        return _answered(mmio_pb2.WriteResponse, act)
 
 
 class RemoteBuffers(buffer_pb2_grpc.RemoteBufferServicer):  # type: ignore[misc]
@@ -222,9 +220,9 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         yield content[start : start + _CHUNK_BYTES]
 
 
-def _answered(act: Callable[[], Any], failed: Callable[[str], Any]) -> Any:
+def _answered(response: Callable[..., Any], act: Callable[[], dict[str, int]]) -> Any:
     """Return what `act` returns, or its error in the form that the client understands."""
     try:
-        return act()
+        return response(status=True, **act())
     except Exception as error:
-        return failed(f"{type(error).__name__}: {error}")
+        return response(status=False, msg=f"{type(error).__name__}: {error}")

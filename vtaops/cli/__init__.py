@@ -7,7 +7,9 @@ Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import warnings
 from typing import Annotated, Any
 
 try:
@@ -20,15 +22,16 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
     ) from error
 
 from vtaops import __version__
-from vtaops.base.errors import VTAError
+from vtaops.base.errors import PlacementWarning, VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
-from vtaops.cli.networks import compile, ops, profile, prove, quantize
+from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
 from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
+from vtaops.cli.ulx3s import build_board, virtual_board
 
 
 class RunFirst(TyperGroup):
@@ -72,12 +75,15 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
-    "Networks": (demo, compile, ops, profile, quantize),
+    "Networks": (demo, compile, export, ops, profile, quantize),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),
 }
 """The commands, and groups of commands, below their headings."""
+
+board_app.command("build")(build_board)
+board_app.command("virtual")(virtual_board)
 
 for heading, commands in COMMANDS.items():
     for command in commands:
@@ -88,9 +94,29 @@ for heading, commands in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; a VTAError becomes a message and exit code 1."""
+    """Run the command line; a VTAError becomes a message and exit code 1.
+
+    So does what the system refuses: a full disk behind the standard output, a folder that is gone.
+    """
+    others = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, PlacementWarning):
+            typer.secho(f"warning: {message}", err=True, fg="yellow")
+        else:
+            others(message, category, *place, **more)
+
+    warnings.showwarning = tell
     try:
-        app()
-    except VTAError as error:
-        typer.secho(f"error: {error}", err=True, fg="red")
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except (VTAError, OSError) as error:
+        message = str(error)
+        if isinstance(error, OSError) and error.filename is None:
+            message = f"cannot write the output: {error.strerror}"
+            # What is left would fail once more when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        typer.secho(f"error: {message}", err=True, fg="red")
         sys.exit(1)

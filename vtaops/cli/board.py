@@ -19,6 +19,7 @@ from vtaops.cli.options import Commands, list_table, progress_bar, show, text_co
 if TYPE_CHECKING:
     from vtaops.board.farm import FarmResult
     from vtaops.runtime.remote import RemoteDevice
+    from vtaops.runtime.ulx3s import Ulx3s
     from vtaops.session.selftest import Check, PlannedCheck, Throughput
 
 bitstream_app = Commands(
@@ -27,6 +28,9 @@ bitstream_app = Commands(
 board_app = Commands(
     name="board", help="Look at a board, test it, measure it.", no_args_is_help=True
 )
+
+ULX3S = "ulx3s:"
+"""Begins the address of a board at a port of this computer, or of a virtual one."""
 
 
 # --------------------------------------------------------------------------- bitstreams
@@ -185,7 +189,13 @@ def info(file: Path, *, to_bin: Path | None = None, as_json: bool = False) -> No
 # ------------------------------------------------------------------------------- boards
 
 
-def flash(*, board: str, bitstream: str = "pynq-hls-1x16", timeout: float = 10.0) -> None:
+def flash(
+    *,
+    board: str,
+    bitstream: str = "pynq-hls-1x16",
+    permanent: bool = False,
+    timeout: float = 10.0,
+) -> None:
     """Program the logic of a board.
 
     A file is taken for the configuration and the design that the server was started for; an id is
@@ -195,9 +205,19 @@ def flash(*, board: str, bitstream: str = "pynq-hls-1x16", timeout: float = 10.0
 
     Parameters
     ----------
+    board
+        HOST of a board that serves; ulx3s:/dev/ttyUSB0 for a ULX3S at this computer.
     bitstream
         Id in the manifest, or a .bit file.
+    permanent
+        ULX3S: write its flash memory, from which it starts.
     """
+    if board.startswith(ULX3S):
+        from vtaops.board.virtual_ulx3s import flash as flash_ulx3s
+
+        flash_ulx3s(Path(bitstream), permanent=permanent)
+        typer.echo(f"programmed: {bitstream}")
+        return
     from vtaops.board.bitfile import check_part, read_bit_file
     from vtaops.board.catalogue import Catalogue
 
@@ -215,7 +235,9 @@ def flash(*, board: str, bitstream: str = "pynq-hls-1x16", timeout: float = 10.0
             entry = catalogue.entry(bitstream)
             bit_file = read_bit_file(catalogue.verify(bitstream))
             config, design = entry.hardware(), entry.register_map.value
-        with _open(board, timeout, config, report) as device:
+        from vtaops.runtime.remote import RemoteDevice
+
+        with RemoteDevice(board, config, timeout=timeout, progress=report) as device:
             facts = device.info()
             check_part(bit_file, str(facts["part"]))
             device.program(bit_file.to_bytes(), design or str(facts["register_map"]))
@@ -266,10 +288,14 @@ def board_test(
     from vtaops.session.selftest import planned_checks
 
     with _open(board, timeout) as device:
-        planned = planned_checks(device, operators=operators, programs=programs, seed=seed)
+        # At its pins, a board takes minutes for a layer.
+        fast = not getattr(device, "simulated", False)
+        planned = planned_checks(
+            device, operators=operators, programs=programs, seed=seed, layers=fast
+        )
         checks = _made(device, planned, f"checks, seed {seed}", as_json)
         outcomes = [check.passed for check in checks]
-        figures = _measure(device, 3) if speed and False not in outcomes else None
+        figures = _measure(device, 3) if speed and fast and False not in outcomes else None
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
@@ -284,7 +310,7 @@ def board_test(
 
 
 def _made(
-    device: RemoteDevice, planned: list[PlannedCheck], title: str, as_json: bool
+    device: RemoteDevice | Ulx3s, planned: list[PlannedCheck], title: str, as_json: bool
 ) -> list[Check]:
     """Make checks, telling of each, until the board does not answer any more."""
     from vtaops.session.selftest import Check, make
@@ -451,7 +477,7 @@ class _Figures:
         return list_table(simulated if self.virtual else f"Board {board}", columns, rows)
 
 
-def _measure(device: RemoteDevice, repeats: int) -> _Figures:
+def _measure(device: RemoteDevice | Ulx3s, repeats: int) -> _Figures:
     from vtaops.session.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
@@ -461,13 +487,20 @@ def _measure(device: RemoteDevice, repeats: int) -> _Figures:
         return _Figures(virtual, list(tracked))
 
 
-def _open(board: str, timeout: float, config: Any = None, progress: Any = None) -> RemoteDevice:
+def _open(
+    board: str, timeout: float, config: Any = None, progress: Any = None
+) -> RemoteDevice | Ulx3s:
+    if board.startswith(ULX3S):
+        from vtaops.runtime.ulx3s import Ulx3s
+
+        address = board.removeprefix(ULX3S).removeprefix("//")
+        return Ulx3s(config, address, timeout=max(timeout, 10.0))
     from vtaops.runtime.remote import RemoteDevice
 
     return RemoteDevice(board, config, timeout=timeout, progress=progress)
 
 
-def _answers(device: RemoteDevice) -> bool:
+def _answers(device: RemoteDevice | Ulx3s) -> bool:
     try:
         device.info()
     except DeviceError:

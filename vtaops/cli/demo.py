@@ -40,10 +40,12 @@ def demo(
         Do not open the page in a browser.
     """
     from vtaops import compile_model, quantize
-    from vtaops.report import interactive, write_text
+    from vtaops.report import write_text
+    from vtaops.report.network_pictures import network_page
 
     carried = data_directory("examples/glyphs")
-    samples = dict(np.load(carried / "samples.npz"))
+    with np.load(carried / "samples.npz") as file:
+        samples = dict(file)
     calibration, images = (_prepared(samples[name]) for name in ("calibration", "images"))
     names = "glyphs.onnx", "calibration.npz", "image.npy", "glyphs.q.onnx", "glyphs.vtam"
     network, inputs, image, quantized, compiled = (output / name for name in names)
@@ -60,7 +62,7 @@ def demo(
     with _step(f"vtaops run {compiled} --input {image}"):
         scores = np.concatenate([model.run(single[None]) for single in images])
     page = output / "glyphs.html"
-    write_text(page, interactive([p.timeline() for p in model.programs], [model.name]))
+    write_text(page, network_page(model))
 
     found = scores.argmax(1)
     cycles, clock = model.cycles(), model.config.board.clock_mhz

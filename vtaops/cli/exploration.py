@@ -25,8 +25,8 @@ from rich.progress import (
 )
 
 from vtaops.base.cache import cache_directory
-from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, VTAError, raising
-from vtaops.base.files import exists, is_file
+from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, raising
+from vtaops.base.files import is_file
 from vtaops.cli.options import DEFAULT_LATENCY, Commands, list_table, show
 from vtaops.machine.config import HardwareConfig
 
@@ -311,8 +311,6 @@ def _check_outputs(paths: Sequence[Path]) -> None:
         elif suffix != ".html":
             known = ", ".join((*FIGURE_SUFFIXES, ".html", *SUFFIXES))
             raise UnsupportedError(f"cannot write {str(path)!r}; its name must end in {known}")
-        if not exists(path.absolute().parent):
-            raise VTAError(f"cannot write {str(path)!r}: there is no such folder")
 
 
 def _write(

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array, read_file, write_file
-from vtaops.cli.options import list_table, progress_bar, read_preparation, show
+from vtaops.base.files import exists, read_array, read_file
+from vtaops.cli.options import list_table, progress_bar, read_preparation, show, write_arrays
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
@@ -31,7 +30,6 @@ from vtaops.quantization.pictures import Preparation, read_picture
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization import Quality
 
 
 DEFAULT_CONFIG = "pynq"
@@ -50,6 +48,7 @@ def compile(
     output: Path,
     config: str | None = None,
     search: str = "off",
+    host: bool = False,
     prove: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -63,6 +62,8 @@ def compile(
         The file to write: .vtam.
     search
         How tilings are found: off, fast or thorough.
+    host
+        Compile a model that is not quantised as well: all of it runs on the host.
     prove
         Prove that it computes its graph for every input, and put certificates into the file.
     config
@@ -73,7 +74,7 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
-    compiled = _compiled(model, config, search)
+    compiled = _compiled(model, config, search, host=host)
     if prove:
         compiled = compiled.certified(compiled.prove())
     compiled.save(output)
@@ -137,6 +138,41 @@ def _to_prove(
         yield name, compile(find(name).op, config or "pynq")
 
 
+def export(
+    model: Path,
+    *,
+    c: Path,
+    config: str | None = None,
+    search: str = "off",
+    as_json: bool = False,
+) -> None:
+    """Write a network as C99 that needs neither Python nor an operating system.
+
+    Example: vtaops export network.vtam --c network
+
+    Parameters
+    ----------
+    c
+        The folder to write: blob, runtime, main.c, Makefile.
+    search
+        How tilings are found: off, fast or thorough.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
+    """
+    bundle = _compiled(model, config, search).export_c(c)
+    figures = {**vars(bundle), "folder": str(bundle.folder)}
+    show(
+        figures,
+        as_json,
+        f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
+        f"{bundle.launches} launches of VTA",
+        f"memory: {bundle.arena_nbytes:,} bytes of the processor, "
+        f"{bundle.device_nbytes:,} bytes of the device",
+        f"next: make -C {c}",
+    )
+
+
 def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:
     """Show what of a network would run where, and why, without compiling it.
 
@@ -148,19 +184,27 @@ def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> Non
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
     """
+    from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
         compiled = _compiled(model, config)
-        rows, name = compiled.plan, compiled.config.name
+        rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
+        graph = compiled.graph
     else:
-        source, name = _source(model), config or DEFAULT_CONFIG
+        name = config or DEFAULT_CONFIG
         from vtaops.network import plan_model  # loads TVM: seconds
 
-        rows = plan_model(source, name).rows
-    count = f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA"
+        plan = plan_model(_source(model), name)
+        rows, graph = plan.rows, plan.graph
+        launches = sum(stage.where == "vta" for stage in plan.stages)
+    on_vta = sum(row.where == "vta" for row in rows)
+    facts = [
+        f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
+        str(placement(graph, rows)),
+    ]
     table = plan_table(rows, f"{model.name} on {name}")
-    show([vars(row) for row in rows], as_json, table, count)
+    show([vars(row) for row in rows], as_json, table, *facts)
 
 
 def profile(
@@ -292,7 +336,7 @@ def run_model(
         typer.echo(f"{tensor.name} {array.dtype}{list(array.shape)}: {top(array)}")
     if output is not None:
         names = [tensor.name.replace("/", "_") for tensor in compiled.graph.outputs]
-        np.savez(output, **dict(zip(names, results, strict=True)))
+        write_arrays(output, ".npz", np.savez, **dict(zip(names, results, strict=True)))
     if check:
         _check(compiled, arrays, results)
 
@@ -345,9 +389,8 @@ def quantize(
         Print the quality as JSON; see vtaops profile --quality.
     """
     from vtaops.quantization import run_quantization
+    from vtaops.report.files import write_bytes
 
-    if not exists(output.parent):
-        raise ModelError(f"the folder of {output} does not exist")
     preparation = read_preparation(mean, deviation)
     with Console(stderr=True).status("calibrate and quantise"):
         done = run_quantization(
@@ -361,11 +404,16 @@ def quantize(
             preparation=preparation,
         )
         quality = done.quality()
-    write_file(output, done.model.SerializeToString())
+    write_bytes(output, done.model.SerializeToString())
     facts = [f"{done.equalized} tensors equalised"] if equalize else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
-    layers = _layers_table(quality, rows or len(quality.layers))
-    show(quality.as_dict(), as_json, layers, _outputs_table(quality), *facts)
+    shown = quality.layers[: rows or None]
+    title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    layers = list_table(title, columns, map(astuple, shown))
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    outputs = list_table("Outputs against float", columns, map(astuple, quality.outputs))
+    show(quality.as_dict(), as_json, layers, outputs, *facts)
 
 
 # ------------------------------------------------------------------------------ details
@@ -443,7 +491,14 @@ def _source(path: Path) -> Path:
     return path
 
 
-def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool = False) -> Model:
+def _compiled(
+    path: Path,
+    config: str | None,
+    search: str = "off",
+    *,
+    trusted: bool = False,
+    host: bool = False,
+) -> Model:
     """Return a model: compiled now, or read from its file.
 
     Raises
@@ -457,7 +512,7 @@ def _compiled(path: Path, config: str | None, search: str = "off", trusted: bool
     from vtaops.network import compile_model  # loads TVM: seconds
 
     with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
-        return compile_model(source, chosen, search=search)  # type: ignore[arg-type]
+        return compile_model(source, chosen, search=search, host=host)  # type: ignore[arg-type]
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
@@ -478,15 +533,3 @@ def _quality(path: Path) -> dict[str, float]:
     with raising(ModelError, text, OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}
-
-
-def _layers_table(quality: Quality, count: int) -> Table:
-    layers = quality.layers[:count]
-    title = f"Layers, the worst {len(layers)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    return list_table(title, columns, map(astuple, layers))
-
-
-def _outputs_table(quality: Quality) -> Table:
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    return list_table("Outputs against float", columns, map(astuple, quality.outputs))

@@ -56,6 +56,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, wraps
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -66,8 +67,8 @@ from rich.progress import Progress
 from rich.table import Table
 from typer.core import TyperGroup
 
-from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
-from vtaops.base.files import exists
+from vtaops.base.errors import ModelError, ShapeError, UnsupportedError, VTAError
+from vtaops.base.files import exists, require_folder
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.quantization.pictures import Preparation
@@ -244,12 +245,46 @@ def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Par
     if info.help:  # one of `RunOptions`
         return parameter
     info.help = about
+    if parameter.name in _WRITTEN and not isinstance(parameter.default, Path):  # that is a folder
+        info.callback = _require_folders
     if flags:
         info.param_decls = tuple(flags.split(", "))
     elif hint is bool and not parameter.default:  # no flag --no-...
         info.param_decls = (f"--{parameter.name.replace('_', '-')}",)
     kind = get_args(hint)[0] if found else hint
     return parameter.replace(annotation=Annotated[kind, info])
+
+
+_WRITTEN = {"output", "save", "trace", "parallel", "plot"}
+"""Options that name files to write."""
+
+
+def _require_folders(paths: Any) -> Any:
+    """Refuse a file that could not be written, before hours of work."""
+    for path in paths if isinstance(paths, list) else [paths]:
+        if path is not None:
+            try:
+                require_folder(path)
+            except OSError as error:
+                raise VTAError(f"cannot write {str(path)!r}: {error.strerror}") from error
+    return paths
+
+
+def write_arrays(
+    path: Path, suffix: str, save: Callable[..., None], *args: Any, **named: Any
+) -> None:
+    """Write what `numpy.save` or `numpy.savez` makes, whole or not at all.
+
+    Raises
+    ------
+    VTAError
+        If it cannot be written.
+    """
+    from vtaops.report.files import write_bytes
+
+    content = BytesIO()
+    save(content, *args, **named)
+    write_bytes(path if path.suffix == suffix else Path(f"{path}{suffix}"), content.getvalue())
 
 
 def read_preparation(mean: str | None, deviation: str | None) -> Preparation | None:

@@ -33,6 +33,7 @@ from vtaops.cli.options import (
     show,
     text_columns,
     with_run_options,
+    write_arrays,
 )
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
@@ -381,7 +382,7 @@ def _execute(
         report = session.program(op, tiling), session.stats, performance_of(session.device)
         reason = session.obstacle_on_target(op, tiling)
     if options.output is not None:
-        np.save(options.output, result)
+        write_arrays(options.output, ".npy", np.save, result)
     _print_run(name, *report, correct, options)
     if reason:
         typer.echo(f"note: would not run on a {hardware.target}: {reason}", err=True)

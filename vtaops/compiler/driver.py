@@ -21,7 +21,7 @@ from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAE
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions
 from vtaops.lowering.options import ONE_TILE_EACH
-from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, find, of_target
+from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import MaxPool2d, Operator
@@ -85,7 +85,8 @@ def compile(
     """
     check_arguments(op, tiling)
     begin = perf_counter()
-    config, able = _device(config, capabilities)
+    config = HardwareConfig.of(config)
+    able = of_target(config, capabilities)
     if tiling is None:
         _check_supported(op, config, able)
         tiling = timed_tiling(op, config, able)
@@ -129,7 +130,8 @@ def emit(
         If a border is asked for around something that is no image of the operator.
     """
     check_arguments(op, tiling)
-    hardware, able = _device(config, capabilities)
+    hardware = HardwareConfig.of(config)
+    able = of_target(hardware, capabilities)
     _check_supported(op, hardware, able)
     stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
@@ -291,7 +293,8 @@ def build(
     VerificationError
         If the program needs what the device lacks, or reads what nothing wrote.
     """
-    hardware, able = _device(config, capabilities)
+    hardware = HardwareConfig.of(config)
+    able = of_target(hardware, capabilities)
     module = _module(schedule)
     check_schedule(module["main"], hardware)
     declared = packed_arguments(module["main"])
@@ -355,14 +358,6 @@ def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
     if not isinstance(buffer.layout.view, Windows):
         return buffer.packed_shape
     return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
-
-
-def _device(
-    config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
-) -> tuple[HardwareConfig, Capabilities]:
-    """Return a configuration, and what the device of a call can execute."""
-    hardware = HardwareConfig.of(config)
-    return hardware, of_target(hardware) if capabilities is None else find(capabilities)
 
 
 def check_arguments(op: Operator, tiling: Tiling | None) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import tvm
 
 from vtaops.base.errors import ScheduleError, UnsupportedError, VTAError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.compiler.driver import build
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
@@ -64,6 +65,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         super().__init__()
         self.make = make or (lambda module: build(module, config))
         self.refused = ""
+        self._folder = TemporaryFolder()
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Return the path of a Program, or why there is none, for each candidate."""
@@ -75,7 +77,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         except VTAError as error:
             self.refused = str(error)
             return ms.builder.BuilderResult(None, self.refused)
-        folder = Path(tempfile.mkdtemp(prefix="vtaops-"))  # MetaSchedule deletes it
+        folder = Path(tempfile.mkdtemp(dir=self._folder.path))  # MetaSchedule deletes it
         program.save(folder / "program.vta")
         return ms.builder.BuilderResult(str(folder / "program.vta"), None)
 
@@ -157,7 +159,7 @@ def tune(
     generator = ms.space_generator.ScheduleFn(
         space, sch_rules=[], postprocs=[], mutator_probs=mutators
     )
-    with without_processors(), tempfile.TemporaryDirectory() as folder:
+    with without_processors(), TemporaryFolder() as folder:
         task = ms.TuneContext(
             module,
             target=tvm.target.Target(HOST),
@@ -170,7 +172,7 @@ def tune(
         _tune(
             tasks=[task.clone()],
             task_weights=[1.0],
-            work_dir=folder,
+            work_dir=str(folder),
             max_trials_global=trials,
             num_trials_per_iter=min(trials, 16),
             builder=builder,

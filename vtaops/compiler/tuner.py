@@ -18,11 +18,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from vtaops.base.cache import cache_directory
+from vtaops.base import cache as disk
 from vtaops.base.errors import ScheduleError
-from vtaops.base.files import read_file, write_file
+from vtaops.base.files import read_file
 from vtaops.compiler.driver import compile, settled
-from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, check_tiling, worth_timing
@@ -95,7 +95,7 @@ def tune(
         If no tile of the operator fits, or `effort` is unknown.
     """
     if use_cache:
-        known = recall(op, config, effort)
+        known = recall(op, config, effort, capabilities)
         if known is not None:
             _log.info("tiling of %s: %d cycles, from %s", op.summary, known.cycles, known.source)
             return known
@@ -108,7 +108,7 @@ def tune(
         op.summary, best.cycles, best.compiled, perf_counter() - begin,
     )  # fmt: skip
     if use_cache:
-        keep(op, config, effort, best)
+        keep(op, config, effort, best, capabilities)
     return best
 
 
@@ -141,8 +141,12 @@ def search(
 # ------------------------------------------------------------------------ what is known
 
 
-def tuning_key(op: Operator, config: HardwareConfig) -> str:
-    """Return the text that identifies a search: operator, configuration, bus, version."""
+def tuning_key(
+    op: Operator, config: HardwareConfig, capabilities: Capabilities | None = None
+) -> str:
+    """Return the text that identifies a search: operator, configuration, bus, device, version."""
+    able = asdict(capabilities or of_target(config))
+    del able["name"]
     stated = {
         f.name: getattr(op, f.name)
         for f in fields(op)
@@ -154,13 +158,19 @@ def tuning_key(op: Operator, config: HardwareConfig) -> str:
             **stated,
             "config": config.fingerprint,
             "bus_bits": config.board.bus_bits,
+            "capabilities": able,
             "tuner": TUNER_VERSION,
         },
         sort_keys=True,
     )
 
 
-def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None:
+def recall(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort,
+    capabilities: Capabilities | None = None,
+) -> Tuned | None:
     """Return a known result of at least this effort: shipped ones are thorough.
 
     Raises
@@ -169,11 +179,13 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
         If `effort` is unknown.
     """
     _check_effort(effort)
-    key = tuning_key(op, config)
+    key = tuning_key(op, config, capabilities)
     if key in _shipped():
         return _tuned(_shipped()[key], "shipped")
     for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
         path = _cache_path(key, known)
+        if not disk.trusted(path):
+            continue
         try:
             found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
             check_tiling(settled(op, config), config, found.tiling)
@@ -183,13 +195,18 @@ def recall(op: Operator, config: HardwareConfig, effort: Effort) -> Tuned | None
     return None
 
 
-def keep(op: Operator, config: HardwareConfig, effort: Effort, tuned: Tuned) -> None:
+def keep(
+    op: Operator,
+    config: HardwareConfig,
+    effort: Effort,
+    tuned: Tuned,
+    capabilities: Capabilities | None = None,
+) -> None:
     """Keep a result on disk; a cache that cannot be written is no error."""
-    path = _cache_path(tuning_key(op, config), effort)
+    path = _cache_path(tuning_key(op, config, capabilities), effort)
     record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(record).encode())
+        disk.keep(json.dumps(record).encode(), path)
 
 
 def _check_effort(effort: str) -> None:
@@ -203,7 +220,7 @@ def _tuned(record: dict[str, Any], source: str) -> Tuned:
 
 def _cache_path(key: str, effort: str) -> Path:
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return cache_directory("tilings") / f"{digest}-{effort}.json"
+    return disk.cache_directory("tilings") / f"{digest}-{effort}.json"
 
 
 @lru_cache(maxsize=1)

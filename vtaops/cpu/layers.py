@@ -153,7 +153,7 @@ class _Weighted(_Layer):
         A normalisation is folded into the weights and the bias (Ioffe & Szegedy, 2015). int8 data
         are shifted by `offset`; the bias takes off what that adds.
         """
-        kind, over = dtype_name(weights), (*range(1, weights.ndim),)
+        kind = dtype_name(weights)
         self._bytes = kind == "int8"
         self._dtypes = INTEGER if self._bytes else tuple(dict.fromkeys((kind, *FLOAT)))
         if not self._bytes:
@@ -166,17 +166,17 @@ class _Weighted(_Layer):
             accumulator=kind, bias=bias, batch_norm=batch_norm, epsilon=epsilon, **ends
         )
         check_shapes(epilogue.inputs(len(weights), (), ""), vectors)
-        added: Any = vectors[0] if vectors else None
+        added: Any = vectors[0] if vectors else np.zeros(len(weights), kind)
         if batch_norm is not None:
             gamma, beta, mean, variance = batch_norm
             scale = gamma / np.sqrt(variance + np.float32(epsilon))
-            weights = weights * np.expand_dims(scale, over)
+            weights = weights * scale.reshape(-1, *[1] * (weights.ndim - 1))
             added = ((np.float32(0) if bias is None else bias) - mean) * scale + beta
-        self._bias = {} if added is None else dict.fromkeys(FLOAT + STORAGE, added)
         if self._bytes:
-            plain = np.zeros(len(weights), np.int32) if added is None else added
-            moved = weights.sum(axis=over, dtype=np.int32) * np.int32(offset)
-            self._bias = {"uint8": plain, "int8": plain - moved}
+            moved = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int32) * np.int32(offset)
+            self._bias = {"uint8": added, "int8": added - moved}
+        else:
+            self._bias = dict.fromkeys(FLOAT + STORAGE, added) if vectors else {}
         self._epilogue = replace(epilogue, bias=bool(self._bias), batch_norm=None)
         return weights
 
@@ -260,8 +260,7 @@ class PackedConv2d(_Weighted):
         # Dot products multiply shifted bytes; sums within a channel take them as they are.
         self._shifted = kernel.dtype == np.int8 and not self.depthwise
         ends = {"activation": activation, "shift": shift, "clip": clip}
-        offset = _OFFSET if self._shifted else 0
-        folded = self._fold(kernel, offset, bias, batch_norm, epsilon, **ends)
+        folded = self._fold(kernel, _OFFSET * self._shifted, bias, batch_norm, epsilon, **ends)
         # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
         floats = not (self.depthwise or self._bytes)
         self._plain = floats and self.in_channels < self._block

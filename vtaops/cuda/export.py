@@ -96,7 +96,7 @@ def _describe(case: Case, number: int, folder: Path, archs: tuple[str, ...]) -> 
         stem = folder / f"{number:02}_{case.operator}_{index:02}"
         try:
             candidates.append(_write(candidate, stem, archs))
-        except (VTAError, UnsupportedError) as error:
+        except VTAError as error:
             refused.append({"tile": candidate.tile, "why": str(error)})
     op = case.op
     return {

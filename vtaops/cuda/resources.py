@@ -6,18 +6,26 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.cuda.target import WARP
 from vtaops.kernels.ops.common import ceil_div
 
 _REPORT = re.compile(
     r"Compiling entry function '\w+' for '(\w+)'(.*?)(?=ptxas info *: Compil|\Z)", re.DOTALL
 )
+
+_AMOUNTS = (
+    r"Used (\d+) registers",
+    r"(\d+) bytes smem",
+    r"(\d+) bytes stack frame",
+    r"(\d+) bytes spill (?:stores|loads)",
+)
+"""What a report says of the fields of `Resources`."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +156,8 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
     numbers = [arch.removeprefix("sm_") for arch in archs]
     codes = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in numbers]
     codes.append(f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}")
-    with tempfile.TemporaryDirectory() as folder:
-        code, result = Path(folder, "kernel.cu"), Path(folder, "kernel.fatbin")
+    with TemporaryFolder() as folder:
+        code, result = folder / "kernel.cu", folder / "kernel.fatbin"
         code.write_text(source)
         done = subprocess.run(
             [compiler, "-fatbin", *codes, "-Xptxas", "-v", "-o", str(result), str(code)],
@@ -163,8 +171,9 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
             raise UnsupportedError(f"nvcc refused the kernel for {wanted}: {report.strip()[-500:]}")
         used: dict[str, Resources] = {}
         for arch, text in _REPORT.findall(report):
-            found = _read(text)
-            used[arch] = _most(used.get(arch, found), found)
+            found = [sum(map(int, re.findall(amount, text))) for amount in _AMOUNTS]
+            before = astuple(used.get(arch, Resources(0, 0, 0, 0)))
+            used[arch] = Resources(*map(max, before, found))
         return result.read_bytes(), used
 
 
@@ -187,21 +196,3 @@ def known_archs() -> tuple[str, ...]:
     )
     found = re.findall(r"^sm_\d+$", done.stdout, re.MULTILINE)
     return tuple(sorted(found, key=lambda arch: int(arch.removeprefix("sm_"))))
-
-
-def _read(report: str) -> Resources:
-    return Resources(
-        _number(r"Used (\d+) registers", report),
-        _number(r"(\d+) bytes smem", report),
-        _number(r"(\d+) bytes stack frame", report),
-        _number(r"(\d+) bytes spill stores", report) + _number(r"(\d+) bytes spill loads", report),
-    )
-
-
-def _most(a: Resources, b: Resources) -> Resources:
-    return Resources(*map(max, astuple(a), astuple(b)))
-
-
-def _number(pattern: str, text: str) -> int:
-    found = re.search(pattern, text)
-    return int(found[1]) if found else 0

@@ -145,7 +145,7 @@ class Timed:
         self.beaten: set[Design] = set()
         self._sweep = partial(sweep, network=network, engine=engine)
         self._effort = effort
-        self._objectives = objectives
+        self.objectives = objectives
         self._reached: list[Costs] = []
 
     def add(self, designs: Iterable[Design]) -> None:
@@ -154,7 +154,7 @@ class Timed:
         if len(every) > len(self.points):
             self.points = {point.design: point for point in self._sweep(every, effort=self._effort)}
             complete = (point for point in self.points.values() if point.complete)
-            self._reached = [costs(point, self._objectives) for point in complete]
+            self._reached = [costs(point, self.objectives) for point in complete]
 
     def add_unless_beaten(self, designs: Iterable[Design]) -> None:
         """Time those designs whose bound no timed design beats."""
@@ -165,5 +165,5 @@ class Timed:
 
     def beat(self, guess: Point) -> bool:
         """Whether a timed design beats even the bound of `guess`."""
-        least = tuple(_LEAST[name](guess) for name in self._objectives)
+        least = tuple(_LEAST[name](guess) for name in self.objectives)
         return any(beats(cost, least) for cost in self._reached)

@@ -95,8 +95,7 @@ def search(
         proposals = [(trial, _proposed(space, trial)) for trial in asked]
         timed.add_unless_beaten(design for _, design in proposals if design is not None)
         for trial, design in proposals:
-            point = None if design is None else timed.points.get(design)
-            _tell(optuna, study, trial, point, objectives, design in timed.beaten)
+            study.tell(trial, **_outcome(optuna.trial.TrialState, timed, design))
     journalled = [t.params for t in study.trials if t.values and set(t.params) == set(space.axes)]
     timed.add(space.design(values) for values in journalled)
     points = tuple(timed.points.values())
@@ -143,16 +142,8 @@ def _study(
     return study
 
 
-def _tell(
-    optuna: Any,
-    study: Any,
-    trial: Any,
-    point: Point | None,
-    objectives: tuple[str, ...],
-    pruned: bool,
-) -> None:
-    states = optuna.trial.TrialState
-    if point is not None and point.complete:
-        study.tell(trial, costs(point, objectives))
-    else:
-        study.tell(trial, state=states.PRUNED if pruned else states.FAIL)
+def _outcome(states: Any, timed: Timed, design: Design | None) -> dict[str, Any]:
+    """Return what Optuna is told of a proposal: its costs, or why there are none."""
+    if design is not None and design in timed.points and timed.points[design].complete:
+        return {"values": costs(timed.points[design], timed.objectives)}
+    return {"state": states.PRUNED if design in timed.beaten else states.FAIL}

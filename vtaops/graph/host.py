@@ -12,6 +12,9 @@ from importlib import import_module
 from vtaops.base.errors import ProgramError, TrustError
 from vtaops.base.shapes import Array
 
+NOT_QUANTIZED = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
+"""The reason of a function that computes a whole float model."""
+
 _HOMES = {"relax": ("vtaops.relax.host", "RelaxFunction")}
 """For each kind of function: the module and the class whose `from_bytes` reads it again."""
 

@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ __all__ = [
     "Requantize",
     "Reshape",
     "Slice",
+    "Softmax",
     "Transpose",
     "TransposedConvolution",
     "Upsample",
@@ -144,7 +145,51 @@ class Requantized(GraphOperator):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Convolution(Requantized):
+class Weighted(Requantized):
+    """Base of sums of products of a tensor with int8 weights, and of a bias."""
+
+    weight: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32] | None = None
+    requantization: Requantization = field(default_factory=Requantization)
+    rank: ClassVar[int] = 4
+    """Axes of the weights."""
+    outputs_axis: ClassVar[int] = 0
+    """The axis of the weights that counts output channels."""
+
+    def __post_init__(self) -> None:
+        rank, weight, bias = self.rank, self.weight, self.bias
+        if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
+            raise ShapeError(
+                f"the weights are {getattr(weight, 'dtype', type(weight))}"
+                f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
+            )
+        if 0 in weight.shape:
+            raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
+        channels = weight.shape[self.outputs_axis]
+        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
+            raise ShapeError(
+                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
+            )
+        for name in ("multiplier", "shift"):
+            _check_channels(name, getattr(self.requantization, name), channels)
+        super().__post_init__()
+
+    def bound(self, data: Tensor) -> Integers:
+        """Return the largest magnitude of the sums of each output channel."""
+        others = tuple(axis for axis in range(self.rank) if axis != self.outputs_axis)
+        sums: Integers = np.abs(self.weight.astype(np.int64)).sum(axis=others) * _reach(data)
+        return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
+
+    def biased(self, products: Array) -> Integers:
+        """Return exact sums of products, and the bias."""
+        acc: Integers = products.astype(np.int64)
+        if self.bias is None:
+            return acc
+        return acc + along(self.channels_axis, acc.ndim, self.bias.astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Convolution(Weighted):
     """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
 
     Inputs: ``x`` (N, C, H, W), and ``r`` of the result's shape if there is a residual factor.
@@ -167,9 +212,6 @@ class Convolution(Requantized):
         Factor of the residual, 1..32768: its scale over that of the sums.
     """
 
-    weight: npt.NDArray[np.int8]
-    bias: npt.NDArray[np.int32] | None = None
-    requantization: Requantization = field(default_factory=Requantization)
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -179,7 +221,6 @@ class Convolution(Requantized):
     arity = None
 
     def __post_init__(self) -> None:
-        _check_weights(self, 4)
         super().__post_init__()
         channels = self.weight.shape[0]
         if self.groups < 1 or channels % self.groups:
@@ -213,7 +254,7 @@ class Convolution(Requantized):
         expected = 1 if self.residual_factor is None else 2
         if len(inputs) != expected:
             raise ShapeError(f"{self.kind} takes {expected} inputs; {len(inputs)} given")
-        bound = _bound(self.weight, data) + _magnitude(self.bias)
+        bound = self.bound(data)
         if self.residual_factor is not None:
             if inputs[1].shape != shape:
                 raise ShapeError(f"the residual has shape {inputs[1].shape}, the result {shape}")
@@ -223,14 +264,12 @@ class Convolution(Requantized):
 
     def sums(self, *real: Integers) -> Integers:
         data, *residual = real
-        acc = convolve(data, self.weight, self.window, self.groups).astype(np.int64)
-        if self.bias is not None:
-            acc += self.bias.astype(np.int64)[:, None, None]
+        acc = self.biased(convolve(data, self.weight, self.window, self.groups))
         return acc + residual[0] * along(1, 4, self.residual_factor) if residual else acc
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TransposedConvolution(Requantized):
+class TransposedConvolution(Weighted):
     """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
 
     Parameters
@@ -247,16 +286,10 @@ class TransposedConvolution(Requantized):
         Rows and columns added at the bottom and the right; less than the stride.
     """
 
-    weight: npt.NDArray[np.int8]
-    bias: npt.NDArray[np.int32] | None = None
-    requantization: Requantization = field(default_factory=Requantization)
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     output_padding: Pair = (0, 0)
-
-    def __post_init__(self) -> None:
-        _check_weights(self, 4, outputs=1)
-        super().__post_init__()
+    outputs_axis = 1
 
     @property
     def window(self) -> Window:
@@ -271,20 +304,18 @@ class TransposedConvolution(Requantized):
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
-        weight = self.weight.transpose(1, 0, 2, 3)
-        check_accumulator(self.kind, _bound(weight, inputs[0]) + _magnitude(self.bias))
+        check_accumulator(self.kind, self.bound(inputs[0]))
         return self.result((n, o, rows, columns))
 
     def sums(self, *real: Integers) -> Integers:
         (data,) = real
         *_, height, width = data.shape
         size = self.window.transposed_size(height, width, self.output_padding)
-        acc = convolve_transposed(data, self.weight, self.window, size).astype(np.int64)
-        return acc if self.bias is None else acc + self.bias.astype(np.int64)[:, None, None]
+        return self.biased(convolve_transposed(data, self.weight, self.window, size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dense(Requantized):
+class Dense(Weighted):
     """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
 
     Parameters
@@ -295,13 +326,8 @@ class Dense(Requantized):
         As for `Convolution`, with N channels.
     """
 
-    weight: npt.NDArray[np.int8]
-    bias: npt.NDArray[np.int32] | None = None
-    requantization: Requantization = field(default_factory=Requantization)
+    rank = 2
     channels_axis = -1
-
-    def __post_init__(self) -> None:
-        _check_weights(self, 2)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         data = inputs[0]
@@ -310,12 +336,11 @@ class Dense(Requantized):
                 f"{data.name} has shape {data.shape}; the weights read (..., "
                 f"{self.weight.shape[1]})"
             )
-        check_accumulator(self.kind, _bound(self.weight, data) + _magnitude(self.bias))
+        check_accumulator(self.kind, self.bound(data))
         return self.result((*data.shape[:-1], self.weight.shape[0]))
 
     def sums(self, *real: Integers) -> Integers:
-        acc: Integers = (real[0].astype(np.float64) @ self.weight.T).astype(np.int64)
-        return acc if self.bias is None else acc + self.bias
+        return self.biased(real[0].astype(np.float64) @ self.weight.T)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -466,13 +491,10 @@ class AveragePool(Requantized):
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the real pixels of windows along the height and the width of an image."""
         window, size = self.window(data), data.shape[2:]
-        outputs = window.out_size(size[0], size[1])
-        found = []
-        for axis in (0, 1):
-            first = np.arange(outputs[axis]) * self.strides[axis] - self.padding[axis]
-            last = np.minimum(first + window.kernel[axis], size[axis])
-            found.append(np.maximum(last - np.maximum(first, 0), 0))
-        return tuple(found)
+        return tuple(
+            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs)])
+            for axis, outputs in enumerate(window.out_size(size[0], size[1]))
+        )
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
@@ -843,6 +865,35 @@ class Dequantize(GraphOperator):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Softmax(GraphOperator):
+    """``exp(x - max) / sum of exp(x - max)`` along the last axis, of finite float32.
+
+    In float64, by additions, products and one division whose order is defined, so that every
+    processor gets the same bits (``docs/quantization.md``).
+    """
+
+    takes = ("float32",)
+
+    @property
+    def kind(self) -> str:
+        """The name that importers give it."""
+        return "nn.softmax"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not inputs[0].shape:
+            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        return (Tensor("-", inputs[0].shape, "float32"),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        data = arrays[0].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            below = data - data.max(axis=-1, keepdims=True)
+            values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
+            total = np.cumsum(values, axis=-1)[..., -1:]  # from the first to the last
+            return (values / total).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
     """A function that an importer made for the host: nothing of it is known but its results.
 
@@ -920,38 +971,9 @@ def _real(tensor: Tensor, array: Array) -> Integers:
     return real
 
 
-def _bound(weight: npt.NDArray[np.int8], data: Tensor) -> npt.NDArray[np.int64]:
-    """Return the largest magnitude of the sums of each output channel (axis 0)."""
-    sums = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
-    result: npt.NDArray[np.int64] = sums * _reach(data)
-    return result
-
-
 def _reach(tensor: Tensor) -> int:
     """Return the largest magnitude of ``value - zero_point``."""
     return max(127 - tensor.zero_point, 128 + tensor.zero_point)
-
-
-def _magnitude(bias: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int64]:
-    return np.abs(np.zeros(1) if bias is None else bias.astype(np.int64)).astype(np.int64)
-
-
-def _check_weights(op: Any, rank: int, outputs: int = 0) -> None:
-    weight, bias = op.weight, op.bias
-    if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
-        raise ShapeError(
-            f"the weights are {getattr(weight, 'dtype', type(weight))}"
-            f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
-        )
-    if 0 in weight.shape:
-        raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
-    channels = weight.shape[outputs]
-    if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
-        raise ShapeError(
-            f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
-        )
-    for name in ("multiplier", "shift"):
-        _check_channels(name, getattr(op.requantization, name), channels)
 
 
 def _check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
@@ -985,3 +1007,13 @@ def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
     if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
         return a
     raise ShapeError(f"{kind} of {a} and {b}: they must be equal, or the second (N, C, 1, 1)")
+
+
+def exponential(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return exp(x) for -700 <= x <= 0, by a polynomial: the same bits on every processor."""
+    power = np.trunc(x * 1.4426950408889634 - 0.5)  # the nearest of x / log 2
+    rest = x - power * 0.6931471805599453
+    total = np.zeros_like(x)
+    for n in range(13, -1, -1):
+        total = total * rest + 1.0 / math.factorial(n)
+    return np.ldexp(total, power.astype(np.int32))

@@ -194,6 +194,7 @@ def build_library(
     values: Mapping[str, int] | None = None,
     trace: str | None = None,
     on_start: Callable[[], None] = lambda: None,
+    options: Sequence[str] = (),
 ) -> Path:
     """Return the shared library of any top module with a C++ driver.
 
@@ -211,15 +212,18 @@ def build_library(
         Values of parameters of the top module.
     trace, on_start
         As in `build_model`; `on_start` without the text.
+    options : sequence of str
+        Further options of Verilator.
     """
     tools = find_tools()
-    verilator_options = [*_VERILATOR_OPTIONS]
+    verilator_options = [*_VERILATOR_OPTIONS, *options]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
-    options = [*_CXX_OPTIONS, *_trace_defines(trace)]
+    form = [f"-DVM_TRACE_{trace.upper()}=1"] if trace else []
+    compiler_options = [*_CXX_OPTIONS, f"-DVM_TRACE={len(form)}", *form]
     key = _digest(
         *tools.identity,
         *verilator_options,
-        *options,
+        *compiler_options,
         *defines,
         top,
         str(trace),
@@ -232,7 +236,7 @@ def build_library(
             runtime = pool.submit(_runtime_objects, tools, trace)
             _verilate(tools, folder, top, files, verilator_options, trace)
             units = _translation_units(folder, driver)
-            compile_unit = partial(_compile_unit, tools, [*options, *defines])
+            compile_unit = partial(_compile_unit, tools, [*compiler_options, *defines])
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
@@ -240,12 +244,6 @@ def build_library(
         return output
 
     return _cached(f"{top}-{key}.so", make)
-
-
-def _trace_defines(trace: str | None) -> list[str]:
-    if trace is None:
-        return ["-DVM_TRACE=0"]
-    return ["-DVM_TRACE=1", f"-DVM_TRACE_{trace.upper()}=1"]
 
 
 def _verilate(

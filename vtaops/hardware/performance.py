@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from statistics import median
 
 from vtaops.base.counts import Counts
@@ -86,10 +86,6 @@ class TsimPerformance(Counts):
     out_elements: int = 0
     gemm_ops: int = 0
     alu_ops: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counters by name."""
-        return asdict(self)
 
     @property
     def compute_bound(self) -> int:

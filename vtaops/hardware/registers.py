@@ -8,7 +8,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -32,6 +32,11 @@ _STOP_POLLS = 1000  # the transfers under way take microseconds, as does each po
 
 MapPage = Callable[[int, int], Mmio]
 """Maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
+
+
+def names_of(mask: int, names: Iterable[str]) -> list[str]:
+    """Return the names of the bits that are set, the lowest first."""
+    return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
 class RegisterMap(str, Enum):
@@ -97,27 +102,23 @@ class HlsRegisters(ControlRegisters):
     LOAD_INP, LOAD_WGT = 0x10, 0x18
     COMPUTE_DONE, COMPUTE_UOP, COMPUTE_BIAS = 0x18, 0x20, 0x28
     STORE_OUT = 0x10
+    ORIGINS = ((1, LOAD_INP), (1, LOAD_WGT), (2, COMPUTE_UOP), (2, COMPUTE_BIAS), (3, STORE_OUT))
+    """Page and register of each base of DRAM."""
 
     finish_is_sticky = True
 
     def __init__(self, map_page: MapPage, base: int) -> None:
-        pages = [map_page(base + core * REGISTER_PAGE, REGISTER_PAGE) for core in range(4)]
-        self._fetch, self._load, self._compute, self._store = pages
+        self._pages = [map_page(base + core * REGISTER_PAGE, REGISTER_PAGE) for core in range(4)]
+        self._fetch, _, self._compute, _ = self._pages
 
     def start(self, insn_address: int, count: int) -> None:
         self._fetch.write(self.FETCH_COUNT, count)
         self._fetch.write(self.FETCH_ADDRESS, insn_address)
-        for page, origin in (
-            (self._load, self.LOAD_INP),
-            (self._load, self.LOAD_WGT),
-            (self._compute, self.COMPUTE_UOP),
-            (self._compute, self.COMPUTE_BIAS),
-            (self._store, self.STORE_OUT),
-        ):
-            page.write(origin, 0)
+        for page, origin in self.ORIGINS:
+            self._pages[page].write(origin, 0)
         self._fetch.write(self.CONTROL, self.START)
-        for page in (self._load, self._compute, self._store):
-            page.write(self.CONTROL, self.START | self.AUTO_RESTART)
+        for core in self._pages[1:]:
+            core.write(self.CONTROL, self.START | self.AUTO_RESTART)
 
     def finished(self) -> bool:
         return self._compute.read(self.COMPUTE_DONE) == 1
@@ -182,12 +183,10 @@ class RtlRegisters(ControlRegisters):
         if faults:
             from vtaops.hardware.rtl import FAULTS  # where the RTL is generated from
 
-            causes = [cause for bit, cause in enumerate(FAULTS.values()) if faults >> bit & 1]
-            return f"the hardware reports a fault: {'; '.join(causes)}"
+            return f"the hardware reports a fault: {'; '.join(names_of(faults, FAULTS.values()))}"
         waits = self._page.read(self.TOKENS)
         if self._page.read(self.CONTROL) & (self.FINISHED | self.QUIET) == self.QUIET and waits:
-            named = [name for bit, name in enumerate(self.WAITS) if waits >> bit & 1]
-            return "; ".join(named)
+            return "; ".join(names_of(waits, self.WAITS))
         return ""
 
     def values(self) -> dict[str, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from vtaops.base.counts import Counts
 from vtaops.base.errors import DeviceError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.rtl import TOP_MODULE, RtlParameters, rtl_design
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
@@ -108,9 +108,9 @@ def synthesize(
     """
     synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
     commands = f"{synthesis}; tee -o statistics.json stat -json"
-    with tempfile.TemporaryDirectory() as name:
-        run_yosys(config, parameters, commands, Path(name), yosys=yosys)
-        report = Path(name) / "statistics.json"
+    with TemporaryFolder() as name:
+        run_yosys(config, parameters, commands, name, yosys=yosys)
+        report = name / "statistics.json"
         return resources_by_block(json.loads(report.read_text()))
 
 

@@ -90,36 +90,29 @@ class _Tracer:
                 for part in statement.seq:
                     self.run(part)
             case "IfThenElse":
-                if self.value(statement.condition):
-                    self.run(statement.then_case)
-                elif statement.else_case is not None:
-                    self.run(statement.else_case)
+                holds = self.value(statement.condition)
+                self.run(statement.then_case if holds else statement.else_case)
             case "BufferStore":
                 self.value(statement.value)
                 self._access(statement.buffer, statement.indices, write=True)
                 self.step += not self.lanes
             case "Evaluate":
                 self.value(statement.value)
-            case "AllocBuffer" | "DeclBuffer":
-                body = getattr(statement, "body", None)
-                if body is not None:
-                    self.run(body)
-            case "AttrStmt":
-                self.run(statement.body)
+            case "AllocBuffer" | "DeclBuffer" | "AttrStmt":
+                self.run(getattr(statement, "body", None))
+            case "NoneType":  # no other case of a condition, no body of an allocation
+                pass
             case other:
                 raise UnsupportedError(f"cannot trace a statement of kind {other}")
 
     def _loop(self, loop: Any) -> None:
         first, extent = self.value(loop.min), self.value(loop.extent)
-        vector = loop.kind == tirx.ForKind.VECTORIZED
+        vector, around = loop.kind == tirx.ForKind.VECTORIZED, self.lanes
+        self.lanes = vector or around
         for index in range(first, first + extent):
             self.values[loop.loop_var] = index
-            if not vector:
-                self.run(loop.body)
-                continue
-            self.lanes = True
             self.run(loop.body)
-            self.lanes = False
+        self.lanes = around
         self.step += vector
 
     def _access(self, buffer: Any, indices: Any, write: bool) -> None:
@@ -213,10 +206,7 @@ def plot_accesses(
     )
     for row, (name, accesses) in zip(panels, traces.items(), strict=True):
         for panel, array in zip(row, arrays, strict=True):
-            for write, colour, size in ((False, "tab:blue", 4.5), (True, "tab:red", 2.2)):
-                some = [a for a in accesses if a.array == array and a.write is write]
-                steps, offsets = [a.step for a in some], [a.offset for a in some]
-                panel.plot(steps, offsets, ".", markersize=size, color=colour)
+            _plot_array(panel, [access for access in accesses if access.array == array])
             panel.set_title(f"{name}: {array}", fontsize=9)
         row[0].set_ylabel("element")
     for panel in panels[-1]:
@@ -225,3 +215,11 @@ def plot_accesses(
     figure.suptitle(f"{title} (reads blue, writes red over them)")
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
+
+
+def _plot_array(panel: Any, accesses: list[ArrayAccess]) -> None:
+    """Draw the accesses of one array."""
+    for write, colour, size in ((False, "tab:blue", 4.5), (True, "tab:red", 2.2)):
+        some = [access for access in accesses if access.write is write]
+        steps, offsets = [a.step for a in some], [a.offset for a in some]
+        panel.plot(steps, offsets, ".", markersize=size, color=colour)

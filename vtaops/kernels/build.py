@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import te
-from tvm.s_tir import Schedule
+from tvm import script, te
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.script import tirx as dialect
 
 _ENTRY = "main"
 
@@ -32,6 +33,26 @@ def block_names(s: Schedule) -> set[str]:
     """Return the names of the blocks of a schedule."""
     root = s.get_sblock("root")
     return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}
+
+
+def register_intrinsic(name: str, meaning: str, implementation: str, **known: Any) -> str:
+    """Register an intrinsic, ``tensorize(loop, name)``, by two functions in TVMScript.
+
+    Parameters
+    ----------
+    name : str
+        Of the intrinsic; it is returned.
+    meaning, implementation : str
+        The loops that it replaces, and what takes their place.
+    **known : object
+        What the implementation names.
+    """
+    functions = (
+        script.from_source(meaning),
+        script.from_source(implementation, {"T": dialect, **known}),
+    )
+    TensorIntrin.register(name, *functions)
+    return name
 
 
 def _accept_any_alignment(function: Any) -> Any:

@@ -12,8 +12,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -22,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base import cache as disk
+from vtaops.base.forks import ForkLock
+from vtaops.base.temporary import TemporaryFolder
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -48,7 +48,7 @@ class KernelCache:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
         self._loaded: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     @property
     def directory(self) -> Path:
@@ -135,10 +135,10 @@ def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
 
 
 def _store(executable: Any, path: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        finished = Path(folder) / path.name
-        executable.export_library(str(finished))
-        disk.keep(finished, path)
+    with TemporaryFolder() as folder:
+        finished = folder / path.name
+        executable.export_library(str(finished), workspace_dir=str(folder))
+        disk.keep_code(finished, path)
     _drop_oldest(path.parent)
 
 

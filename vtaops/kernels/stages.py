@@ -35,8 +35,22 @@ class Stage:
 _Schedule = Callable[[Any, Any], Any]
 
 
+def schedule_default(op: Any, _: Any) -> Any:
+    """Return the plain declaration, unscheduled."""
+    return create_schedule(op.declare())
+
+
 class Stages(list[Stage]):
-    """The stages of one operator, in order."""
+    """The stages of one operator, in order.
+
+    Parameters
+    ----------
+    default : str
+        Explanation of the plain declaration, which is the first stage; empty: it is none.
+    """
+
+    def __init__(self, default: str = "") -> None:
+        super().__init__([Stage("default", default, schedule_default)] if default else [])
 
     def stage(self, name: str) -> Callable[[_Schedule], _Schedule]:
         """Append the decorated schedule; its docstring is the explanation."""
@@ -47,11 +61,6 @@ class Stages(list[Stage]):
             return schedule
 
         return appended
-
-
-def schedule_default(op: Any, _: Any) -> Any:
-    """Return the plain declaration, unscheduled."""
-    return create_schedule(op.declare())
 
 
 def find_stage(stages: Iterable[Stage], name: str) -> Stage:

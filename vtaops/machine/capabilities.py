@@ -103,18 +103,9 @@ class Capabilities:
         return min(config.uop.depth, self.micro_ops or config.uop.depth)
 
 
-FULL = Capabilities(
-    "full",
-    weight_padding=True,
-    acc_padding=True,
-    mul=True,
-    acc_8bit=True,
-    long_shift=True,
-    tensor_shift=True,
-    empty_rows=True,
-    token_capacity=0,
-    far_shift=True,
-)
+_EVERY_FEATURE = dict.fromkeys((feature.value for feature in Feature), True)
+
+FULL = Capabilities("full", **_EVERY_FEATURE, token_capacity=0, far_shift=True)
 """All that the instruction set defines."""
 
 FSIM = Capabilities(**{**asdict(FULL), "name": "fsim", "separate_out": False, "far_shift": False})
@@ -154,11 +145,19 @@ def find(capabilities: Capabilities | str) -> Capabilities:
     return PRESETS[capabilities]
 
 
-def of_target(config: HardwareConfig) -> Capabilities:
+def of_target(config: HardwareConfig, given: Capabilities | str | None = None) -> Capabilities:
     """Return what the target of a configuration can execute: a simulator if it is no board.
 
-    Only our own hardware has extensions, and it lacks nothing else.
+    Only our own hardware has extensions, and it lacks nothing else. Capabilities that are `given`,
+    or named, take its place.
+
+    Raises
+    ------
+    ConfigError
+        If there are no capabilities of that name.
     """
+    if given is not None:
+        return find(given)
     if config.extensions:
         return FULL
     return _OF_TARGET.get(config.target, FSIM)

@@ -101,9 +101,10 @@ TARGETS = {
     "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
     "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
     "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
+    "ulx3s": BoardTarget(50, 64, "LFE5U-85F-6BG381C"),
 }
 """Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
-boards."""
+boards; a ULX3S is not upstream's, and has no processor that maps registers."""
 
 
 @dataclass(frozen=True)
@@ -266,14 +267,12 @@ class HardwareConfig:
             "LOG_BLOCK_IN": config.log_block,
             "LOG_BLOCK_OUT": config.log_block,
             "LOG_OUT_WIDTH": config.log_inp_width,
-            "LOG_OUT_BUFF_SIZE": config.log_acc_buff_size
-            + config.log_inp_width
-            - config.log_acc_width,
+            "LOG_OUT_BUFF_SIZE": config._log_out_buff_size,
         }
         for key, value in values.items():
             if key in derived and value != derived[key]:
                 raise ConfigError(f"{key} is {value!r}, but the other keys imply {derived[key]}")
-            if key not in attributes and key not in derived and key not in _IGNORED_KEYS:
+            if key not in {*attributes, *derived, *_IGNORED_KEYS}:
                 hint = suggestion(key, attributes)
                 raise ConfigError(
                     f"unknown key {key!r} in configuration {name!r}{hint}; known keys: "
@@ -364,8 +363,11 @@ class HardwareConfig:
     def out(self) -> Scratchpad:
         """The output memory: tiles of (batch, block_out) int8, indexed like the accumulators."""
         shape = (self.batch, self.block_out)
-        size = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
-        return self._scratchpad(Memory.OUT, shape, "int8", size)
+        return self._scratchpad(Memory.OUT, shape, "int8", self._log_out_buff_size)
+
+    @property
+    def _log_out_buff_size(self) -> int:
+        return self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
 
     @cached_property
     def post(self) -> Scratchpad:
@@ -390,17 +392,9 @@ class HardwareConfig:
 
     def scratchpad(self, memory: Memory) -> Scratchpad:
         """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
-        by_memory = {
-            Memory.UOP: self.uop,
-            Memory.WGT: self.wgt,
-            Memory.INP: self.inp,
-            Memory.ACC: self.acc,
-            Memory.OUT: self.out,
-            Memory.ACC_8BIT: self.acc,
-            Memory.POST: self.post,
-            Memory.TABLE: self.table,
-        }
-        return by_memory[memory]
+        name = "acc" if memory == Memory.ACC_8BIT else Memory(memory).name.lower()
+        found: Scratchpad = getattr(self, name)
+        return found
 
     def dram_element_bytes(self, memory: Memory) -> int:
         """Bytes of one DRAM element of `memory`: the unit of ``dram_base`` and ``x_stride``."""
@@ -458,7 +452,7 @@ class HardwareConfig:
     def _scratchpad(
         self, memory: Memory, shape: tuple[int, ...], dtype: str, log_bytes: int
     ) -> Scratchpad:
-        element_bytes = {"uint32": 4, "int8": 1, "int32": 4}[dtype] * prod(shape)
+        element_bytes = (1 if dtype == "int8" else 4) * prod(shape)
         depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: refused later
         return Scratchpad(memory, shape, dtype, element_bytes, depth)
 
@@ -539,23 +533,12 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
+        s, size = max(a, i), "a buffer size"
         rules = (
             (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
-            (
-                2 * (a + i + w),
-                64,
-                f"2(A + I + W) = 2*({a} + {i} + {w})",
-                "GEMM word 1",
-                "a buffer size",
-            ),
+            (2 * (a + i + w), 64, f"2(A + I + W) = 2*({a} + {i} + {w})", "GEMM word 1", size),
             (4 * a + 20, 64, f"4A + 20 = 4*{a} + 20", "ALU word 1", "LOG_ACC_BUFF_SIZE"),
-            (
-                a + max(a, i) + w,
-                32,
-                f"A + max(A, I) + W = {a} + {max(a, i)} + {w}",
-                "a micro-op",
-                "a buffer size",
-            ),
+            (a + s + w, 32, f"A + max(A, I) + W = {a} + {s} + {w}", "a micro-op", size),
         )
         if "overwrite" in self.extensions:
             end = 37 + 2 * u

@@ -318,9 +318,6 @@ def instructions_of(config: HardwareConfig) -> tuple[type[Instruction], ...]:
 
 OPCODE_BITS = 3
 
-_ENUMERATED: tuple[tuple[str, type[IntEnum]], ...] = (("memory", Memory), ("alu_op", AluOp))
-"""Fields whose values have names; others are not of the ISA."""
-
 
 def field_widths(config: HardwareConfig) -> dict[str, int]:
     """Return the named field widths of a configuration, in bits."""
@@ -391,10 +388,11 @@ class Encoding:
         self.slots: dict[type, tuple[Slot, ...]] = {
             cls: tuple(slots_of(cls, config)) for cls in (*self.instructions, MicroOp)
         }
-        self._absent: dict[str, set[IntEnum]] = {
-            "memory": {m for m in Memory if m not in config.memories},
-            "alu_op": set(),
+        self._named: dict[str, list[IntEnum]] = {
+            "memory": [*config.memories],
+            "alu_op": [*AluOp],
         }
+        """The values of fields that have names."""
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -437,12 +435,11 @@ class Encoding:
             )
         cls = self._by_opcode[opcode]
         values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
-        for name, kind in _ENUMERATED:
-            present = [member for member in kind if member not in self._absent[name]]
-            if name in values and values[name] >= len(present):
+        for name, named in self._named.items():
+            if values.get(name, 0) >= len(named):
                 raise EncodingError(
                     f"word {word:032x} has {name} {values[name]}; valid values are "
-                    + ", ".join(f"{member.name} {member.value}" for member in present)
+                    + ", ".join(f"{member.name} {member.value}" for member in named)
                 )
         return cls(**values)
 
@@ -457,8 +454,7 @@ class Encoding:
         words = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
         for cls in {type(i) for i in instructions}:
             rows = [row for row, i in enumerate(instructions) if type(i) is cls]
-            if rows:
-                words[rows] = self._encode_rows(cls, [instructions[row] for row in rows])
+            words[rows] = self._encode_rows(cls, [instructions[row] for row in rows])
         return words
 
     def _encode_rows(
@@ -510,9 +506,8 @@ class Encoding:
             first = array_to_words(words[rows[:1]])[0]
             cls = type(self.decode(first))
             columns = self.columns(words[rows], cls)
-            for name, kind in _ENUMERATED:
-                count = len(kind) - len(self._absent[name])
-                bad = np.flatnonzero(columns[name] >= count) if name in columns else rows[:0]
+            for name in self._named.keys() & columns.keys():
+                bad = np.flatnonzero(columns[name] >= len(self._named[name]))
                 if bad.size:
                     self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
             decoded = map(cls, *(column.tolist() for column in columns.values()))

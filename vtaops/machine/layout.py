@@ -73,6 +73,19 @@ class Layout:
         return tuple((m[3], int(m[2])) for m in _TOKEN.finditer(self.text) if m[3])
 
     @property
+    def _letters(self) -> list[str]:
+        """The axes of the packed tensor: outer ones, then blocks."""
+        return [*self.outer, *(letter for letter, _ in self.blocks)]
+
+    def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
+        """Return the extents of letters in the order of the tensor, each block behind its axis."""
+        blocks, found = dict(self.blocks), {}
+        for axis, extent in zip(self.axes, shape, strict=True):
+            found[axis] = ceil_div(extent, self._block(axis))
+            found |= {block: blocks[block] for block in blocks if block == axis.lower()}
+        return found
+
+    @property
     def axes(self) -> str:
         """The axes of the tensor that is cut, in its order."""
         return self.logical or "".join(self.outer)
@@ -109,24 +122,17 @@ class Layout:
         self._check_shape(data.shape)
         if self.view is not None:
             data = self.view.apply(data)
-        padding = [(0, -extent % self._block(axis)) for axis, extent in self._extents(data.shape)]
-        if any(after for _, after in padding):
-            data = np.pad(data, padding)
+        split = self._split(data.shape)
+        padded = self._padded(data.shape)
+        if padded != data.shape:
+            data = np.pad(data, [(0, b - a) for a, b in zip(data.shape, padded, strict=True)])
         # Split every blocked axis in two, move the pieces to their places, then replicate.
-        split: list[int] = []
-        position: dict[str, int] = {}
-        for axis, extent in self._extents(data.shape):
-            position[axis] = len(split)
-            split.append(extent // self._block(axis))
-            if axis.lower() in dict(self.blocks):
-                position[axis.lower()] = len(split)
-                split.append(self._block(axis))
-        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
-        order = [position[letter] for letter in letters if letter in position]
-        data = data.reshape(split).transpose(order)
-        for index, letter in enumerate(letters):
-            if letter not in position:
-                data = np.repeat(np.expand_dims(data, index), dict(self.blocks)[letter], axis=index)
+        order = [[*split].index(letter) for letter in self._letters if letter in split]
+        data = data.reshape([*split.values()]).transpose(order)
+        for index, letter in enumerate(self._letters):
+            if letter not in split:
+                count = dict(self.blocks)[letter]
+                data = np.repeat(np.expand_dims(data, index), count, axis=index)
         return np.array(data, order="C")
 
     def unpack(
@@ -145,31 +151,23 @@ class Layout:
                 f"packed array has shape {array.shape}; layout {self.text} of {shape} "
                 f"has shape {self.packed_shape(shape)}"
             )
-        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
-        data: npt.NDArray[np.generic] = array
-        for index in reversed(range(len(letters))):
-            if letters[index].upper() not in self.outer:
-                data = data[(slice(None),) * index + (0,)]
-                del letters[index]
-        order = [
-            letters.index(letter)
-            for axis in self.axes
-            for letter in (axis, axis.lower())
-            if letter in letters
-        ]
-        padded = [
-            ceil_div(extent, self._block(axis)) * self._block(axis)
-            for axis, extent in self._extents(self._viewed(shape))
-        ]
-        data = data.transpose(order).reshape(padded)
-        data = np.array(data[tuple(slice(extent) for extent in self._viewed(shape))], order="C")
+        viewed = self._viewed(shape)
+        split = self._split(viewed)
+        # Of what is replicated the first.
+        data = array[tuple(slice(None) if x in split else 0 for x in self._letters)]
+        letters = [x for x in self._letters if x in split]
+        data = data.transpose([letters.index(letter) for letter in split])
+        data = data.reshape(self._padded(viewed))
+        data = np.array(data[tuple(map(slice, viewed))], order="C")
         return data if self.view is None else self.view.invert(data, shape)
 
     def _viewed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape if self.view is None else self.view.shape(shape)
 
-    def _extents(self, shape: tuple[int, ...]) -> list[tuple[str, int]]:
-        return list(zip(self.axes, shape, strict=True))
+    def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a viewed tensor in whole blocks."""
+        blocks = map(self._block, self.axes)
+        return tuple(e + -e % block for e, block in zip(shape, blocks, strict=True))
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if not self.accepts_rank(len(shape)):

@@ -1,19 +1,14 @@
 """The file of a model: everything that a run needs, and nothing of the compiler.
 
-Owns the bytes on disk. All integers are little-endian:
+Owns header and body of the file; what is around them is `vtaops.base.envelope`'s:
 
 ====================  ==========================================================================
 bytes                 content
 ====================  ==========================================================================
-8                     magic, ``VTAMODEL``
-4                     version of the format
-4                     length H of the header
-8                     length of the whole file
 H                     header: JSON, ASCII, keys sorted: graph, plan, stages, table of the blobs
-                      padding to a multiple of 64
+                      padding to a multiple of 64 bytes of the file
 ...                   blobs: arrays, programs (files of their own), functions of the host; each
                       begins at a multiple of 64
-32                    SHA-256 of all bytes before
 ====================  ==========================================================================
 
 Equal models give equal bytes. Arrays are views of the bytes that were read, so a model loads as
@@ -253,21 +248,11 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
-    for tensor in (tensors[name] for name in entry["inputs"]):
-        graph.input_like(tensor)
+    for name in entry["inputs"]:
+        graph.input_like(tensors[name])
     for node in entry["nodes"]:
-        cls = getattr(operators, node["operator"])
-        if not issubclass(cls, GraphOperator):
-            raise ProgramError(f"{node['operator']!r} is no operator")
-        parameters = {
-            name: blobs.function(value)
-            if (cls, name) == (operators.Host, "function")
-            else _read_value(value, blobs)
-            for name, value in node["parameters"].items()
-        }
-        check_types(cls, parameters)
         graph.add_many(
-            cls(**parameters),
+            _read_operator(node, blobs),
             *(graph.tensors[name] for name in node["inputs"]),
             names=[_text(name) for name in node["outputs"]],
             scales=[tensors[name].scale for name in node["outputs"]],
@@ -276,6 +261,21 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
         raise ProgramError("the tensors of the graph are not what its operators make")
     graph.output(*(graph.tensors[name] for name in entry["outputs"]))
     return graph
+
+
+def _read_operator(node: dict[str, Any], blobs: _Reader) -> GraphOperator:
+    cls = getattr(operators, node["operator"])
+    if not issubclass(cls, GraphOperator):
+        raise ProgramError(f"{node['operator']!r} is no operator")
+    parameters = {
+        name: blobs.function(value)
+        if (cls, name) == (operators.Host, "function")
+        else _read_value(value, blobs)
+        for name, value in node["parameters"].items()
+    }
+    check_types(cls, parameters)
+    operator: GraphOperator = cls(**parameters)
+    return operator
 
 
 _Plain = TypeVar("_Plain")

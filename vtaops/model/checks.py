@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -51,18 +51,19 @@ def _conforms(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return value in parameters
     if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        if parameters[-1] is Ellipsis:
-            return all(_conforms(item, parameters[0]) for item in value)
-        return len(value) == len(parameters) and all(map(_conforms, value, parameters))
-    if hint is None or hint is NoneType:
-        return value is None
+        return isinstance(value, tuple) and _conform(value, parameters)
     if hint is float:
         return type(value) in (int, float)
     if hint in (int, bool, str):
         return type(value) is hint
     return isinstance(value, origin or hint)
+
+
+def _conform(values: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
+    """Whether the items of a tuple are what the parameters of its type name."""
+    if hints[-1] is Ellipsis:
+        hints = hints[:1] * len(values)
+    return len(values) == len(hints) and all(map(_conforms, values, hints))
 
 
 def check_graph(graph: Graph) -> None:
@@ -89,29 +90,34 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
         Naming the tensor, the node or the buffer that does not fit.
     """
     nodes = {node.name: node for node in graph.nodes}
-    known = {tensor.name for tensor in graph.inputs}
+    known = set(_names(graph.inputs))
     for stage in stages:
         for name in stage.nodes:
             if name not in nodes:
                 raise ProgramError(f"a stage has the node {name!r}, which the graph has not")
+        own = [nodes[name] for name in stage.nodes]
         if isinstance(stage, Region):
-            _refuse_host_functions(nodes[name] for name in stage.nodes)
-            if stage.program.config.fingerprint != fingerprint:
-                raise ProgramError("a program of the model is for another configuration")
+            _check_program(stage, own, fingerprint)
             _require(known, (argument.tensor for argument in stage.inputs))
             _check_region(graph, stage)
             known |= {argument.tensor for argument in stage.outputs}
-        else:
-            for node in map(nodes.__getitem__, stage.nodes):
-                _require(known, (tensor.name for tensor in node.inputs))
-                known |= {tensor.name for tensor in node.outputs}
-    _require(known, (tensor.name for tensor in graph.outputs))
+            continue
+        for node in own:
+            _require(known, _names(node.inputs))
+            known.update(_names(node.outputs))
+    _require(known, _names(graph.outputs))
 
 
-def _refuse_host_functions(nodes: Iterable[Node]) -> None:
+def _names(tensors: Iterable[Tensor]) -> list[str]:
+    return [tensor.name for tensor in tensors]
+
+
+def _check_program(region: Region, nodes: Iterable[Node], fingerprint: str) -> None:
     for node in nodes:
         if isinstance(node.op, Host):
             raise ProgramError(f"{node.name} is a function of the host; a stage has it on VTA")
+    if region.program.config.fingerprint != fingerprint:
+        raise ProgramError("a program of the model is for another configuration")
 
 
 def _require(known: set[str], names: Iterable[str]) -> None:
@@ -123,12 +129,7 @@ def _require(known: set[str], names: Iterable[str]) -> None:
 def _check_region(graph: Graph, region: Region) -> None:
     """Check that tensors and parameters are what the buffers of the program hold."""
     inputs = {buffer.name: buffer for buffer in region.program.inputs}
-    for name, array in region.parameters.items():
-        if name not in inputs or array.nbytes != inputs[name].nbytes:
-            raise ProgramError(f"the program has no input {name!r} of {array.nbytes} bytes")
-    given = [name for name in inputs if name not in region.parameters]
-    if [argument.buffer for argument in region.inputs] != given:
-        raise ProgramError(f"the arguments of a program are not its inputs {given}")
+    _check_names(region, inputs)
     for argument in region.inputs:
         _check_input(argument, _tensor(graph, argument), inputs[argument.buffer])
     outputs = {buffer.name: buffer for buffer in region.program.outputs}
@@ -136,6 +137,16 @@ def _check_region(graph: Graph, region: Region) -> None:
         if argument.buffer not in outputs:
             raise ProgramError(f"the program has no output {argument.buffer!r}")
         _check_output(argument, _tensor(graph, argument), outputs[argument.buffer])
+
+
+def _check_names(region: Region, inputs: Mapping[str, Buffer]) -> None:
+    """Check that each input of the program is a parameter or an argument."""
+    for name, array in region.parameters.items():
+        if name not in inputs or array.nbytes != inputs[name].nbytes:
+            raise ProgramError(f"the program has no input {name!r} of {array.nbytes} bytes")
+    given = [name for name in inputs if name not in region.parameters]
+    if [argument.buffer for argument in region.inputs] != given:
+        raise ProgramError(f"the arguments of a program are not its inputs {given}")
 
 
 def _tensor(graph: Graph, argument: Argument) -> Tensor:

@@ -6,7 +6,6 @@ so a board runs it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy.typing as npt
 
 from vtaops.base.doors import door
-from vtaops.base.errors import TrustError
+from vtaops.base.errors import ArgumentError, TrustError
+from vtaops.base.forks import ForkLock
+from vtaops.base.names import suggestion
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
@@ -85,7 +86,7 @@ class Model:
         self.plan = tuple(plan)
         self.stages = tuple(stages)
         self._own: ResidentPrograms | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._nodes = {node.name: node for node in graph.nodes}
 
     def __repr__(self) -> str:
@@ -121,6 +122,7 @@ class Model:
         *arrays: npt.ArrayLike,
         session: HasResidents | None = None,
         progress: Callable[[str], None] | None = None,
+        **named: npt.ArrayLike,
     ) -> Any:
         """Run once.
 
@@ -133,6 +135,8 @@ class Model:
             configuration. Programs and weights stay in the memory of its device.
         progress : callable, optional
             Called with a text before each stage.
+        named : array_like
+            Inputs by their names, after those by position.
 
         Returns
         -------
@@ -142,7 +146,7 @@ class Model:
         Raises
         ------
         ShapeError
-            If the arrays do not fit.
+            If the arrays do not fit, or an input has another name.
         ConfigError
             If the device has another configuration.
         DeviceError
@@ -151,7 +155,7 @@ class Model:
             If it comes from a file with machine code, and was loaded without ``trusted=True``.
         """
         self._require_trust()
-        values = checked_inputs(self.graph.inputs, arrays)
+        values = checked_inputs(self.graph.inputs, self._in_order(arrays, named))
         residents = self._residents() if session is None else session.residents
         for stage in self.stages:
             if progress is not None:
@@ -164,7 +168,7 @@ class Model:
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 
-    def reference(self, *arrays: npt.ArrayLike) -> Any:
+    def reference(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
         """Return what `run` must return, computed by NumPy from the graph.
 
         Raises
@@ -173,8 +177,20 @@ class Model:
             As `run`.
         """
         self._require_trust()
-        results = evaluate(self.graph, *arrays)
+        results = evaluate(self.graph, *self._in_order(arrays, named))
         return results[0] if len(results) == 1 else results
+
+    def _in_order(
+        self, arrays: tuple[npt.ArrayLike, ...], named: dict[str, npt.ArrayLike]
+    ) -> tuple[npt.ArrayLike, ...]:
+        """Return the arrays of a call in the order of the inputs."""
+        waited = [tensor.name for tensor in self.graph.inputs[len(arrays) :]]
+        for name in named:
+            if name not in waited:
+                known = ", ".join(waited) or "none"
+                hint = suggestion(name, waited)
+                raise ArgumentError(f"no input {name!r} is left{hint}; left are: {known}")
+        return (*arrays, *(named[name] for name in waited if name in named))
 
     def _require_trust(self) -> None:
         """Refuse machine code of a file before anything runs."""
@@ -202,10 +218,7 @@ class Model:
 
     def stats(self) -> Statistics:
         """Return the counters that a run will show, without running: the sum of all launches."""
-        total = Statistics()
-        for program in self.programs:
-            total = total + program.stats()
-        return total
+        return sum((program.stats() for program in self.programs), Statistics())
 
     def cycles(self) -> int:
         """Return the cycles of all launches of a run, by the timing model, without running."""
@@ -274,6 +287,33 @@ class Model:
             If the file cannot be written.
         """
         door("Model.save")(self, path)
+
+    def export_c(self, folder: str | Path) -> Any:
+        """Write the model as C99 that needs neither Python nor an operating system.
+
+        The folder has a blob (programs, packed weights, steps of the host), a runtime that
+        interprets it, devices (simulator, Linux on a Zynq, bare metal), ``main.c``, and a
+        ``Makefile``; ``docs/c.md`` is the guide. Outputs equal those of `run`, byte for byte.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Made if it is not there; files of the same names are replaced.
+
+        Returns
+        -------
+        vtaops.export.bundle.Bundle
+            The bytes of the blob, of the arena, and of the device's memory.
+
+        Raises
+        ------
+        UnsupportedError
+            If a part of the model has no C code, such as a float function that TVM compiled;
+            nothing is written then.
+        ProgramError
+            If a file cannot be written.
+        """
+        return door("Model.export_c")(self, folder)
 
 
 def describe(stage: Stage) -> str:

@@ -1,14 +1,14 @@
 """The report of a model: layer by layer what runs where, and where the cycles and the bytes go.
 
-Data only; `tables` prints it. The cycles of a layer are those
-from the completion of all layers before it to its own completion, so they add up to the whole.
-Imports no TVM.
+Data only; `tables` prints it. A cycle belongs to the layer whose instruction the compute unit
+finishes next, so the cycles of all layers add up to the whole. Imports no TVM.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from vtaops.base.doors import door
@@ -100,10 +100,7 @@ class ModelReport:
     @property
     def counters(self) -> Statistics:
         """Bytes by memory, tile products and ALU passes of a run."""
-        total = Statistics()
-        for layer in self.layers:
-            total = total + layer.counters
-        return total
+        return sum((layer.counters for layer in self.layers), Statistics())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, ready for JSON; see `SCHEMA_VERSION`."""
@@ -174,23 +171,26 @@ def _layers(
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a program with the cycles that each takes.
+    """Return the operators of a program with the cycles that each takes; see `layer_spans`."""
+    operators = timeline.program.operators
+    cycles = [0] * len(operators)
+    for number, start, end in layer_spans(timeline):
+        cycles[number] += end - start
+    return list(zip(operators, cycles, strict=True))
 
-    A cycle belongs to the operator whose instruction the compute unit finishes next, also where the
-    tiles of several operators take turns; what remains at the end is the last operator's. So the
-    cycles of all operators are those of the run.
+
+def layer_spans(timeline: Timeline) -> list[tuple[int, int, int]]:
+    """Return when each operator of a program has its turns: its number, first cycle and end.
+
+    A cycle belongs to the operator whose instruction the compute unit finishes next; what remains
+    at the end is the last operator's. So the turns follow each other without gaps.
     """
     operators = timeline.program.operators
-    if not operators:
-        return []
     owner = {i: n for n, o in enumerate(operators) for span in o.spans for i in range(*span)}
-    cycles, before = [0] * len(operators), 0
-    for event in timeline.events:
-        if event.unit == "compute" and event.index in owner:
-            cycles[owner[event.index]] += event.end - before
-            before = event.end
-    cycles[-1] += timeline.cycles - before
-    return list(zip(operators, cycles, strict=True))
+    finished = [e for e in timeline.events if e.unit == "compute" and e.index in owner]
+    found = [(n, [*turn][-1].end) for n, turn in groupby(finished, lambda e: owner[e.index])]
+    numbers, ends = [n for n, _ in found], [*(end for _, end in found[:-1]), timeline.cycles]
+    return list(zip(numbers, [0, *ends], ends, strict=False))
 
 
 def part(program: Program, record: OperatorRecord) -> Program:

@@ -77,11 +77,13 @@ def _total(report: ModelReport, wide: bool) -> dict[str, str]:
 
 
 def summary(report: ModelReport) -> str:
-    """Return the most important figures, in two lines."""
+    """Return the most important figures, in three lines."""
+    if not report.cycles:
+        return f"nothing runs on VTA: {len(report.layers)} operators on the host"
     on_vta = sum(layer.where == "vta" for layer in report.layers)
     return (
         f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
-        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz; "
+        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz without the host\n"
         f"{on_vta} of {len(report.layers)} operators on VTA\n"
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "

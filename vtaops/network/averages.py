@@ -7,13 +7,15 @@ without padding, with a scale of its own: an image with a border of one pixel ha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Sides
+from vtaops.base.window import Window
+from vtaops.graph import Tensor
 from vtaops.graph.operators import AveragePool
 from vtaops.network.epilogue import uniform
 from vtaops.ops import AvgPool2d
@@ -40,18 +42,16 @@ class Band:
     taps: int
 
 
-def bands(size: int, outputs: int, kernel: int, stride: int, before: int) -> list[Band]:
+def bands(window: Window, axis: int, size: int, outputs: int) -> list[Band]:
     """Return the bands of an axis; without taps where windows lie in the padding as a whole."""
-
-    def taps(output: int) -> tuple[int, int]:
-        start = output * stride - before
-        return min(max(0, -start), kernel), max(0, min(kernel, size - start))
-
     found = []
-    for (first, stop), group in groupby(range(outputs), taps):
-        rows = [*group]
-        begin, end = rows[0] * stride - before + first, rows[-1] * stride - before + stop
-        found.append(Band(rows[0], rows[-1] + 1, begin, end, max(0, stop - first)))
+    for taps, group in groupby(range(outputs), partial(window.taps_inside, axis, size)):
+        results = [*group]
+        begin, end = (
+            result * window.strides[axis] - window.padding[axis] + tap
+            for result, tap in ((results[0], taps.start), (results[-1], taps.stop))
+        )
+        found.append(Band(results[0], results[-1] + 1, begin, end, len(taps)))
     return found
 
 
@@ -72,19 +72,15 @@ class WindowsPart:
     res: Sides
 
 
-def parts(
-    op: AveragePool, image: tuple[int, ...], outputs: tuple[int, ...], zero_point: int, scales: bool
-) -> Iterator[WindowsPart]:
+def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterator[WindowsPart]:
     """Return the parts of a mean that excludes its padding.
 
     Parameters
     ----------
     op : AveragePool
         The mean.
-    image, outputs : tuple of int
-        Shapes of the operand and the result (N, C, H, W).
-    zero_point : int
-        Of the operand.
+    data, result : Tensor
+        The operand and the result (N, C, H, W).
     scales : bool
         Whether the hardware has fixed-point scales.
 
@@ -93,17 +89,14 @@ def parts(
     ShapeError
         If a part has no pixels, or a scale that the hardware has not.
     """
-    kernel = op.kernel or (image[2], image[3])
-    along = [
-        bands(image[2 + axis], outputs[2 + axis], kernel[axis], op.strides[axis], op.padding[axis])
-        for axis in (0, 1)
-    ]
+    window, image, outputs = op.window(data), data.shape, result.shape
+    along = [bands(window, axis, image[2 + axis], outputs[2 + axis]) for axis in (0, 1)]
     for rows in along[0]:
         for columns in along[1]:
             count = rows.taps * columns.taps
             if not count:
                 raise ShapeError("some windows lie in the padding as a whole")
-            factor, scaling = op.of_count(count, math.prod(kernel))
+            factor, scaling = op.of_count(count, window.count)
             pool = AvgPool2d(
                 batch=image[0],
                 channels=1,
@@ -118,12 +111,12 @@ def parts(
                 scale = uniform(scaling, factor)
                 if scale is None:
                     raise ShapeError("its factor and its multiplier exceed 16 bits together")
-                pool = replace(pool, **scale, constant=-zero_point * count)
+                pool = replace(pool, **scale, constant=-data.zero_point * count)
             else:
                 shift = scaling.right_shift
                 if shift is None:
                     raise ShapeError("its scales need a multiplier")
-                offset = (scaling.zero_point << max(0, shift)) - zero_point * factor * count
+                offset = (scaling.zero_point << max(0, shift)) - data.zero_point * factor * count
                 pool = replace(pool, division=(factor, shift), offset=offset)
             yield WindowsPart(
                 pool,

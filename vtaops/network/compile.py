@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, ShapeError
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
-from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.graph.host import NOT_QUANTIZED
+from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
+from vtaops.model.placement import placement
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
@@ -27,6 +30,7 @@ def compile_model(
     search: Search = "off",
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
+    host: bool = False,
     prove: bool = False,
 ) -> Model:
     """Compile a network for a hardware configuration.
@@ -44,6 +48,8 @@ def compile_model(
         What the device can execute; by default what the target of the configuration can.
     verify : bool
         Whether to prove every program free of races, deadlocks and accesses out of bounds.
+    host : bool
+        Compile a model that is not quantised as well: all of it runs on the host.
     prove : bool
         Whether to prove that every launch computes its nodes for every input, and to put
         certificates into the model (`vtaops.prove`).
@@ -59,6 +65,8 @@ def compile_model(
         If there is no such configuration.
     ShapeError
         If the source is no network, or a network that cannot be.
+    ModelError
+        If the model is not quantised, and `host` is not given.
     UnsupportedError
         If an importer does not know an operator.
     NotEquivalent
@@ -67,12 +75,19 @@ def compile_model(
         If something cannot be proven.
     VerificationError
         If the compiler has produced a wrong program: a defect of vtaops.
+
+    Warns
+    -----
+    PlacementWarning
+        If fewer than half of the convolutions and matrix products run on VTA.
     """
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
     graph = _for_target(as_graph(source), target)
     decided = plan(graph, target)
+    if not host:
+        _judge(source, graph, decided)
     fragments = Fragments(target, search)
     stages: list[Stage] = []
     for stage in decided.stages:
@@ -85,6 +100,23 @@ def compile_model(
     if verify:
         model.verify()
     return model.certified(model.prove()) if prove else model
+
+
+def _judge(source: Any, graph: Graph, decided: Plan) -> None:
+    """Refuse a float model, and warn of one that hardly uses the accelerator."""
+    placed = placement(graph, decided.rows)
+    if not placed.on_vta and any(row.reason == NOT_QUANTIZED for row in decided.rows):
+        name = str(source) if isinstance(source, str | Path) else "MODEL.onnx"
+        raise ModelError(
+            f"{graph.name} is not quantised, and VTA computes on int8. Quantise it with inputs as "
+            f"in real use: vtaops quantize {name} --calibration IMAGES.npz -o "
+            f"{Path(name).with_suffix('.q.onnx')}, or vtaops.quantize. With --host, or "
+            f"compile_model(..., host=True), all of it runs on the host"
+        )
+    if placed.little:
+        warnings.warn(
+            f"{graph.name}: {placed}. vtaops ops lists every reason", PlacementWarning, stacklevel=3
+        )
 
 
 def plan_model(
@@ -114,7 +146,7 @@ def target_of(
         If there is no such configuration, or no such capabilities.
     """
     hardware = HardwareConfig.of(config)
-    return Target(hardware, of_target(hardware) if capabilities is None else find(capabilities))
+    return Target(hardware, of_target(hardware, capabilities))
 
 
 def as_graph(source: Any) -> Graph:

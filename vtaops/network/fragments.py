@@ -133,10 +133,10 @@ class Fragments:
         return self._known[key]
 
     def _tiling(self, op: Operator) -> Tiling:
-        config = self.target.config
+        config, able = self.target.config, self.target.capabilities
         if self.search != "off":
-            return tune(op, config, self.search).tiling
-        known = recall(op, config, "fast")
+            return tune(op, config, self.search, capabilities=able).tiling
+        known = recall(op, config, "fast", able)
         return known.tiling if known else default_tiling(settled(op, config), config)
 
 

@@ -7,6 +7,8 @@ function becomes one `LookupTable`, of 256 values that the graph's own definitio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,21 +27,17 @@ def functions_as_tables(graph: Graph) -> Graph:
     """
     roots = _roots(graph)
     tables = _tables(graph, roots)
-    needed = {tensor.name for tensor in graph.outputs}
-    for node in graph.nodes:
-        own = roots.get(node.outputs[0].name)
-        needed |= {t.name for t in node.inputs if own is None or roots.get(t.name) is not own}
+    needed = _needed(graph, roots)
     result = Graph(graph.name)
     for tensor in graph.inputs:
         result.input_like(tensor)
     for node in graph.nodes:
         op, inputs = node.op, [tensor.name for tensor in node.inputs]
-        root = roots.get(node.outputs[0].name)
-        if root is not None:
+        if node.name in tables:
             if node.name not in needed:
                 continue
-            table = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, op.kind)
-            op, inputs = table, [root.name]
+            op = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, op.kind)
+            inputs = [roots[node.name].name]
         result.add_many(
             op,
             *(result.tensors[name] for name in inputs),
@@ -48,6 +46,15 @@ def functions_as_tables(graph: Graph) -> Graph:
         )
     result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
     return result
+
+
+def _needed(graph: Graph, roots: Mapping[str, Tensor]) -> set[str]:
+    """Return the tensors that something else reads than a function of the same argument."""
+    needed = {tensor.name for tensor in graph.outputs}
+    for node in graph.nodes:
+        own = roots.get(node.outputs[0].name)
+        needed |= {t.name for t in node.inputs if own is None or roots.get(t.name) is not own}
+    return needed
 
 
 def _roots(graph: Graph) -> dict[str, Tensor]:

@@ -411,7 +411,7 @@ class Mapper(Places):
         (source,), (result,) = node.inputs, node.outputs
         data = self._alike(node)
         res = self._kept(node, data)
-        for part in parts(op, source.shape, result.shape, source.zero_point, self.scales):
+        for part in parts(op, source, result, self.scales):
             pool = replace(part.pool, channels=self.width(data))
             uses = {"data": Use(data, part.data), "res": replace(res, sides=part.res)}
             self._step(node, pool, uses)

@@ -44,10 +44,13 @@ class Plan:
         One for each node, in the order of the graph.
     stages : tuple of Stretch
         All nodes, in the order of execution: as few changes between VTA and host as possible.
+    graph : Graph
+        Of what.
     """
 
     rows: tuple[Row, ...]
     stages: tuple[Stretch, ...]
+    graph: Graph
 
 
 def plan(graph: Graph, target: Target) -> Plan:
@@ -98,7 +101,7 @@ def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
         rows.append(Row(node.name, node.op.kind, where, reason))
         if where == "vta" and are_products([node]):
             places[node.name] = "products"
-    return Plan(tuple(rows), tuple(_stages(graph, places)))
+    return Plan(tuple(rows), tuple(_stages(graph, places)), graph)
 
 
 def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[str, str]:
@@ -107,18 +110,21 @@ def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[s
         node.name: refused.get(node.name) or reason_for_host(node, graph, target)
         for node in graph.nodes
     }
-    makers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
+    makers = {tensor.name: node.name for node in graph.nodes for tensor in node.outputs}
     for node in graph.nodes:
-        if reasons[node.name]:
-            continue
-        readers = graph.consumers(node.outputs[0])
-        if moves_for_dense(node) and any(reasons[reader.name] for reader in readers):
-            reasons[node.name] = "its bytes move, and what reads it is on the host"
-            continue
-        before = [makers[tensor.name] for tensor in node.inputs if tensor.name in makers]
-        if is_free(node.op) and all(reasons[maker.name] for maker in before):
-            reasons[node.name] = "its inputs are on the host, where it costs nothing"
+        before = [reasons[makers[t.name]] for t in node.inputs if t.name in makers]
+        behind = [reasons[reader.name] for reader in graph.consumers(node.outputs[0])]
+        reasons[node.name] = reasons[node.name] or _reason_beside(node, before, behind)
     return reasons
+
+
+def _reason_beside(node: Node, before: Sequence[str], behind: Sequence[str]) -> str:
+    """Return why a node goes with its neighbours on the host, by their reasons; else empty."""
+    if moves_for_dense(node) and any(behind):
+        return "its bytes move, and what reads it is on the host"
+    if is_free(node.op) and all(before):
+        return "its inputs are on the host, where it costs nothing"
+    return ""
 
 
 def _stages(graph: Graph, where: Mapping[str, str]) -> Iterator[Stretch]:
@@ -126,16 +132,22 @@ def _stages(graph: Graph, where: Mapping[str, str]) -> Iterator[Stretch]:
     known = {tensor.name for tensor in graph.inputs}
     left = list(graph.nodes)
     for place in cycle(("host", "vta", "products")):
-        ready, taken = set(known), []
-        for node in left:
-            if where[node.name] == place and ready.issuperset(t.name for t in node.inputs):
-                taken.append(node)
-                made = {tensor.name for tensor in node.outputs}
-                known |= made
-                if place != "products":
-                    ready |= made
+        here = [node for node in left if where[node.name] == place]
+        taken = _ready(here, known, apart=place == "products")
         if taken:
             yield Stretch("host" if place == "host" else "vta", tuple(taken))
+            known |= {tensor.name for node in taken for tensor in node.outputs}
             left = [node for node in left if node not in taken]
         if not left:
             return
+
+
+def _ready(nodes: Sequence[Node], known: set[str], *, apart: bool) -> list[Node]:
+    """Return the nodes that need only known tensors and, unless `apart`, each other's results."""
+    ready, taken = set(known), []
+    for node in nodes:
+        if ready.issuperset(tensor.name for tensor in node.inputs):
+            taken.append(node)
+            if not apart:
+                ready |= {tensor.name for tensor in node.outputs}
+    return taken

@@ -13,10 +13,10 @@ from vtaops.machine.layout import Layout, data_layout
 from vtaops.model import Argument, Region
 from vtaops.network.fragments import Fragments, find_groups
 from vtaops.network.mapping import Mapper
-from vtaops.network.memory import Lifetime, place
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator, StoredImage
 from vtaops.program import Buffer, Role
+from vtaops.program.memory import Lifetime, place
 
 _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
 

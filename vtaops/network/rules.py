@@ -49,7 +49,7 @@ class Target:
 def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
     """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
-        if not isinstance(node.op, ops.Host | ops.Quantize | ops.Dequantize):
+        if not isinstance(node.op, ops.Host | ops.Softmax | ops.Quantize | ops.Dequantize):
             if tensor.dtype != "int8":
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
             if not isinstance(node.op, ops.Matmul) and not fits_device(tensor):
@@ -70,6 +70,11 @@ def _reason(op: GraphOperator, node: Node, graph: Graph, target: Target) -> str:
 @_reason.register
 def _(op: ops.Host, node: Node, graph: Graph, target: Target) -> str:
     return op.reason or "it is no operator on integers"
+
+
+@_reason.register
+def _(op: ops.Softmax, node: Node, graph: Graph, target: Target) -> str:
+    return f"VTA has no operator {op.kind}"
 
 
 @_reason.register
@@ -128,7 +133,7 @@ def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
     if op.exclude_padding and any(op.padding):
         (data,), (result,) = node.inputs, node.outputs
         try:
-            list(parts(op, data.shape, result.shape, data.zero_point, target.scales))
+            list(parts(op, data, result, target.scales))
         except ShapeError as error:
             return f"in parts of equal windows: {error}"
         return ""

@@ -7,7 +7,7 @@ that follow the data further (`schedule`, `lower`) call the rooms that come afte
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from inspect import Signature, signature
 from types import MappingProxyType
@@ -22,9 +22,9 @@ from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.declarations import Given, Lane, Shape, declare_copy
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, declare_stages
-from vtaops.program import Buffer, Role
+from vtaops.ops.declarations import Expr, Given, Lane, Shape, declare_copy, value_of
+from vtaops.ops.epilogue import VECTORS, Stage, declare_stages
+from vtaops.program import Buffer
 
 if TYPE_CHECKING:
     from vtaops.schedule.tiling import Tiling
@@ -126,11 +126,7 @@ class Operator(metaclass=Described):
         """Return the result in te, of a packed `shape`, from the packed arguments by name."""
 
     def declare_epilogue(
-        self,
-        sums: te.Tensor,
-        given: Given,
-        config: HardwareConfig,
-        operands: Mapping[str, Lane] = MappingProxyType({}),
+        self, sums: te.Tensor, given: Given, operands: Given = MappingProxyType({})
     ) -> te.Tensor:
         """Declare the stages behind int32 sums, and the cast to int8; return the result.
 
@@ -140,18 +136,12 @@ class Operator(metaclass=Described):
             Packed as the result.
         given : mapping of str to te.Tensor
             The arguments of the operator, of which it takes the vectors of channels.
-        config : HardwareConfig
-            The hardware.
-        operands : mapping of str to callable
-            Operands of stages that are no vectors: their values for a lane.
+        operands : mapping of str to te.Tensor
+            Operands of stages that are no vectors, of the shape of the sums.
         """
-        scaled = any(isinstance(stage, ScaleStage) for stage in self.stages)
-        vectors = {
-            buffer.name: _vector_lane(given[buffer.name], buffer.role is Role.CONSTANT, scaled)
-            for buffer in self.buffers(config)
-            if buffer.name in VECTORS
-        }
-        value = declare_stages(sums, self.stages, {**vectors, **operands})
+        vectors = {name: _vector_lane(given[name]) for name in given if name in VECTORS}
+        others = {name: value_of(tensor) for name, tensor in operands.items()}
+        value = declare_stages(sums, self.stages, {**vectors, **others})
         return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
     def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
@@ -208,22 +198,16 @@ class Operator(metaclass=Described):
         return door("Operator.lower")(self.schedule(config, tiling))
 
 
-def _vector_lane(vector: te.Tensor, uniform: bool, scaled: bool) -> Lane:
-    """Return the value of a packed vector of channels for each lane of a packed result.
+def _vector_lane(vector: te.Tensor) -> Lane:
+    """Return the value of a vector of channels for each lane of a packed result.
 
-    Parameters
-    ----------
-    vector : te.Tensor
-        (blocks, rows, block): the tile of the block that the second index of a result names.
-    uniform : bool
-        Whether all blocks share one.
-    scaled : bool
-        Whether it is a row of post-processing parameters, not repeated for each row of a tile.
+    Packed, it is (blocks, rows, block): the tile of the block that the second index of a result
+    names. All blocks may share one, and all rows of a tile.
     """
-    copy = declare_copy(vector)
+    copy, (blocks, rows, _) = declare_copy(vector), map(int, vector.shape)
 
-    def lane(*index: Any) -> Any:
-        return copy(0 if uniform else index[1], 0 if scaled else index[-2], index[-1])
+    def lane(*index: Expr) -> Expr:
+        return copy(index[1] if blocks > 1 else 0, index[-2] if rows > 1 else 0, index[-1])
 
     return lane
 

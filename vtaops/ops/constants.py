@@ -1,4 +1,6 @@
-"""Products with constant tiles: how int8 data, and constants, enter the accumulators on every VTA.
+"""Constant tiles, by which int8 data and constants enter the accumulators of every VTA.
+
+`vtaops.ops.declarations` declares the products with them.
 
 A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
 one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it
@@ -17,13 +19,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import te
-
 from vtaops.base.errors import ShapeError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import diagonal_layout, kernel_layout, matrix_layout
 from vtaops.machine.views import constant_values
-from vtaops.ops.declarations import Expr, Lane, declare_sum, product, value_of
 from vtaops.program import Buffer, Role
 
 WIDEST = 127 * 256 + 127
@@ -65,72 +64,3 @@ def constant_buffers(channels: int, config: HardwareConfig) -> list[Buffer]:
         Buffer("constant", Role.CONSTANT, shape, "int8", matrix_layout(config), value),
         Buffer("constant_scale", Role.PARAMETER, weights, "int8", kernel_layout(config)),
     ]
-
-
-def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
-    """Declare the copy on chip of one weight tile for all blocks of channels, or for `each`."""
-    blocks, _, _, _, *tile = weights.shape
-    name = f"{weights.op.name}_buf"
-    if each:
-        return te.compute((blocks, *tile), lambda c, o, i: weights(c, 0, 0, 0, o, i), name=name)
-    return te.compute(tile, lambda o, i: weights(0, 0, 0, 0, o, i), name=name)
-
-
-def declare_product(
-    name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
-) -> te.Tensor:
-    """Declare the product of tiles (..., batch, block) with one weight tile, or one a block.
-
-    Parameters
-    ----------
-    name : str
-        Name of the te stage.
-    data : te.Tensor
-        int8 tiles on chip.
-    scale : te.Tensor
-        The weight tile on chip, (block, block); or (blocks, block, block), for images whose second
-        index counts blocks of channels.
-
-    Returns
-    -------
-    te.Tensor
-        int32, of the shape of `data`.
-    """
-    return declare_product_at(name, data.shape, value_of(data), scale, config)
-
-
-def declare_product_at(
-    name: str, shape: Any, data: Lane, scale: te.Tensor, config: HardwareConfig
-) -> te.Tensor:
-    """Declare the product of tiles that are chosen by their index, as `declare_product`.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Shape of the result.
-    data : callable
-        Maps an index of the result, the channel being that of the input, to a scalar of a tile.
-    """
-
-    def factors(*index: Expr) -> tuple[Expr, Expr]:
-        *tile, channel, lane = index
-        block = index[1:2] if len(scale.shape) > 2 else ()
-        return data(*tile, lane), scale(*block, channel, lane)
-
-    if config.block_in == 1:  # plain tensors: there is nothing to sum
-        return te.compute(shape, lambda *index: product(*factors(*index, 0)), name=name)
-    return declare_sum(name, shape, {f"{name}_lane": config.block_in}, factors)
-
-
-def declare_constant(
-    shape: tuple[int, ...], tile: te.Tensor, weights: te.Tensor, config: HardwareConfig
-) -> te.Tensor:
-    """Declare the constant of each lane of a packed image of `shape`."""
-    constant = te.compute(tile.shape[2:], lambda r, i: tile(0, 0, r, i), name="constant_buf")
-    return declare_product_at(
-        "res_constant",
-        shape,
-        lambda *index: constant(*index[-2:]),
-        declare_tiles(weights, each=True),
-        config,
-    )

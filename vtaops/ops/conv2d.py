@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -21,23 +21,17 @@ from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import Columns, KernelColumns, Windows
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
-from vtaops.ops.constants import (
-    DIGIT_BITS,
-    check_scale,
-    constant_buffers,
-    declare_constant,
-    declare_product,
-    declare_tiles,
-    scale_buffer,
-)
+from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
 from vtaops.ops.declarations import (
     Given,
     Shape,
     bordered,
+    declare_constant,
     declare_copy,
     declare_image,
+    declare_product,
     declare_sum,
-    value_of,
+    declare_tiles,
 )
 from vtaops.ops.epilogue import (
     INT8,
@@ -393,9 +387,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         acc = declare_sum("res_conv", shape, axes, factors)
         return self._declare_residual(acc, given, config)
 
-    def _declare_residual(
-        self, conv: te.Tensor, given: Mapping[str, te.Tensor], config: HardwareConfig
-    ) -> te.Tensor:
+    def _declare_residual(self, conv: te.Tensor, given: Given, config: HardwareConfig) -> te.Tensor:
         """Declare what follows the convolution."""
         tensors: dict[str, te.Tensor] = {}
         if self.bias_tiles:
@@ -410,8 +402,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         elif self.residual:
             tile = declare_tiles(given["residual_scale"])
             tensors["residual"] = declare_product("res_residual", residual, tile, config)
-        operands = {name: value_of(tensor) for name, tensor in tensors.items()}
-        return self.declare_epilogue(first, given, config, operands)
+        return self.declare_epilogue(first, given, tensors)
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
         """Declare the padded input; where the stride skips rows, only those that are read.

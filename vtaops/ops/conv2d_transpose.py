@@ -255,7 +255,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
         axes = {"ic": data_buf.shape[1], "ty": rows.taps, "tx": columns.taps}
         acc = declare_sum("res_conv", shape, {**axes, "lane": config.block_in}, factors)
-        return self.declare_epilogue(acc, given, config)
+        return self.declare_epilogue(acc, given)
 
     def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
         """Declare the weights, padded to the same number of taps for every phase.

@@ -1,4 +1,4 @@
-"""What the declarations of operators are made of: copies on chip, images with borders, sums."""
+"""What declarations are made of: copies on chip, images with a border, sums, constant products."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from vtaops.base.window import Size
+from vtaops.machine.config import HardwareConfig
 
 Expr = Any
 """A TIR expression. TVM gives no useful static types."""
@@ -98,3 +99,72 @@ def declare_sum(
 def product(left: Expr, right: Expr) -> Expr:
     """Return the int32 product of two int8 values."""
     return left.astype("int32") * right.astype("int32")
+
+
+def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
+    """Declare the copy on chip of one weight tile for all blocks of channels, or for `each`."""
+    blocks, _, _, _, *tile = weights.shape
+    name = f"{weights.op.name}_buf"
+    if each:
+        return te.compute((blocks, *tile), lambda c, o, i: weights(c, 0, 0, 0, o, i), name=name)
+    return te.compute(tile, lambda o, i: weights(0, 0, 0, 0, o, i), name=name)
+
+
+def declare_product(
+    name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the product of tiles (..., batch, block) with one weight tile, or one a block.
+
+    Parameters
+    ----------
+    name : str
+        Name of the te stage.
+    data : te.Tensor
+        int8 tiles on chip.
+    scale : te.Tensor
+        The weight tile on chip, (block, block); or (blocks, block, block), for images whose second
+        index counts blocks of channels.
+
+    Returns
+    -------
+    te.Tensor
+        int32, of the shape of `data`.
+    """
+    return declare_product_at(name, data.shape, value_of(data), scale, config)
+
+
+def declare_product_at(
+    name: str, shape: Any, data: Lane, scale: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the product of tiles that are chosen by their index, as `declare_product`.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the result.
+    data : callable
+        Maps an index of the result, the channel being that of the input, to a scalar of a tile.
+    """
+
+    def factors(*index: Expr) -> tuple[Expr, Expr]:
+        *tile, channel, lane = index
+        block = index[1:2] if len(scale.shape) > 2 else ()
+        return data(*tile, lane), scale(*block, channel, lane)
+
+    if config.block_in == 1:  # plain tensors: there is nothing to sum
+        return te.compute(shape, lambda *index: product(*factors(*index, 0)), name=name)
+    return declare_sum(name, shape, {f"{name}_lane": config.block_in}, factors)
+
+
+def declare_constant(
+    shape: tuple[int, ...], tile: te.Tensor, weights: te.Tensor, config: HardwareConfig
+) -> te.Tensor:
+    """Declare the constant of each lane of a packed image of `shape`."""
+    constant = te.compute(tile.shape[2:], lambda r, i: tile(0, 0, r, i), name="constant_buf")
+    return declare_product_at(
+        "res_constant",
+        shape,
+        lambda *index: constant(*index[-2:]),
+        declare_tiles(weights, each=True),
+        config,
+    )

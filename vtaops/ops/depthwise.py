@@ -148,4 +148,4 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             lambda b, ci, y, x, *lane: te.sum(products(b, ci, dy, dx, y, x, *lane), axis=[dy, dx]),
             name="res_total",
         )
-        return self.declare_epilogue(total, given, config)
+        return self.declare_epilogue(total, given)

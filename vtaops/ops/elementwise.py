@@ -18,25 +18,9 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.constants import (
-    DIGIT_BITS,
-    WIDEST,
-    check_scale,
-    declare_product,
-    declare_tiles,
-    digits,
-    scale_buffer,
-)
-from vtaops.ops.declarations import Given, Shape, declare_copy, value_of
-from vtaops.ops.epilogue import (
-    INT8,
-    AluStage,
-    Rounding,
-    Stage,
-    check_epilogue,
-    clip_stages,
-    shift_stages,
-)
+from vtaops.ops.constants import DIGIT_BITS, WIDEST, check_scale, digits, scale_buffer
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, check_epilogue
 from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -197,23 +181,13 @@ class Elementwise(UniformlyScaled):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        first, *others = (name for name, _, _ in self.products)
-        found: list[Stage] = []
-        wide = first.endswith("_high")
-        for name in others:
-            if wide and not name.endswith("_high"):
-                found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
-                wide = False
-            found.append(AluStage(f"res_with_{name}", _OPERATIONS[self.function], None, name))
-        if wide:
-            found.append(AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
-        if self.scaling:
-            return [*found, self.scaling.stage]
-        return [
-            *found,
-            *shift_stages("res", self.shift, self.rounding),
-            *clip_stages("res", self.clip),
-        ]
+        names = [name for name, _, _ in self.products]
+        operation = _OPERATIONS[self.function]
+        found = [AluStage(f"res_with_{name}", operation, None, name) for name in names[1:]]
+        high = sum(name.endswith("_high") for name in names)
+        if high:  # they are shifted before the low digits join them
+            found.insert(high - 1, AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
+        return [*found, *super().stages]
 
     def layout(self, config: HardwareConfig) -> Layout:
         """Return the layout of the tensors."""
@@ -246,5 +220,4 @@ class Elementwise(UniformlyScaled):
             )
             for name, tensor, _ in self.products
         }
-        operands = {name: value_of(product) for name, product in found.items()}
-        return self.declare_epilogue(next(iter(found.values())), given, config, operands)
+        return self.declare_epilogue(next(iter(found.values())), given, found)

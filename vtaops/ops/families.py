@@ -163,8 +163,15 @@ class UniformlyScaled(Operator):
     zero_point: int
     constant: int = 0
     clip: tuple[int, int] | None
+    rounding: Rounding
 
     @property
     def scaling(self) -> UniformScale:
         """The fixed-point scale of the result."""
         return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        if self.scaling:
+            return [self.scaling.stage]
+        return alu_stages(False, self.shift, self.clip, self.rounding)

@@ -15,8 +15,8 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.declarations import Given, Shape, declare_copy, declare_sum, value_of
-from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, alu_stages, check_epilogue
+from vtaops.ops.declarations import Given, Shape, declare_copy, declare_sum
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, check_epilogue
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -125,7 +125,7 @@ class Gemm(SumOfProducts):
             {"ko": data.shape[1], "ki": config.block_in},
             lambda mo, no, mi, ni, ko, ki: (data[mo, ko, mi, ki], kernel[no, ko, ni, ki]),
         )
-        return self.declare_epilogue(acc, given, config)
+        return self.declare_epilogue(acc, given)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -218,9 +218,7 @@ class BatchMatmul(UniformlyScaled):
     def stages(self) -> Sequence[Stage]:
         wide = AluStage("res_wide", AluOp.SHR, -COARSE_BITS)
         begin = [wide, AluStage("res_total", AluOp.ADD, None, "product")] if self.coarse else []
-        if self.scaling:
-            return [*begin, self.scaling.stage]
-        return [*begin, *alu_stages(False, self.shift, self.clip, self.rounding)]
+        return [*begin, *super().stages]
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         rows = Layout(f"BMC{config.batch}m{config.block_in}c")
@@ -250,9 +248,9 @@ class BatchMatmul(UniformlyScaled):
 
         total = product("", "res_gem")
         if not self.coarse:
-            return self.declare_epilogue(total, given, config)
+            return self.declare_epilogue(total, given)
         first = product("_coarse", "res_coarse")
-        return self.declare_epilogue(first, given, config, {"product": value_of(total)})
+        return self.declare_epilogue(first, given, {"product": total})
 
 
 def _pair(

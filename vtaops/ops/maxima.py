@@ -17,8 +17,7 @@ from tvm import te
 from vtaops.base.window import Size, Window
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.constants import declare_product_at
-from vtaops.ops.declarations import Lane
+from vtaops.ops.declarations import Lane, declare_product_at
 from vtaops.ops.epilogue import AluStage, declare_stages
 
 Count = Any
@@ -57,10 +56,9 @@ class AxisTaps:
     def of(window: Window, size: Size, axis: int) -> AxisTaps | None:
         """Return the taps along an axis of an image; None if some window has padding alone."""
         kernel, stride = window.kernel[axis], window.strides[axis]
-        before = window.padding[axis]
-        last = (window.out_size(*size)[axis] - 1) * stride + kernel
-        after = max(0, last - before - size[axis])
-        inside = range(before, kernel - after)
+        last = window.out_size(*size)[axis] - 1
+        first_taps, last_taps = (window.taps_inside(axis, size[axis], i) for i in (0, last))
+        inside = range(first_taps.start, last_taps.stop)
         if not inside:
             return None
         place = inside[len(inside) // 2]

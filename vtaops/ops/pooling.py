@@ -15,16 +15,17 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
-from vtaops.ops.constants import declare_product, declare_tiles, scale_buffer
-from vtaops.ops.declarations import Given, Shape, bordered, declare_image, declare_sum
-from vtaops.ops.epilogue import (
-    INT8,
-    Rounding,
-    Stage,
-    check_epilogue,
-    clip_stages,
-    offset_stages,
+from vtaops.ops.constants import scale_buffer
+from vtaops.ops.declarations import (
+    Given,
+    Shape,
+    bordered,
+    declare_image,
+    declare_product,
+    declare_sum,
+    declare_tiles,
 )
+from vtaops.ops.epilogue import INT8, Rounding, Stage, check_epilogue, clip_stages, offset_stages
 from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
@@ -53,10 +54,7 @@ class _Pool2d(WindowOperator):
 
     @classmethod
     def of(
-        cls: type[Pool],
-        data: npt.ArrayLike,
-        kernel: Pair,
-        **parameters: Any,
+        cls: type[Pool], data: npt.ArrayLike, kernel: Pair, **parameters: Any
     ) -> tuple[Pool, Arguments]:
         """Return the pool of an int8 array (N, C, H, W), and the array.
 
@@ -151,7 +149,7 @@ class MaxPool2d(_Pool2d):
             scale = declare_tiles(given["data_scale"])
             if separate := self.separate(config):
                 greatest = separate.declare(pixels, scale, shape, config)
-                return self.declare_epilogue(greatest, given, config)
+                return self.declare_epilogue(greatest, given)
             pixels = declare_product("res_data", pixels, scale, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
@@ -165,7 +163,7 @@ class MaxPool2d(_Pool2d):
             ),
             name="res_max",
         )
-        return self.declare_epilogue(greatest, given, config)
+        return self.declare_epilogue(greatest, given)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -294,7 +292,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
             ),
         )
         mean = self._declare_division(total) if self.divides else total
-        return self.declare_epilogue(mean, given, config)
+        return self.declare_epilogue(mean, given)
 
     def _declare_division(self, total: te.Tensor) -> te.Tensor:
         """Declare the sums over the number of pixels of their windows, rounded."""

@@ -14,21 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops import ops
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import constant_values
-from vtaops.ops import (
-    AvgPool2d,
-    BatchMatmul,
-    Conv2d,
-    Conv2dTranspose,
-    DepthwiseConv2dAlu,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import Operator
 from vtaops.program import Role
 
 Int8Array = npt.NDArray[np.int8]
@@ -62,13 +53,13 @@ def _sums(op: Operator, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: Gemm, given: Given) -> Float:
+def _(op: ops.Gemm, given: Given) -> Float:
     total: Float = given["data"] @ given["weight"].T
     return total
 
 
 @_sums.register
-def _(op: Conv2d, given: Given) -> Float:
+def _(op: ops.Conv2d, given: Given) -> Float:
     total = convolve(given["data"], given["kernel"], op.window, op.groups)
     if op.bias_tiles:
         weights = given["constant_scale"][:, :, 0, 0]
@@ -80,7 +71,7 @@ def _(op: Conv2d, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: BatchMatmul, given: Given) -> Float:
+def _(op: ops.BatchMatmul, given: Given) -> Float:
     acc: Float = given["data"] @ given["other"].transpose(0, 2, 1)
     if op.coarse:
         acc += 128 * (given["data_coarse"] @ given["other_coarse"].transpose(0, 2, 1))
@@ -88,12 +79,12 @@ def _(op: BatchMatmul, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: Conv2dTranspose, given: Given) -> Float:
+def _(op: ops.Conv2dTranspose, given: Given) -> Float:
     return convolve_transposed(given["data"], given["kernel"], op.window, op.out_size)
 
 
 @_sums.register
-def _(op: Elementwise, given: Given) -> Float:
+def _(op: ops.Elementwise, given: Given) -> Float:
     value = given["data"] * op.scale
     if op.binary:
         combine = getattr(np, "subtract" if op.function == "sub" else op.function)
@@ -102,17 +93,17 @@ def _(op: Elementwise, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: DepthwiseConv2dAlu, given: Given) -> Float:
+def _(op: ops.DepthwiseConv2dAlu, given: Given) -> Float:
     return convolve(given["data"], given["kernel"], op.window, op.channels)
 
 
 @_sums.register
-def _(op: MaxPool2d, given: Given) -> Float:
+def _(op: ops.MaxPool2d, given: Given) -> Float:
     return over_windows(np.maximum, given["data"], op.window, -128)
 
 
 @_sums.register
-def _(op: AvgPool2d, given: Given) -> Float:
+def _(op: ops.AvgPool2d, given: Given) -> Float:
     total = over_windows(np.add, given["data"], op.window, 0)
     if op.divides:
         counted = over_windows(np.add, np.ones_like(given["data"]), op.window, 0)
@@ -146,14 +137,14 @@ def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
 
 
 def _shift(op: Operator) -> int:
-    if isinstance(op, AvgPool2d):
+    if isinstance(op, ops.AvgPool2d):
         return 0 if op.divides else op.factor[1]
     return getattr(op, "shift", 0)
 
 
 def _by_channel(op: Operator, vector: Float) -> Float:
     """Return a vector of channels as it applies to results: the last axis, or of images."""
-    return vector if isinstance(op, Gemm) else vector[:, None, None]
+    return vector if isinstance(op, ops.Gemm) else vector[:, None, None]
 
 
 def _int32(acc: npt.NDArray[Any]) -> Int32Array:

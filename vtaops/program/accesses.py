@@ -11,7 +11,7 @@ Imports no TVM: a board installs this room.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -61,10 +61,6 @@ class Accesses(Counts):
     table_writes: int = 0
     dram_read_bytes: int = 0
     dram_written_bytes: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
-        return asdict(self)
 
 
 def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:

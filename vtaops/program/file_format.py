@@ -1,23 +1,19 @@
 """The program file: a small container that is read back exactly or rejected.
 
-Owns the bytes on disk. All integers are little-endian:
+Owns header and body of the file; what is around them is `vtaops.base.envelope`'s. All integers are
+little-endian:
 
 ====================  ==========================================================================
 bytes                 content
 ====================  ==========================================================================
-8                     magic, ``VTAPROG`` and a zero byte
-4                     version of the format
-4                     length H of the header
-8                     length of the whole file
 H                     header: JSON, ASCII, keys sorted, no spaces
 16 n                  instructions (low half first)
 4 n                   relocations (signed)
 4 m                   micro-ops
-32                    SHA-256 of all bytes before
 ====================  ==========================================================================
 
 Equal programs give equal bytes, and `loads` accepts no other bytes than those that `dumps` writes.
-The header is not trusted: lengths are compared with the bytes that exist before anything is read.
+The header is not trusted: what it counts must fill the body exactly.
 
 Imports no TVM: a board installs this file.
 """

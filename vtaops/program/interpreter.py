@@ -22,7 +22,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.machine import isa
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.machine.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 from vtaops.program.statistics import Statistics
 
 Integers = npt.NDArray[np.int64]
@@ -261,17 +261,14 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
     machine.place(micro_ops, program.micro_ops)
     given = dict(zip((buffer.name for buffer in program.inputs), arrays, strict=True))
     for buffer, address in zip(program.buffers, addresses, strict=True):
-        if buffer.name in given:
-            machine.place(address, buffer.pack(given[buffer.name]))
-        elif buffer in program.constants:
-            machine.place(address, buffer.constant_image())
-        elif buffer.fill is not None:
-            machine.place(address, buffer.fill_image())
+        image = buffer.pack(given[buffer.name]) if buffer.name in given else _image(buffer)
+        if image is not None:
+            machine.place(address, image)
+    places = {NO_BUFFER: 0, MICRO_OPS: micro_ops, **dict(enumerate(addresses))}
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
-        if isinstance(instruction, isa.Load | isa.Store) and relocation != NO_BUFFER:
-            address = micro_ops if relocation == MICRO_OPS else addresses[relocation]
+        if isinstance(instruction, isa.Load | isa.Store):
             unit = program.config.dram_element_bytes(Memory(instruction.memory))
-            base = instruction.dram_base + address // unit
+            base = instruction.dram_base + places[relocation] // unit
             instruction = replace(instruction, dram_base=base)
         machine.execute(instruction)
     results = tuple(
@@ -280,6 +277,13 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
         if buffer in program.outputs
     )
     return results[0] if len(results) == 1 else results
+
+
+def _image(buffer: Buffer) -> npt.NDArray[np.generic] | None:
+    """Return what a buffer holds when the program is loaded; None: anything."""
+    if buffer.role is Role.CONSTANT:
+        return buffer.constant_image()
+    return None if buffer.fill is None else buffer.fill_image()
 
 
 def _addresses(program: Program) -> list[int]:

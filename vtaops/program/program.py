@@ -87,8 +87,9 @@ class Buffer(Concise):
     Raises
     ------
     ProgramError
-        If a constant has not as many scalars as its shape, or another buffer has a value; if a
-        buffer that is not scratch has an offset or a fill, or a buffer has both.
+        If the layout does not fit the shape, or there is no such dtype; if a constant has not as
+        many scalars as its shape, or another buffer has a value; if a buffer that is not scratch
+        has an offset or a fill, or a buffer has both.
     """
 
     name: str
@@ -101,6 +102,10 @@ class Buffer(Concise):
     fill: int | None = None
 
     def __post_init__(self) -> None:
+        try:
+            _ = self.nbytes
+        except (ShapeError, TypeError) as error:
+            raise ProgramError(f"buffer {self.name}: {error}") from error
         if (self.offset, self.fill) != (None, None):
             self._check_scratch()
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0

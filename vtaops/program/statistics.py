@@ -6,7 +6,7 @@ in their own code, and the tests compare.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +42,6 @@ class Statistics(Counts):
     out_store_nbytes: int = 0
     gemm_counter: int = 0
     alu_counter: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counters by name."""
-        return asdict(self)
 
     @property
     def dram_nbytes(self) -> int:

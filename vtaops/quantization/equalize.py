@@ -27,7 +27,9 @@ from vtaops.quantization.onnx_files import (
     float_tensors,
     initializers,
     make_node,
+    producers,
     replace_initializer,
+    tensor_shapes,
 )
 from vtaops.quantization.probe import Probe
 from vtaops.quantization.samples import Sample
@@ -78,10 +80,8 @@ class _Network:
         self.model = model
         self.constants = initializers(model)
         self.functions = functions(model)
-        self._shapes = {
-            value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-            for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
-        }
+        graph = model.graph
+        self._shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
         self._inside = {name for function in self.functions for name in function.nodes}
         self._parents: list[int] = []
         self._pinned: list[int] = []
@@ -249,7 +249,7 @@ class _Network:
             self._insert_product(place, function.root, name, name, 1 / before)
         if (behind != 1).any():
             name = f"{function.end}_unscaled"
-            last = next(node for node in nodes.values() if function.end in node.output)
+            last = producers(self.model)[function.end]
             last.output[0] = name
             place = list(self.model.graph.node).index(last)
             self._insert_product(place + 1, name, function.end, name, behind)

@@ -6,14 +6,17 @@ package `onnx` (extra `models`) is imported on the first call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError, VTAError, raising
-from vtaops.base.files import NETWORK, is_file
+from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
+from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 
 if TYPE_CHECKING:
@@ -25,6 +28,12 @@ else:  # ONNX is imported where it is needed; others import the types from here
 
 OPSET = 13
 """Oldest opset that carries scales per channel; older models are converted to it."""
+
+_TYPES = (
+    *("FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL"),
+    *("FLOAT16", "DOUBLE", "UINT32", "UINT64", "BFLOAT16"),
+)
+"""Data types that the readers know; some of them they refuse with reasons of their own."""
 
 Arrays = dict[str, Array]
 
@@ -45,21 +54,46 @@ def load(
     Raises
     ------
     ModelError
-        If there is no such file, the file is no ONNX model, a shape stays symbolic, or a name in
-        `shapes` is no input.
+        If there is no such file, the file is no ONNX model, weights in files beside it cannot be
+        read, a shape stays symbolic, or a name in `shapes` is no input.
     UnsupportedError
-        If the model computes in float16, bfloat16 or float64, or calls domains unknown here.
+        If the model computes in float16, bfloat16 or float64, has other types that nothing here
+        reads, or calls domains unknown here.
     """
     onnx = require("onnx")
     model = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
+        _check_types(model)
+        _refuse_external_data(model)
     else:
-        model = _read(Path(source))
+        model = read(Path(source))
+        _check_types(model)
+        _read_external_data(model, Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
     model = checked(model)
     _refuse_other_floats(model)
+    return model
+
+
+def read(path: Path) -> ModelProto:
+    """Return the model of a file as it is written, without weights that lie in other files.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, or it is no ONNX model.
+    """
+    model: ModelProto = require("onnx").ModelProto()
+    if not exists(path):
+        raise ModelError(f"there is no model file {path}")
+    with raising(ModelError, f"{path} is no ONNX model", OSError, told=reason_of):
+        content = read_file(path, NETWORK)
+    with raising(ModelError, f"{path} is no ONNX model", Exception, told=_first_line):
+        model.ParseFromString(content)
+    if not model.graph.node:
+        raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
     return model
 
 
@@ -74,7 +108,8 @@ def checked(model: ModelProto) -> ModelProto:
     onnx = require("onnx")
     with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
         onnx.checker.check_model(model)
-        if _opset(model) < OPSET:
+        own = (entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+        if any(entry.version < OPSET for entry in own):
             model = onnx.version_converter.convert_version(model, OPSET)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return inferred
@@ -82,17 +117,11 @@ def checked(model: ModelProto) -> ModelProto:
 
 def require(package: str) -> Any:
     """Import one of the packages of the extra `models`, or say how to install it."""
-    from importlib import import_module
-
-    try:
-        if package == "onnx":
-            for part in ("checker", "shape_inference", "version_converter"):
-                import_module(f"onnx.{part}")
-        return import_module(package)
-    except ImportError as error:
-        name = package.split(".")[0]
-        message = f"model files need the package {name}: pip install 'vtaops[models]'"
-        raise VTAError(message) from error
+    name = package.split(".")[0]
+    parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
+    for module in (*(f"onnx.{part}" for part in parts), package):
+        found = optional(module, name, "model files need", "'vtaops[models]'")
+    return found
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -121,9 +150,14 @@ def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the static shapes of the inputs by name."""
+    return tensor_shapes(graph_inputs(model))
+
+
+def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors by name; 0 is an extent that is not known."""
     return {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in graph_inputs(model)
+        for value in values
     }
 
 
@@ -237,6 +271,13 @@ def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs:
     return node
 
 
+def refill(field: Any, entries: Iterable[Any]) -> None:
+    """Replace the entries of a repeated field of a protocol buffer."""
+    kept = list(entries)
+    del field[:]
+    field.extend(kept)
+
+
 def additions(node: NodeProto) -> list[NodeProto]:
     """Return a Sum of several tensors as additions of two."""
     left, *terms = node.input
@@ -259,26 +300,89 @@ def float_tensors(model: ModelProto) -> list[str]:
     return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
 
 
-def _read(path: Path) -> ModelProto:
-    onnx = require("onnx")
-    if not is_file(path):
-        raise ModelError(f"there is no model file {path}")
-    if path.stat().st_size > NETWORK:
-        raise ModelError(f"{path} has more than {NETWORK} bytes, which no ONNX file has")
-    try:
-        model: ModelProto = onnx.load(str(path))
-    except Exception as error:  # protobuf and the file system raise what they like
-        raise ModelError(f"{path} is no ONNX model: {_first_line(error)}") from error
-    if not model.graph.node:
-        raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
-    return model
+def _read_external_data(model: ModelProto, path: Path) -> None:
+    """Put weights that lie in files beside the model into it.
+
+    Only regular files in the folder of the model are read, and of these only what the shapes ask
+    for: a model of a hundred bytes cannot make us read its neighbour of a gigabyte.
+    """
+    left = NETWORK
+    for tensor in filter(_is_external, _tensors(model)):
+        what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
+        with raising(ModelError, what, OSError, ValueError, told=reason_of):
+            nbytes = _nbytes(tensor)
+            left -= nbytes
+            if left < 0:
+                raise ValueError(f"the weights have more than {NETWORK} bytes")
+            tensor.raw_data = _external_bytes(tensor, path.parent.resolve(), nbytes)
+        del tensor.external_data[:]
+        tensor.ClearField("data_location")
+
+
+def _external_bytes(tensor: Any, folder: Path, nbytes: int) -> bytes:
+    """Return the bytes of a tensor that lie in a file of the folder of its model."""
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    location, offset = where.get("location", ""), int(where.get("offset", 0))
+    length = int(where.get("length", nbytes))
+    file = folder / location
+    if Path(os.path.realpath(file)) != file or folder not in file.parents:
+        raise ValueError(f"{location!r} must name a file in the model's folder, without links")
+    if length != nbytes:
+        raise ValueError(f"it has {length} bytes there; its type and shape say {nbytes}")
+    with open_file(file) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if not 0 <= offset <= size - nbytes:
+            raise ValueError(f"{location!r} has {size} bytes, not {nbytes} from {offset} on")
+        opened.seek(offset)
+        return opened.read(nbytes)
+
+
+def _nbytes(tensor: Any) -> int:
+    """Return the bytes of a tensor as its type and shape say."""
+    if tensor.data_type == tensor.STRING or any(size < 0 for size in tensor.dims):
+        raise ValueError(f"its type is {tensor.data_type}, its shape {tuple(tensor.dims)}")
+    dtype = require("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return math.prod(map(int, tensor.dims)) * int(dtype.itemsize)
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
+
+
+def _check_types(model: ModelProto) -> None:
+    """Refuse tensors of types that nothing here reads."""
+    types = require("onnx").TensorProto.DataType
+    known = {types.Value(name) for name in _TYPES}
+    for tensor in _tensors(model):
+        if tensor.data_type not in known:
+            raise UnsupportedError(
+                f"tensor {tensor.name!r} has the data type {tensor.data_type}; "
+                f"vtaops reads {', '.join(_TYPES)}"
+            )
+
+
+def _refuse_external_data(model: ModelProto) -> None:
+    for tensor in filter(_is_external, _tensors(model)):
+        raise ModelError(
+            f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
+            "read its weights with onnx.load_external_data_for_model first"
+        )
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Yield all tensors of a message, in whatever part of it."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in [value] if hasattr(value, "DESCRIPTOR") else value:
+                yield from _tensors(part)
 
 
 def _list_inputs_only(model: ModelProto) -> None:
     """Old models list their weights among the inputs, where they count as no constants."""
-    kept = graph_inputs(model)
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
+    refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
 
 
@@ -304,13 +408,6 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         if dim.HasField("dim_value") and dim.dim_value not in (0, size):
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
         dim.dim_value = int(size)
-
-
-def _opset(model: ModelProto) -> int:
-    return min(
-        (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
-        default=OPSET,
-    )
 
 
 def _refuse_other_floats(model: ModelProto) -> None:

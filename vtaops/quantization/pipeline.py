@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,10 +18,10 @@ from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
     Connections,
     ModelProto,
-    graph_inputs,
     input_dtypes,
     input_shapes,
     load,
+    read,
     require,
 )
 from vtaops.quantization.pairs import drop_idle_activations, join_residuals
@@ -207,13 +208,11 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
     onnx = require("onnx")
     if not isinstance(model, onnx.ModelProto):
         try:
-            model = onnx.load(str(model), load_external_data=False)
-        except Exception:  # `load` says what is wrong with the file
+            model = read(Path(model))
+        except ModelError:  # `load` says what is wrong with the file
             return {}
-    return {
-        value.name: tuple(dim.dim_value or None for dim in value.type.tensor_type.shape.dim)
-        for value in graph_inputs(model)
-    }
+    shapes = input_shapes(model)
+    return {name: tuple(extent or None for extent in shape) for name, shape in shapes.items()}
 
 
 def _refuse_quantized(model: ModelProto) -> None:
@@ -226,8 +225,6 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
     """Let ONNX Runtime's quantiser insert the pairs for the grids that were chosen."""
     onnx, ort = require("onnx"), require("onnxruntime.quantization")
     calibrate = require("onnxruntime.quantization.calibrate")
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
     data = {name: tuple(map(np.float32, grid.range)) for name, grid in grids.items()}
     options = {
         "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
@@ -238,7 +235,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
     }
     quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
-        copy,
+        deepcopy(model),
         scales == "free",
         False,
         ort.QuantType.QInt8,

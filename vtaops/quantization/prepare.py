@@ -8,14 +8,13 @@ parts, where they cost nothing.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.quantization.onnx_files import (
     Arrays,
     Connections,
@@ -25,10 +24,12 @@ from vtaops.quantization.onnx_files import (
     attributes,
     initializers,
     make_node,
+    refill,
     replace_initializer,
     require,
+    tensor_shapes,
 )
-from vtaops.quantization.probe import runtime_errors
+from vtaops.quantization.probe import runtime_session
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
@@ -49,21 +50,12 @@ def prepare(model: ModelProto) -> ModelProto:
         If ONNX Runtime refuses the model.
     """
     onnx = require("onnx")
-    ort = require("onnxruntime")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
-        options = ort.SessionOptions()
-        options.optimized_model_filepath = str(path)
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.log_severity_level = 3
-        with runtime_errors():
-            ort.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+    with TemporaryFolder() as folder:
+        path = folder / "optimized.onnx"
+        runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]
-    del prepared.graph.node[:]
-    prepared.graph.node.extend(nodes)
+    refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
     fold_affine(prepared)
     _name_nodes(prepared)
@@ -122,10 +114,8 @@ def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
 
 
 def _rank(model: ModelProto, name: str) -> int:
-    for value in (*model.graph.input, *model.graph.value_info):
-        if value.name == name:
-            return len(value.type.tensor_type.shape.dim)
-    return 0
+    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
+    return len(shapes.get(name, ()))
 
 
 def _activate_parts(model: ModelProto) -> None:
@@ -145,8 +135,7 @@ def _activate_parts(model: ModelProto) -> None:
         concat.input[:] = parts
         concat.output[:] = activation.output
         nodes.remove(activation)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    refill(model.graph.node, nodes)
 
 
 def fold_affine(model: ModelProto) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,26 @@ def runtime_errors() -> AbstractContextManager[None]:
         return " ".join(str(error).split()) or type(error).__name__
 
     return raising(ModelError, "ONNX Runtime refuses the model", Exception, told=told)
+
+
+def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:
+    """Return a session of ONNX Runtime on the CPU, at a level of its graph optimisation.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime refuses the model.
+    """
+    ort = require("onnxruntime")
+    options = ort.SessionOptions()
+    settings |= {"log_severity_level": 3}
+    settings |= {"graph_optimization_level": getattr(ort.GraphOptimizationLevel, level)}
+    for name, value in settings.items():
+        setattr(options, name, value)
+    with runtime_errors():
+        return ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
 
 
 class Probe:
@@ -46,24 +68,17 @@ class Probe:
     def __init__(
         self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
     ) -> None:
-        onnx, ort = require("onnx"), require("onnxruntime")
+        onnx = require("onnx")
         given = names if names is not None else [value.name for value in model.graph.output]
         self.names = list(dict.fromkeys(given))
-        shown = onnx.ModelProto()
-        shown.CopyFrom(model)
+        shown = deepcopy(model)
         present = {value.name for value in shown.graph.output}
         shown.graph.output.extend(
             onnx.ValueInfoProto(name=name) for name in self.names if name not in present
         )
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
         if exact:
             _shift_weights(shown)
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        with runtime_errors():
-            self._session = ort.InferenceSession(
-                shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+        self._session = runtime_session(shown, "ORT_DISABLE_ALL" if exact else "ORT_ENABLE_ALL")
 
     def run(self, sample: dict[str, Array]) -> dict[str, Array]:
         """Return the tensors for one sample."""

@@ -7,18 +7,17 @@ a Relu or Clip is saturated on the grid of what leaves it.
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.quantization.onnx_files import (
     Connections,
     ModelProto,
@@ -87,13 +86,13 @@ def calibrated_ranges(
     methods = {m.name.lower(): m for m in ort.CalibrationMethod}
     if method not in methods:
         raise ModelError(f"no calibration method {method!r}; there are {', '.join(methods)}")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "float.onnx"
+    with TemporaryFolder() as folder:
+        file = folder / "float.onnx"
         require("onnx").save(model, str(file))
         with runtime_errors():
             calibrator = calibrate.create_calibrator(
                 file,
-                augmented_model_path=str(Path(folder) / "augmented.onnx"),
+                augmented_model_path=str(folder / "augmented.onnx"),
                 calibrate_method=methods[method],
             )
             calibrator.collect_data(SimpleNamespace(get_next=partial(next, iter(samples), None)))

@@ -14,6 +14,8 @@ from typing import Any
 
 from tvm import relax
 
+from vtaops.relax.values import bindings_of
+
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
 ELEMENTWISE = frozenset(
@@ -41,7 +43,7 @@ def channels_first(mod: Any) -> Any:
         A module without dataflow blocks, whose convolutions and pools read images NHWC.
     """
     function = mod["main"]
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     parameters = [relax.Var(old.name, old.ty) for old in function.params]
     builder = relax.BlockBuilder()
     with builder.function("main", parameters):

@@ -133,24 +133,22 @@ class _Layer:
     ) -> _Layer | None:
         """Return the layer that ends in a rounding; None if it begins in floating point."""
         writers = onnx_files.producers(model)
-        found: dict[str, NodeProto] = {}
+        found = {"", *constants}
         inputs: dict[str, None] = {}
         stack = [rounding.output[0]]
         while stack:
             name = stack.pop()
-            node = writers.get(name)
-            if name in constants or not name or name in found:
+            if name in found:
                 continue
+            found.add(name)
+            node = writers.get(name)
             if node is None:
                 return None
-            found[name] = node
-            data = node.input[0]
-            if node.op_type == "DequantizeLinear" and data not in constants:
-                inputs[data] = None
+            if node.op_type == "DequantizeLinear" and node.input[0] not in constants:
+                inputs[node.input[0]] = None
             else:
                 stack.extend(node.input)
-        inside = {id(node) for node in found.values()}
-        nodes = tuple(node for node in model.graph.node if id(node) in inside)
+        nodes = tuple(n for n in model.graph.node if not found.isdisjoint(n.output))
         return _Layer(rounding, nodes, tuple(inputs)) if inputs else None
 
     def compare(

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.graph import Dequantize, Graph, GraphOperator, Host, Quantize, Softmax, Tensor
+from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.quantization.scales import Grid
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
 from vtaops.relax.values import Body, Value, read
-
-FLOAT = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
 
 NO_OPERATOR = "VTA has no operator "
 BETWEEN_FLOATS = ": not between quantised tensors"
@@ -122,7 +121,7 @@ class ValuePlan:
 
     def _why(self, value: Value) -> str:
         if not self._quantised_model:
-            return FLOAT
+            return NOT_QUANTIZED
         if value.op in RULES or value.op == "split":
             return f"{value.op}{BETWEEN_FLOATS}"
         return f"{NO_OPERATOR}{value.op}"
@@ -141,20 +140,13 @@ class ValuePlan:
 
 def _joined(reasons: Iterable[str]) -> str:
     """Return reasons as one text; operators with the same reason together."""
-    shared: dict[str, list[str]] = {BETWEEN_FLOATS: [], NO_OPERATOR: []}
-    others = []
-    for reason in dict.fromkeys(reasons):
-        if reason.endswith(BETWEEN_FLOATS):
-            shared[BETWEEN_FLOATS].append(reason.removesuffix(BETWEEN_FLOATS))
-        elif reason.startswith(NO_OPERATOR):
-            shared[NO_OPERATOR].append(reason.removeprefix(NO_OPERATOR))
-        else:
-            others.append(reason)
-    if names := shared[NO_OPERATOR]:
-        others.append(NO_OPERATOR + ", ".join(names))
-    if names := shared[BETWEEN_FLOATS]:
-        others.append(", ".join(names) + BETWEEN_FLOATS)
-    return "; ".join(others)
+    every = list(dict.fromkeys(reasons))
+    between = [r.removesuffix(BETWEEN_FLOATS) for r in every if r.endswith(BETWEEN_FLOATS)]
+    unknown = [r.removeprefix(NO_OPERATOR) for r in every if r.startswith(NO_OPERATOR)]
+    said = [r for r in every if not (r.endswith(BETWEEN_FLOATS) or r.startswith(NO_OPERATOR))]
+    said += [NO_OPERATOR + ", ".join(unknown)] * bool(unknown)
+    said += [", ".join(between) + BETWEEN_FLOATS] * bool(between)
+    return "; ".join(said)
 
 
 def _grid_or_none(value: Value) -> Grid | None:
@@ -258,7 +250,9 @@ class _Emitter:
 
     def _function(
         self, inputs: list[Value], group: list[Value], outputs: list[Value], reason: str
-    ) -> Host:
+    ) -> GraphOperator:
+        if _is_softmax(group):
+            return Softmax()
         bindings = _with_constants(self._body.bindings, group)
         results = tuple(map(_tensor, outputs))
         operators = tuple(dict.fromkeys(v.op for v in group))
@@ -283,6 +277,14 @@ def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[V
             wanted.add(value)
             stack.extend(a for a in value.args if a.fixed)
     return [value for value in bindings if value in wanted]
+
+
+def _is_softmax(group: Sequence[Value]) -> bool:
+    """Whether the host computes nothing but the softmax along the last axis."""
+    value, *others = group
+    if others or value.op != "nn.softmax" or value.dtype != "float32":
+        return False
+    return int(value.attrs.axis) in (-1, len(value.shape) - 1)
 
 
 def _tensor(value: Value) -> Tensor:

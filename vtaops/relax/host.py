@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +11,10 @@ from tvm import relax
 
 from vtaops.base.errors import ProgramError, UnsupportedError, raising
 from vtaops.base.shapes import Array
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.graph.host import HostFunction
 from vtaops.relax.messages import last_line
-from vtaops.relax.values import Value
+from vtaops.relax.values import Value, bindings_of
 
 
 class RelaxFunction(HostFunction):
@@ -42,9 +41,9 @@ class RelaxFunction(HostFunction):
 
     def to_bytes(self) -> bytes:
         """Return the compiled function as a shared library of this processor."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "host.so"
-            self._compiled().export_library(str(path))
+        with TemporaryFolder() as folder:
+            path = folder / "host.so"
+            self._compiled().export_library(str(path), workspace_dir=str(folder))
             return path.read_bytes()
 
     @classmethod
@@ -56,8 +55,8 @@ class RelaxFunction(HostFunction):
         ProgramError
             If the system or TVM cannot load it.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "host.so"
+        with TemporaryFolder() as folder:
+            path = folder / "host.so"
             path.write_bytes(data)
             try:
                 library = tvm.runtime.load_module(str(path))
@@ -93,9 +92,7 @@ def host_module(
     """
     wanted = {value.var for value in bindings}
     (main,) = [f for f in mod.functions.values() if isinstance(f, relax.Function)]
-    kept = [
-        binding for block in main.body.blocks for binding in block.bindings if binding.var in wanted
-    ]
+    kept = [binding for binding in bindings_of(main) if binding.var in wanted]
     parameters, conversions = _parameters(inputs)
     results = [value.var for value in outputs]
     body = relax.SeqExpr([relax.BindingBlock([*conversions, *kept])], relax.Tuple(results))

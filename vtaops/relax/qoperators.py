@@ -7,6 +7,7 @@ of each operator: dequantise the operands, compute, quantise the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from vtaops.quantization.onnx_files import (
     checked,
     initializers,
     make_node,
+    refill,
     replace_initializer,
     require,
 )
@@ -38,21 +40,15 @@ def to_pairs(model: ModelProto) -> ModelProto:
     ModelError
         If such a node is malformed.
     """
-    onnx = require("onnx")
-    if not any(
-        node.domain or node.op_type in _REWRITES | _COMPOSITIONS for node in model.graph.node
-    ):
+    if not any(node.domain or node.op_type in _REWRITES for node in model.graph.node):
         return model
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     writer = _Writer(result)
     for node in model.graph.node:
         writer.rewrite(node)
-    del result.graph.node[:]
-    result.graph.node.extend(writer.nodes)
-    kept = [entry for entry in result.opset_import if entry.domain in ("", "ai.onnx")]
-    del result.opset_import[:]
-    result.opset_import.extend(kept)
+    refill(result.graph.node, writer.nodes)
+    own = (entry for entry in result.opset_import if entry.domain in ("", "ai.onnx"))
+    refill(result.opset_import, own)
     return checked(result)
 
 
@@ -65,13 +61,10 @@ class _Writer:
         self.nodes: list[NodeProto] = []
 
     def rewrite(self, node: NodeProto) -> None:
-        if node.op_type in _REWRITES | _COMPOSITIONS:
+        if node.op_type in _REWRITES:
             text = f"{node.op_type} {_name(node)} is malformed"
             with raising(ModelError, text, IndexError, TypeError, ValueError):
-                if node.op_type in _COMPOSITIONS:
-                    self.compose(node, _COMPOSITIONS[node.op_type])
-                else:
-                    _REWRITES[node.op_type](self, node)
+                _REWRITES[node.op_type](self, node)
             return
         if node.domain in ("", "ai.onnx"):
             self.nodes.append(node)
@@ -163,6 +156,9 @@ class Composition:
     weight_axis: Callable[[dict[str, Any]], int] = lambda _: 1
     bias: int = 0
 
+    def __call__(self, writer: _Writer, node: NodeProto) -> None:
+        writer.compose(node, self)
+
 
 def _integer_product(writer: _Writer, node: NodeProto) -> None:
     """MatMulInteger and ConvInteger: the product of integers less their zero points, as int32."""
@@ -201,7 +197,7 @@ def _sum(writer: _Writer, node: NodeProto) -> None:
     writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
 
 
-_COMPOSITIONS = {
+_REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
     "QGemm": Composition("Gemm", (0, 3), 7, lambda given: 1 - given.get("transB", 0), bias=6),
@@ -213,13 +209,9 @@ _COMPOSITIONS = {
     "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
     "QLinearSoftmax": Composition("Softmax", (0,), 3),
     "QLinearConcat": Composition("Concat", (), 0),
-}
-"""Operators on integers, one row each."""
-
-_REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "Pad": _pad,
     "Sum": _sum,
     "MatMulInteger": _integer_product,
     "ConvInteger": _integer_product,
 }
-"""How other operators are rewritten."""
+"""How each operator that is no float one between pairs is rewritten."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Sides, ceil_div
+from vtaops.base.window import Size
 from vtaops.graph import operators as ops
 from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
@@ -77,13 +78,18 @@ def natural_grid(value: Value) -> Grid | None:
         if own not in (None, grid):
             raise NotTranslated(f"a tensor is dequantised as {grid} that was quantised as {own}")
         return grid
-    if value.op == "input" and value.dtype == "int8":
-        reader = next((r for r in value.readers if r and r.op == "dequantize"), None)
-        return None if reader is None else grid_of(reader)
+    if value.op == "input":
+        return _input_grid(value)
     if value.op not in KEEPING_GRIDS:
         return None
     first, *others = (natural_grid(argument) for argument in value.args)
     return first if all(other == first for other in others) else None
+
+
+def _input_grid(value: Value) -> Grid | None:
+    """Return the grid of an input of integers: that from which it is dequantised."""
+    reader = next((r for r in value.readers if r and r.op == "dequantize"), None)
+    return None if reader is None or value.dtype != "int8" else grid_of(reader)
 
 
 def operand(value: Value) -> tuple[Source, float]:
@@ -201,16 +207,13 @@ def _matmul(value: Value, target: ResultRange) -> Source:
 
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
-    attrs = value.attrs
-    if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
-        raise NotTranslated("an average pool with dilation or in another layout than NCHW")
-    kernel, strides = pair(attrs.pool_size), pair(attrs.strides)
-    padding, more = _pool_padding(value)
-    if more and attrs.count_include_pad:
+    kernel, strides, padding, more = _pool_window(value, "an average pool")
+    counted = value.attrs.count_include_pad
+    if more and counted:
         raise NotTranslated("an average pool that rounds up and counts its padding")
-    if kernel == strides == (1, 1) and attrs.count_include_pad:
+    if kernel == strides == (1, 1) and counted:
         return _moved(ops.Pad(padding), translate(value.args[0], target))
-    excluded = not attrs.count_include_pad and any(padding)
+    excluded = not counted and any(padding)
     return _average(
         value.args[0],
         target,
@@ -270,7 +273,7 @@ def _leaky(value: Value, target: ResultRange) -> Source:
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):  # what is not finite is refused below
         steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{value.op} is not finite on all 256 values")
@@ -312,12 +315,8 @@ def _moved(op: ops.GraphOperator, source: Source) -> Step:
 
 
 def _max_pool(value: Value, target: ResultRange) -> Source:
-    attrs = value.attrs
-    if str(attrs.layout) != "NCHW" or tuple(map(int, attrs.dilation)) != (1, 1):
-        raise NotTranslated("a max pool with dilation or in another layout than NCHW")
-    padding, _ = _pool_padding(value)
-    op = ops.MaxPool(pair(attrs.pool_size), pair(attrs.strides), padding)
-    return _moved(op, translate(value.args[0], target))
+    kernel, strides, padding, _ = _pool_window(value, "a max pool")
+    return _moved(ops.MaxPool(kernel, strides, padding), translate(value.args[0], target))
 
 
 def _reshape(value: Value, target: ResultRange) -> Source:
@@ -441,22 +440,19 @@ def _pad(value: Value, target: ResultRange) -> Source:
     return _moved(ops.Pad((top, left, bottom, right)), translate(value.args[0], target))
 
 
-def _pool_padding(value: Value) -> tuple[tuple[int, int, int, int], bool]:
-    """Return the padding with what rounding up adds, and whether it adds any."""
+def _pool_window(value: Value, pool: str) -> tuple[Size, Size, Sides, bool]:
+    """Return kernel, strides, padding with what rounding up adds, and whether it adds any."""
     attrs = value.attrs
+    if str(attrs.layout) != "NCHW" or pair(attrs.dilation) != (1, 1):
+        raise NotTranslated(f"{pool} with dilation or in another layout than NCHW")
+    kernel, strides = pair(attrs.pool_size), pair(attrs.strides)
     top, left, bottom, right = sides(attrs.padding)
-    out, strides, kernel, image = (
-        np.array(numbers)
-        for numbers in (
-            value.shape[2:],
-            pair(attrs.strides),
-            pair(attrs.pool_size),
-            value.args[0].shape[2:],
-        )
+    (rows, height), (columns, width) = (
+        ((value.shape[axis] - 1) * strides[axis - 2] + kernel[axis - 2], value.args[0].shape[axis])
+        for axis in (2, 3)
     )
-    rows, columns = ((out - 1) * strides + kernel - image).tolist()
-    more = rows > top + bottom or columns > left + right
-    return (top, left, max(bottom, rows - top), max(right, columns - left)), more
+    padding = top, left, max(bottom, rows - height - top), max(right, columns - width - left)
+    return kernel, strides, padding, padding != (top, left, bottom, right)
 
 
 def _is_power_of_two(ratio: float) -> bool:

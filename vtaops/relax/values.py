@@ -92,6 +92,11 @@ def read(mod: Any, function: str = "main") -> Body:
     return _Reader(mod).body(mod[function])
 
 
+def bindings_of(function: Any) -> list[Any]:
+    """Return the bindings of a Relax function, those of all its blocks."""
+    return [binding for block in function.body.blocks for binding in block.bindings]
+
+
 Found = tuple[str, tuple[Value, ...], tuple[Any, ...], Any]
 """Operator, tensors, other arguments and attributes of a binding."""
 
@@ -111,9 +116,8 @@ class _Reader:
             inputs.append(value)
         if not isinstance(function.body, relax.SeqExpr):
             raise UnsupportedError("a Relax function whose body is no sequence of bindings")
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                self._bind(binding)
+        for binding in bindings_of(function):
+            self._bind(binding)
         last = function.body.body
         single = not isinstance(last, relax.Tuple) and not isinstance(last.ty, relax.TupleType)
         outputs = (self._tensor(last),) if single else self._tensors(last)

@@ -6,10 +6,9 @@ Owns the data of the page; its drawing is ``spacetime.html`` beside this file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
-from vtaops.model.report import layer_cycles
+from vtaops.model.report import layer_spans
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.timing import IDLE, WAITS, Timeline
@@ -84,14 +83,12 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
 
 
 def _layers(timeline: Timeline) -> list[list[Any]]:
-    """Return start, end and name of each layer; it starts when the previous ones have ended."""
-    if len(timeline.program.operators) < 2:
+    """Return start, end and number of each turn of a layer, and its name."""
+    operators = timeline.program.operators
+    if len(operators) < 2:
         return []
-    layers = layer_cycles(timeline)
-    ends = accumulate(cycles for _, cycles in layers)
-    return [
-        [end - cycles, end, record.name] for (record, cycles), end in zip(layers, ends, strict=True)
-    ]
+    turns = layer_spans(timeline)
+    return [[start, end, number, operators[number].name] for number, start, end in turns]
 
 
 def _owners(program: Program) -> list[str]:

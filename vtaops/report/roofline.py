@@ -144,7 +144,7 @@ def roofline(
         x = [0.955 * point.intensity, 1.047 * point.intensity]
         (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
     axes.legend([own], ["if the compute unit never waited"], loc="lower right", frameon=False)
-    _label(axes, shown, peak)
+    _label(axes, shown, peak, bandwidth)
     axes.set_xlabel("multiply-accumulates for each byte over the port (logarithmic)")
     axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
     axes.set_title(title, loc="left", fontsize=11)
@@ -155,41 +155,64 @@ def roofline(
     return figure
 
 
-_OFFSETS = ((8, -3), (8, -14), (8, 7), (-8, -3), (-8, -14), (-8, 7), (8, -25), (-8, -25), (8, -36))
+_OFFSETS = (
+    (8, -3), (8, -14), (8, 7), (-8, -3), (-8, -14), (-8, 7), (8, 15), (-8, 15), (8, -25), (-8, -25),
+    (8, -36),
+)  # fmt: skip
 _POINTS = 560, 370  # of the axes, in typographic points: enough to see what overlaps
 
+
+Box = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
 
 CROWDED = 12
 """With more points than these, those without room for a name go without."""
 
 
-def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float) -> None:
-    """Label each point where there is space."""
+def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float, bandwidth: float) -> None:
+    """Label each point where there is space, also from the roof."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
 
-    def place(point: RooflinePoint) -> tuple[float, float]:
-        x = math.log(point.intensity / left) / math.log(right / left)
-        y = math.log(point.macs_per_cycle / bottom) / math.log(top / bottom)
+    def place(intensity: float, macs_per_cycle: float) -> tuple[float, float]:
+        x = math.log(intensity / left) / math.log(right / left)
+        y = math.log(macs_per_cycle / bottom) / math.log(top / bottom)
         return x * _POINTS[0], y * _POINTS[1]
 
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in map(place, points)]
-    for point in points:
+    along = [left * (right / left) ** (step / 200) for step in range(201)]
+    taken = [_around(*place(at, min(peak, at * bandwidth)), 2) for at in along]
+    places = [place(point.intensity, point.macs_per_cycle) for point in points]
+    taken += [_around(x, y, 5) for x, y in places]
+    for point, (x, y) in zip(points, places, strict=True):
         text = f"{point.name}  {100 * point.macs_per_cycle / peak:.0f} %"
-        x, y = place(point)
-        for dx, dy in _OFFSETS:
-            start = x + dx - (0 if dx > 0 else 4.6 * len(text))
-            box = (start, y + dy - 1, start + 4.6 * len(text), y + dy + 8)
-            if not any(_overlap(box, other) for other in taken):
-                break
-        else:
-            if len(points) > CROWDED:
-                continue
-        taken.append(box)
+        offset = _room(text, x, y, taken)
+        if offset is None and len(points) > CROWDED:
+            continue
+        dx, dy = offset or _OFFSETS[-1]
+        taken.append(_box(text, x, y, dx, dy))
         axes.annotate(
             text, (point.intensity, point.macs_per_cycle), xytext=(dx, dy), fontsize=8,
             textcoords="offset points", ha="left" if dx > 0 else "right",
         )  # fmt: skip
 
 
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+def _room(text: str, x: float, y: float, taken: Sequence[Box]) -> tuple[int, int] | None:
+    """Return the first offset at which a label of a point covers nothing that is taken."""
+    for dx, dy in _OFFSETS:
+        box = _box(text, x, y, dx, dy)
+        if not any(_overlap(box, other) for other in taken):
+            return dx, dy
+    return None
+
+
+def _around(x: float, y: float, reach: float) -> Box:
+    return x - reach, y - reach, x + reach, y + reach
+
+
+def _box(text: str, x: float, y: float, dx: float, dy: float) -> Box:
+    """Return what a label at an offset from a point covers."""
+    start = x + dx - (0 if dx > 0 else 4.6 * len(text))
+    return start, y + dy - 1, start + 4.6 * len(text), y + dy + 8
+
+
+def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

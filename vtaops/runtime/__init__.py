@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import DeviceError, UnsupportedError, raising
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Device, DeviceBuffer, check_device
 from vtaops.runtime.executor import LoadedProgram
@@ -78,10 +78,9 @@ def open_device(
 
 def _foreign(point: EntryPoint, address: str, config: HardwareConfig) -> Device:
     """Open a device of another package."""
-    try:
+    text = f"device {point.name!r} ({point.value}) is broken"
+    with raising(DeviceError, text, ImportError, AttributeError):
         make = point.load()
-    except (ImportError, AttributeError) as error:
-        raise DeviceError(f"device {point.name!r} ({point.value}) is broken: {error}") from error
     device: Device = make(config, address) if address else make(config)
     check_device(device)
     return device

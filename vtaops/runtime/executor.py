@@ -6,7 +6,6 @@ launches, and unpacks the result. Knows devices only through the `Device` protoc
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
@@ -118,7 +118,7 @@ class LoadedProgram(Closing):
         self._allocated: list[DeviceBuffer] = []
         self._buffers: dict[str, DeviceBuffer] = {}  # all but those in the arena
         self._closed = False
-        self._turn = threading.RLock()
+        self._turn = ForkLock()
         # What is usually the same in many runs, a device may know already.
         self._write_constant = device.write
         if isinstance(device, CachingDevice):

@@ -94,12 +94,12 @@ class Fsim(ConfiguredDevice):
         self._encoding = Encoding.of(self._config)
         with _worded(self._encoding):
             self._native = _fsim.Device(
-                sizes=_sizes(self._config),
-                slots=_slots(self._encoding),
+                sizes=sizes_of(self._config),
+                slots=slots_of(self._encoding),
                 seed=seed,
                 check_overflow=check_overflow,
                 kernel=kernel,
-                limits=_limits(self.capabilities),
+                limits=limits_of(self.capabilities),
             )
 
     @property
@@ -208,7 +208,8 @@ def _own(buffer: DeviceBuffer) -> Any:
     return buffer
 
 
-def _sizes(config: HardwareConfig) -> dict[str, int]:
+def sizes_of(config: HardwareConfig) -> dict[str, int]:
+    """Return the geometry of a configuration under the names of ``sim/fsim/geometry.hpp``."""
     return {
         "batch": config.batch,
         "block": config.block_in,
@@ -224,13 +225,15 @@ def _sizes(config: HardwareConfig) -> dict[str, int]:
     }
 
 
-def _limits(capabilities: Capabilities) -> dict[str, int]:
+def limits_of(capabilities: Capabilities) -> dict[str, int]:
+    """Return what an implementation lacks under the names of ``sim/fsim/limits.hpp``."""
     limits = asdict(capabilities)
-    del limits["name"]
+    del limits["name"], limits["far_shift"]  # the second is for compilers
     return limits
 
 
-def _slots(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
+def slots_of(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
+    """Return offset, width and signedness of each field, by instruction and name."""
     table = {
         cls.__name__: {slot.name: (slot.offset, slot.width, slot.signed) for slot in slots}
         for cls, slots in encoding.slots.items()

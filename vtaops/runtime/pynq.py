@@ -30,6 +30,7 @@ from vtaops.base.errors import (
     UnsupportedError,
     raising,
 )
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
@@ -385,7 +386,7 @@ class PynqDevice(ConfiguredDevice):
         self._statistics = Statistics()
         self._performance = TsimPerformance()
         self._known: dict[bytes, Statistics] = {}  # checked instruction streams
-        self._lock = threading.RLock()
+        self._lock = ForkLock("the device")
         self._closed = False
 
     # ------------------------------------------------------------------------ memory

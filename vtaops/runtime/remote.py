@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.base.forks import ForkLock
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
@@ -122,8 +122,8 @@ class RemoteDevice(ConfiguredDevice):
         self._wanted = None if config is None else HardwareConfig.of(config)
         self._secret = read_secret() if secret is None else secret
         self._timeout = timeout
-        self._progress = progress
-        self._lock = threading.RLock()
+        self._report: Progress = progress or (lambda what, done, total: None)
+        self._lock = ForkLock("the connection to the board")
         self._connection: Connection | None = None
         self._connections = 0
         self._requests = 0
@@ -288,14 +288,13 @@ class RemoteDevice(ConfiguredDevice):
         self._connections += 1
         try:
             return self._login(self._connection, deadline)
-        except DeviceTimeout as error:
+        except BaseException as error:
             self._drop()
-            raise DeviceTimeout(f"{self.address} did not answer in {self._timeout} s") from error
-        except ConnectionLost as error:
-            self._drop()
-            raise ConnectionLost(f"{self.address}, login: {error}") from error
-        except BaseException:
-            self._drop()
+            if isinstance(error, DeviceTimeout):
+                text = f"{self.address} did not answer in {self._timeout} s"
+                raise DeviceTimeout(text) from error
+            if isinstance(error, ConnectionLost):
+                raise ConnectionLost(f"{self.address}, login: {error}") from error
             raise
 
     def _login(self, connection: Connection, deadline: float) -> HardwareConfig:
@@ -412,10 +411,6 @@ class RemoteDevice(ConfiguredDevice):
             raise BufferLost("the buffer was lost with its connection; load the program again")
         as_extent(buffer, nbytes)
         return buffer.handle
-
-    def _report(self, what: str, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(what, done, total)
 
 
 def _image(data: npt.NDArray[np.generic]) -> memoryview:

@@ -6,12 +6,13 @@ once, later runs move inputs and results only.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
 
+from vtaops.base.errors import NoRoom
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.program import Program
 from vtaops.runtime.arguments import as_tuple
@@ -19,7 +20,6 @@ from vtaops.runtime.device import Closing, Device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
 
 CAPACITY = 64
-"""Programs that are kept; the least recently used one makes room."""
 
 
 class ResidentPrograms(Closing):
@@ -31,13 +31,21 @@ class ResidentPrograms(Closing):
         Where they are; it is not closed with them.
     timeout : float
         Seconds that one launch may take.
+    capacity : int
+        Programs that are kept; the least recently used one makes room, also in the memory.
     """
 
-    def __init__(self, device: Device, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(
+        self, device: Device, timeout: float = DEFAULT_TIMEOUT, capacity: int = CAPACITY
+    ) -> None:
         self.device = device
         self._timeout = timeout
-        self._lock = threading.RLock()
-        self._loaded: OrderedDict[int, tuple[Program, LoadedProgram]] = OrderedDict()
+        self._capacity = capacity
+        self._lock = ForkLock()
+        self._loaded: OrderedDict[int, LoadedProgram] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._loaded)
 
     def run(
         self,
@@ -62,21 +70,40 @@ class ResidentPrograms(Closing):
             As `LoadedProgram`.
         """
         with self._lock:
-            loaded = self._load(program, parameters or {})
+            loaded = self.load(program, parameters)
             return as_tuple(loaded.run(*arrays, timeout=self._timeout))
 
-    def _load(self, program: Program, parameters: Mapping[str, Array]) -> LoadedProgram:
-        key = id(program)  # kept alive by the table itself
-        if key not in self._loaded:
-            while len(self._loaded) >= CAPACITY:
-                self._loaded.popitem(last=False)[1][1].close()
-            self._loaded[key] = program, LoadedProgram(program, self.device, parameters)
-        self._loaded.move_to_end(key)
-        return self._loaded[key][1]
+    def load(
+        self, program: Program, parameters: Mapping[str, Array] | None = None
+    ) -> LoadedProgram:
+        """Return a program in the memory of the device; it stays this object's to close.
+
+        Parameters and errors: as `run`.
+        """
+        key = id(program)  # kept alive by the loaded program
+        with self._lock:
+            if key not in self._loaded:
+                while len(self._loaded) >= self._capacity:
+                    self._evict()
+                self._loaded[key] = self._placed(program, parameters)
+            self._loaded.move_to_end(key)
+            return self._loaded[key]
+
+    def _placed(self, program: Program, parameters: Mapping[str, Array] | None) -> LoadedProgram:
+        """Load a program; evict the least recently used ones until there is room."""
+        while True:
+            try:
+                return LoadedProgram(program, self.device, parameters)
+            except NoRoom:
+                if not self._loaded:
+                    raise
+                self._evict()
+
+    def _evict(self) -> None:
+        self._loaded.popitem(last=False)[1].close()
 
     def close(self) -> None:
         """Free the memory of all programs; calling it again does nothing."""
         with self._lock:
-            for _, loaded in self._loaded.values():
-                loaded.close()
-            self._loaded.clear()
+            while self._loaded:
+                self._evict()

@@ -103,7 +103,7 @@ class Axis:
         return np.concatenate([[0], np.cumsum(self.real, dtype=np.int64)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockedShape:
     """Extents of an operator that accumulates tile products, counted in tiles.
 
@@ -155,14 +155,14 @@ class BlockedShape:
         What is cut into parts if not the operator as it stands: a batch of single output rows.
     """
 
-    batch: int
-    oc: int
-    ic: int
     rows: Axis
-    columns: Axis
-    taps: int
+    columns: Axis = Axis(1, 1, 1, (True,))
+    batch: int = 1
+    oc: int = 1
+    ic: int = 1
+    taps: int = 1
     alu_passes: int
-    bias: int
+    bias: int = 0
     groups: int = 1
     group_oc: int = 0
     phases: int = 1
@@ -349,12 +349,9 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
 @blocked_shape.register
 def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
-        batch=1,
         oc=ceil_div(op.n, config.block_out),
         ic=ceil_div(op.k, config.block_in),
         rows=_line(ceil_div(op.m, config.batch)),
-        columns=_line(1),
-        taps=1,
         alu_passes=_passes(op, config),
         resets=_resets(config),
         bias=0 if op.scales else op.bias,
@@ -369,11 +366,8 @@ def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
         oc=ceil_div(op.n, config.block_out),
         ic=ceil_div(op.k, config.block_in),
         rows=_line(ceil_div(op.m, config.batch)),
-        columns=_line(1),
-        taps=1,
         alu_passes=_passes(op, config),
         resets=_resets(config),
-        bias=False,
         scaled=int(op.multiplier > 0),
         coarse=ceil_div(op.coarse, config.block_in),
     )
@@ -417,7 +411,6 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=ceil_div(op.batch, config.batch),
         oc=blocks,
-        ic=1,
         rows=rows,
         columns=columns,
         taps=0,
@@ -433,15 +426,9 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
 @blocked_shape.register
 def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
-        batch=1,
-        oc=1,
-        ic=1,
         rows=_line(op.tiles(config)),
-        columns=_line(1),
-        taps=1,
         alu_passes=_passes(op, config),
         resets=_resets(config),
-        bias=False,
         addends=len(op.products) - 1,
         scaled=int(op.multiplier > 0),
         operands=int(op.function in ("multiply", "minimum", "maximum")),
@@ -475,12 +462,10 @@ def _pooled(
     return BlockedShape(
         batch=ceil_div(op.batch, config.batch),
         oc=blocks,
-        ic=1,
         rows=rows,
         columns=columns,
         taps=1 if staged else op.window.count,
         alu_passes=alu_passes,
-        bias=False,
         groups=blocks,
         group_oc=1,
         staged=staged,

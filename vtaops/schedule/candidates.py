@@ -274,12 +274,13 @@ def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = F
     `least` counts only what surely remains: where it is not known which taps read padding, the
     pixels whose whole window lies in the image.
     """
-    axes = shape.rows, shape.columns
-    known = all(axis.taps for axis in axes)
+    known = bool(shape.rows.taps and shape.columns.taps)
     real = 1.0
-    for axis in axes if known or least else ():
-        real *= axis.real_products if known else axis.inside / axis.extent
-    resets = 0 if "overwrite" in config.extensions or not shape.resets else shape.outputs
+    if known:
+        real = shape.rows.real_products * shape.columns.real_products
+    elif least:
+        real = shape.rows.inside / shape.rows.extent * (shape.columns.inside / shape.columns.extent)
+    resets = 0 if "overwrite" in config.extensions else shape.resets * shape.outputs
     passes = shape.outputs * shape.alu_passes
     if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
         passes = 0

@@ -32,10 +32,17 @@ from vtaops.schedule.intrinsics import (
     VTHREAD,
     WGT_SCOPE,
 )
+from vtaops.schedule.steps import loads
 
 _MEMORY = {INP_SCOPE: "inp", WGT_SCOPE: "wgt", ACC_SCOPE: "acc", "global": "DRAM", "": "DRAM"}
-_DTYPES = {"inp": ("int8",), "wgt": ("int8",), "acc": ("int32",)}
+_DTYPES = {"inp": "int8", "wgt": "int8", "acc": "int32"}
 _KINDS = {1: "parallel", 2: "vectorized"}
+_INSTEAD_OF_SUB = (
+    "VTA cannot subtract tensors; multiply one with -1 on the way (a weight of -1)",
+    "VTA adds: declare x + (-y), which is vta.alu(config, 'add', -y)",
+)
+"""Of tensors, and of an immediate."""
+
 _FOR_MAXIMA = -128
 """Padding that changes no maximum of int8 values."""
 
@@ -103,14 +110,19 @@ def check(function: tirx.PrimFunc, config: HardwareConfig) -> None:
             _check_store(site, arguments, config)
         else:
             raise ScheduleError(f"block {site.name!r} holds {site.statement}; VTA has no such step")
-    written = {site.target.name for site in sites if not site.call} & arguments
-    if not written:
-        raise ScheduleError(
-            f"no argument is written ({', '.join(sorted(arguments))}): a program stores its result "
-            f"in DRAM, where te's last stage lies unless its scope was set"
-        )
+    _require(
+        {site.target.name for site in sites if not site.call} & arguments,
+        f"no argument is written ({', '.join(sorted(arguments))}): a program stores its result in "
+        f"DRAM, where te's last stage lies unless its scope was set",
+    )
     _check_threads(sites)
     _check_padding(sites)
+
+
+def _require(right: object, reason: str) -> None:
+    """Refuse a schedule for a reason unless a condition holds."""
+    if not right:
+        raise ScheduleError(reason)
 
 
 def _sites(stmt: Any, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
@@ -184,30 +196,30 @@ def _extent(loop: tirx.For) -> int:
 
 
 def _check_loops(site: _Site) -> None:
-    threads = [loop for loop in site.loops if loop.thread]
-    for loop in threads:
-        if not loop.is_thread:
-            raise ScheduleError(
-                f"loop {loop.name} of block {site.name!r} is bound to {loop.thread!r}; VTA has "
-                f"virtual threads alone: s.bind(loop, vta.vthread)"
-            )
-    if len(threads) > 1:
-        names = " and ".join(loop.name for loop in threads)
-        raise ScheduleError(
-            f"loops {names} of block {site.name!r} are both bound to virtual threads; fuse them "
-            f"and bind the result: s.bind(s.fuse(a, b), vta.vthread)"
-        )
     for loop in site.loops:
-        if loop.kind in _KINDS:
-            raise ScheduleError(
-                f"loop {loop.name} of block {site.name!r} is {_KINDS[loop.kind]}; VTA runs loops "
-                f"in order and lanes by intrinsics: leave it serial, or tensorize it"
-            )
-        if loop.marked and (loop.blocks > 1 or not isinstance(site.statement, tirx.BufferStore)):
-            raise ScheduleError(
-                f"loop {loop.name} is marked as a copy (vta.dma_copy) and holds block "
-                f"{site.name!r}, which is none; mark a loop around one copy alone"
-            )
+        here = f"loop {loop.name} of block {site.name!r}"
+        _require(
+            loop.thread in ("", VTHREAD),
+            f"{here} is bound to {loop.thread!r}; VTA has virtual threads alone: s.bind(loop, "
+            f"vta.vthread)",
+        )
+        _require(
+            loop.kind not in _KINDS,
+            f"{here} is {_KINDS.get(loop.kind)}; VTA runs loops in order and lanes by intrinsics: "
+            f"leave it serial, or tensorize it",
+        )
+        copies = loop.blocks == 1 and isinstance(site.statement, tirx.BufferStore)
+        _require(
+            copies or not loop.marked,
+            f"loop {loop.name} is marked as a copy (vta.dma_copy) and holds block {site.name!r}, "
+            f"which is none; mark a loop around one copy alone",
+        )
+    threads = [loop.name for loop in site.loops if loop.is_thread]
+    _require(
+        len(threads) < 2,
+        f"loops {' and '.join(threads)} of block {site.name!r} are both bound to virtual threads; "
+        f"fuse them and bind the result: s.bind(s.fuse(a, b), vta.vthread)",
+    )
 
 
 def _check_threads(sites: list[_Site]) -> None:
@@ -243,20 +255,19 @@ def _pointers(site: _Site) -> list[Any]:
 
 
 def _check_intrinsic(site: _Site, config: HardwareConfig) -> None:
-    name = str(getattr(site.call[0], "value", site.call[0]))
-    if name not in (GEMM_CALL, RESET_CALL, ALU_CALL, POOL_CALL):
-        raise ScheduleError(
-            f"block {site.name!r} calls {name}; VTA has vta.gemm, vta.reset and vta.alu"
-        )
+    _require(
+        _called(site) in (GEMM_CALL, RESET_CALL, ALU_CALL, POOL_CALL),
+        f"block {site.name!r} calls {_called(site)}; VTA has vta.gemm, vta.reset and vta.alu",
+    )
     for pointer in _pointers(site):
         buffer, scalars = pointer.args[1].args[0], int(pointer.args[3])
         memory = _memory(buffer)
         lanes = getattr(config, memory).lanes if memory != "DRAM" else 0
-        if scalars != lanes:
-            raise ScheduleError(
-                f"block {site.name!r} was tensorized for tiles of {scalars} scalars in {memory}; "
-                f"those of {config.name} have {lanes}: make the intrinsic for this configuration"
-            )
+        _require(
+            scalars == lanes,
+            f"block {site.name!r} was tensorized for tiles of {scalars} scalars in {memory}; those "
+            f"of {config.name} have {lanes}: make the intrinsic for this configuration",
+        )
 
 
 # -------------------------------------------------------------------------------- stores
@@ -264,22 +275,23 @@ def _check_intrinsic(site: _Site, config: HardwareConfig) -> None:
 
 def _check_store(site: _Site, arguments: set[str], config: HardwareConfig) -> None:
     target, memory = site.target, _memory(site.target)
-    if memory not in (*_DTYPES, "DRAM"):
-        raise ScheduleError(
-            f"block {site.name!r} writes {_plain(target)} in scope {target.scope()!r}; VTA has "
-            f"vta.inp_scope, vta.wgt_scope and vta.acc_scope"
-        )
-    if memory == "DRAM" and target.name not in arguments:
-        raise ScheduleError(
-            f"block {site.name!r} writes {_plain(target)} in DRAM, and it is no argument; keep it "
-            f"on chip: s.set_scope(s.get_sblock({site.name!r}), 0, vta.{_scope_for(site)})"
-        )
-    dtypes = _DTYPES.get(memory, ("int8",))
-    if str(target.dtype) not in dtypes:
-        raise ScheduleError(
-            f"block {site.name!r} writes {target.dtype} to {_where(memory)}, which holds "
-            f"{dtypes[0]}; VTA multiplies int8, adds int32 and stores int8"
-        )
+    writes = f"block {site.name!r} writes"
+    _require(
+        memory in (*_DTYPES, "DRAM"),
+        f"{writes} {_plain(target)} in scope {target.scope()!r}; VTA has vta.inp_scope, "
+        f"vta.wgt_scope and vta.acc_scope",
+    )
+    _require(
+        memory != "DRAM" or target.name in arguments,
+        f"{writes} {_plain(target)} in DRAM, and it is no argument; keep it on chip: "
+        f"s.set_scope(s.get_sblock({site.name!r}), 0, vta.{_scope_for(site)})",
+    )
+    dtype = _DTYPES.get(memory, "int8")
+    _require(
+        str(target.dtype) == dtype,
+        f"{writes} {target.dtype} to {_where(memory)}, which holds {dtype}; VTA multiplies int8, "
+        f"adds int32 and stores int8",
+    )
     source = _copied(site.statement.value)
     if source is None or site.has_init:
         _check_computation(site, config)
@@ -338,9 +350,7 @@ def _advice(name: str, value: Any) -> str:
     if isinstance(value, tirx.LShift) and isinstance(operand, tirx.IntImm):
         return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
     if isinstance(value, tirx.Sub):
-        if isinstance(operand, tirx.IntImm):
-            return "VTA adds: declare x + (-y), which is vta.alu(config, 'add', -y)"
-        return "VTA cannot subtract tensors; multiply one with -1 on the way (a weight of -1)"
+        return _INSTEAD_OF_SUB[isinstance(operand, tirx.IntImm)]
     if op is None:
         return (
             "the ALU adds, multiplies, shifts to the right, and takes minima and maxima: declare "
@@ -351,53 +361,51 @@ def _advice(name: str, value: Any) -> str:
 
 
 def _check_copy(site: _Site, source: Any, memory: str, config: HardwareConfig) -> None:
-    origin = _memory(source)
-    if "DRAM" not in (origin, memory):
-        raise ScheduleError(
-            f"block {site.name!r} copies {_plain(source)} from {_where(origin)} to "
-            f"{_where(memory)}; no instruction does (within acc: vta.alu(config, 'add', 0))"
-        )
-    if origin == memory:
-        raise ScheduleError(
-            f"block {site.name!r} copies DRAM to DRAM; stage it on chip: set a scope of the "
-            f"block between, for example vta.inp_scope"
-        )
-    if memory == "DRAM" and origin != "acc":
-        raise ScheduleError(
-            f"block {site.name!r} stores from {_where(origin)}; STORE reads the accumulators alone"
-        )
-    allowed = ("int8", "int32") if memory == "acc" else ("int8",)
-    if memory != "DRAM" and str(source.dtype) not in allowed:
-        raise ScheduleError(
-            f"block {site.name!r} loads {source.dtype} into {_where(memory)}; it takes "
-            f"{' or '.join(allowed)}"
-        )
+    block, origin = f"block {site.name!r}", _memory(source)
+    _require(
+        "DRAM" in (origin, memory),
+        f"{block} copies {_plain(source)} from {_where(origin)} to {_where(memory)}; no "
+        f"instruction does (within acc: vta.alu(config, 'add', 0))",
+    )
+    _require(
+        origin != memory,
+        f"{block} copies DRAM to DRAM; stage it on chip: set a scope of the block between, for "
+        f"example vta.inp_scope",
+    )
+    _require(
+        memory != "DRAM" or origin == "acc",
+        f"{block} stores from {_where(origin)}; STORE reads the accumulators alone",
+    )
+    allowed = ("int8", "int32") if memory in ("acc", "DRAM") else ("int8",)
+    _require(
+        str(source.dtype) in allowed,
+        f"{block} loads {source.dtype} into {_where(memory)}; it takes {' or '.join(allowed)}",
+    )
     lanes: int = getattr(config, memory if memory != "DRAM" else "acc").lanes
-    own = [loop for loop in site.own if loop.extent > 1]
-    if math.prod(loop.extent for loop in own) < lanes:
-        raise ScheduleError(
-            f"block {site.name!r} copies {math.prod(loop.extent for loop in own)} scalars at a "
-            f"time; DMA moves whole tiles of {lanes}: do not cut or fuse the loops over lanes"
-        )
-    _check_mark(site, own, memory, lanes)
+    scalars = math.prod(loop.extent for loop in site.own)
+    _require(
+        scalars >= lanes,
+        f"{block} copies {scalars} scalars at a time; DMA moves whole tiles of {lanes}: do not cut "
+        f"or fuse the loops over lanes",
+    )
+    marks = [place for place, loop in enumerate(site.own) if loop.marked]
+    if marks:
+        _check_marks(site, marks, memory, lanes)
 
 
-def _check_mark(site: _Site, own: list[_Loop], memory: str, lanes: int) -> None:
-    marks = [i for i, loop in enumerate(site.own) if loop.marked]
-    if not marks:
-        return
-    inside = math.prod(loop.extent for loop in site.own[marks[-1] :])
-    if inside < lanes:
-        raise ScheduleError(
-            f"block {site.name!r} is marked as a copy at loop {site.own[marks[-1]].name}, inside a "
-            f"tile of {lanes} lanes; mark a loop outside of the lanes"
-        )
-    before = [loop for loop in site.own[: marks[0]] if loop.extent > 1]
-    if memory != "DRAM" and before:
-        raise ScheduleError(
-            f"block {site.name!r} is marked as a copy at loop {site.own[marks[0]].name}; one load "
-            f"fills the whole tile: mark its outermost loop {before[0].name}"
-        )
+def _check_marks(site: _Site, marks: list[int], memory: str, lanes: int) -> None:
+    first, last = site.own[marks[0]], site.own[marks[-1]]
+    _require(
+        math.prod(loop.extent for loop in site.own[marks[-1] :]) >= lanes,
+        f"block {site.name!r} is marked as a copy at loop {last.name}, inside a tile of {lanes} "
+        f"lanes; mark a loop outside of the lanes",
+    )
+    outermost = next(loop for loop in site.own if loop.extent > 1 or loop is first)
+    _require(
+        memory == "DRAM" or outermost is first,
+        f"block {site.name!r} is marked as a copy at loop {first.name}; one load fills the whole "
+        f"tile: mark its outermost loop {outermost.name}",
+    )
 
 
 # ------------------------------------------------------------------------------- padding
@@ -410,43 +418,43 @@ def _check_padding(sites: list[_Site]) -> None:
         if not isinstance(value, Call) or len(value.args) != 3 or site.has_init:
             continue
         padding = int(getattr(value.args[2], "value", 0))
-        if padding == 0:
-            continue
-        if padding != _FOR_MAXIMA or not _feeds_maxima(site.target.name, sites):
-            raise ScheduleError(
-                f"block {site.name!r} pads with {padding}; LOAD pads with zeros (and with "
-                f"{_FOR_MAXIMA} where only maxima read the result)"
-            )
+        for_maxima = padding == _FOR_MAXIMA and _feeds_maxima(site.target.name, sites)
+        _require(
+            padding == 0 or for_maxima,
+            f"block {site.name!r} pads with {padding}; LOAD pads with zeros (and with "
+            f"{_FOR_MAXIMA} where only maxima read the result)",
+        )
 
 
 def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     """Whether what is made of a buffer is read by maxima over tiles alone."""
-    direct = [site for site in sites if name in _read(site)]
-    if direct and all(_call_is(site, POOL_CALL) for site in direct):
+    direct = _readers({name}, sites)
+    if {_called(site) for site in direct} == {POOL_CALL}:
         return True
-    made = {_touched(site)[0].name for site in direct}
-    found = False
-    for site in sites:
-        if made & (_read(site) - {name}) and not (site.has_init or _call_is(site, GEMM_CALL)):
-            found = True
-            other_operands = {buffer.name for buffer in _touched(site)[2:]}
-            if made & other_operands and not _is_maximum(site):
-                return False
-    return found
+    made = {_touched(site)[0].name for site in direct} - {name}
+    stages = [site for site in sites if not site.has_init and _called(site) != GEMM_CALL]
+    readers = _readers(made, stages)
+    return {_is_maximum(site) or not made & _read(site, 2) for site in readers} == {True}
 
 
-def _read(site: _Site) -> set[str]:
-    return {buffer.name for buffer in _touched(site)[1:]}
+def _readers(names: set[str], sites: list[_Site]) -> list[_Site]:
+    return [site for site in sites if names & _read(site)]
+
+
+def _read(site: _Site, first: int = 1) -> set[str]:
+    """Return the names of the buffers that a block reads, from its `first` operand on."""
+    return {buffer.name for buffer in _touched(site)[first:]}
 
 
 def _is_maximum(site: _Site) -> bool:
     """Whether a block takes the maxima of two tiles."""
-    two = _call_is(site, ALU_CALL) and len(_pointers(site)) == 3
+    two = _called(site) == ALU_CALL and len(_pointers(site)) == 3
     return two and int(site.call[1]) == AluOp.MAX
 
 
-def _call_is(site: _Site, name: str) -> bool:
-    return bool(site.call) and str(getattr(site.call[0], "value", "")) == name
+def _called(site: _Site) -> str:
+    """Return the name of the intrinsic of a block; empty if it has none."""
+    return str(getattr(site.call[0], "value", site.call[0])) if site.call else ""
 
 
 # ----------------------------------------------------------------------------------- TIR
@@ -484,12 +492,7 @@ def _copied(value: Any) -> Any:
 
 def _loads(value: Any) -> list[Any]:
     """Return the buffers that an expression reads, from left to right."""
-    source = getattr(value, "source", None)
-    if source is not None:
-        return [source]
-    children = [getattr(value, name) for name in ("a", "b", "value") if hasattr(value, name)]
-    children += list(value.args) if isinstance(value, Call) else []
-    return [b for child in children if not isinstance(child, int) for b in _loads(child)]
+    return [load.source for load in loads(value)]
 
 
 def _text(value: Any) -> str:

@@ -16,8 +16,9 @@ The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -26,7 +27,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript is written with)
 
 from vtaops.base.errors import ScheduleError
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.epilogue import lane_meaning, scale_meaning
 
@@ -60,7 +61,6 @@ def gemm(config: HardwareConfig) -> str:
     >>> s.decompose_reduction(s.get_sblock("res_conv"), outermost_loop_of_the_sum)
     >>> s.tensorize(s.get_loops(s.get_sblock("res_conv_update"))[-2], vta.gemm(config))
     """
-    acc, inp, wgt = _acc_tile(config), _tile(config.inp.shape, "int8", INP_SCOPE), _wgt_tile(config)
 
     def meaning(acc: Any, inp: Any, wgt: Any) -> None:
         *rows, channels = _extents(acc)
@@ -73,12 +73,9 @@ def gemm(config: HardwareConfig) -> str:
             product = T.Cast("int32", inp[src]) * T.Cast("int32", wgt[channel, k])
             T.buffer_store(acc, acc[dst] + product, list(dst))
 
-    def call(acc: Any, inp: Any, wgt: Any) -> None:
-        pointers = acc.access_ptr("rw"), inp.access_ptr("r"), wgt.access_ptr("r")
-        T.evaluate(T.call_extern("int32", GEMM_CALL, *pointers))
-
     name = f"{GEMM_CALL}.{config.batch}x{config.block_in}x{config.block_out}"
-    return _register(name, [("acc", acc), ("inp", inp), ("wgt", wgt)], ["acc"], meaning, call)
+    acc, inp, wgt = _acc(config, "acc", "rw"), _inp(config), _Operand("wgt", config.wgt, WGT_SCOPE)
+    return _register(name, [acc, inp, wgt], meaning, lambda *tiles: (GEMM_CALL, *tiles))
 
 
 def reset(config: HardwareConfig, value: int = 0) -> str:
@@ -99,12 +96,10 @@ def reset(config: HardwareConfig, value: int = 0) -> str:
         with _lanes(acc, "reset") as lane:
             T.buffer_store(acc, tirx.const(value, "int32"), lane)
 
-    def call(acc: Any) -> None:
-        immediate = [value] if value else []
-        T.evaluate(T.call_extern("int32", RESET_CALL, acc.access_ptr("w"), *immediate))
-
     name = f"{RESET_CALL}.{value}.{config.batch}x{config.block_out}"
-    return _register(name, [("acc", _acc_tile(config))], ["acc"], meaning, call, reads=[])
+    immediate = [value] if value else []
+    acc = _acc(config, "acc", "w")
+    return _register(name, [acc], meaning, lambda tile: (RESET_CALL, tile, *immediate))
 
 
 def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
@@ -132,22 +127,20 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     op = _alu_op(op)
     if imm is not None:
         _check_immediate(imm)
-    operands = ["dst", "src"] + (["operand"] if imm is None else [])
 
     def meaning(dst: Any, src: Any, operand: Any = None) -> None:
         with _lanes(dst, "alu") as lane:
             second = imm if operand is None else operand[lane]
             T.buffer_store(dst, lane_meaning(op, src[lane], second), lane)
 
-    def call(dst: Any, src: Any, operand: Any = None) -> None:
-        second = imm if operand is None else operand.access_ptr("r")
-        pointers = dst.access_ptr("w"), src.access_ptr("r")
-        T.evaluate(T.call_extern("int32", ALU_CALL, int(op), *pointers, second))
-
     second = "tile" if imm is None else imm
     name = f"{ALU_CALL}.{op.name.lower()}.{second}.{config.batch}x{config.block_out}"
-    tiles = [(operand, _acc_tile(config)) for operand in operands]
-    return _register(name, tiles, ["dst"], meaning, call, reads=operands[1:])
+    operands, immediate = [_acc(config, "dst", "w"), _acc(config, "src")], [imm]
+    if imm is None:
+        operands, immediate = [*operands, _acc(config, "operand")], []
+    return _register(
+        name, operands, meaning, lambda *tiles: (ALU_CALL, int(op), *tiles, *immediate)
+    )
 
 
 def requantize(
@@ -167,23 +160,20 @@ def requantize(
             f"{config.name} has no extension 'post', which scales for each channel need; shift "
             f"all channels alike"
         )
-    vectors = ["bias", "scales"] if bias else ["scales"]
 
     def meaning(dst: Any, src: Any, *parameters: Any) -> None:
         with _lanes(dst, "requantize") as lane:
             values = [parameter[lane[-1]] for parameter in parameters]
             T.buffer_store(dst, scale_meaning(src[lane], values, zero_point, clip), lane)
 
-    def call(dst: Any, src: Any, *parameters: Any) -> None:
-        pointers = [dst.access_ptr("w"), *(p.access_ptr("r") for p in (src, *parameters))]
-        T.evaluate(T.call_extern("int32", REQUANTIZE_CALL, zero_point, *clip, *pointers))
-
-    scopes = {"bias": BIAS_SCOPE, "scales": SCALE_SCOPE}
-    tiles = [("dst", _acc_tile(config)), ("src", _acc_tile(config))]
-    tiles += [(name, _tile(config.post.shape, "int32", scopes[name])) for name in vectors]
-    numbers = f"{zero_point}.{clip[0]}.{clip[1]}.{len(vectors)}"
+    operands = [_acc(config, "dst", "w"), _acc(config, "src")]
+    operands += [_Operand("bias", config.post, BIAS_SCOPE)] * bias
+    operands += [_Operand("scales", config.post, SCALE_SCOPE)]
+    numbers = f"{zero_point}.{clip[0]}.{clip[1]}.{1 + bias}"
     name = f"{REQUANTIZE_CALL}.{numbers}.{config.batch}x{config.block_out}"
-    return _register(name, tiles, ["dst"], meaning, call, reads=["src", *vectors])
+    return _register(
+        name, operands, meaning, lambda *tiles: (REQUANTIZE_CALL, zero_point, *clip, *tiles)
+    )
 
 
 def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
@@ -213,13 +203,11 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
         with _lanes(acc, "alu") as lane:
             T.buffer_store(acc, lane_meaning(op, acc[lane], operand[lane]), lane)
 
-    def call(acc: Any, operand: Any) -> None:
-        pointers = acc.access_ptr("rw"), acc.access_ptr("r"), operand.access_ptr("r")
-        T.evaluate(T.call_extern("int32", ALU_CALL, int(op), *pointers))
+    def call(acc: Any, operand: Any) -> tuple[Any, ...]:
+        return ALU_CALL, int(op), acc, replace(acc, access="r"), operand
 
     name = f"{ALU_CALL}.{op.name.lower()}.reduction.{config.batch}x{config.block_out}"
-    tiles = [("acc", _acc_tile(config)), ("operand", _acc_tile(config))]
-    return _register(name, tiles, ["acc"], meaning, call)
+    return _register(name, [_acc(config, "acc", "rw"), _acc(config, "operand")], meaning, call)
 
 
 def pool(config: HardwareConfig) -> str:
@@ -242,13 +230,9 @@ def pool(config: HardwareConfig) -> str:
         with _lanes(acc, "pool") as lane:
             T.buffer_store(acc, tirx.max(acc[lane], T.Cast("int32", inp[lane])), lane)
 
-    def call(acc: Any, inp: Any) -> None:
-        pointers = acc.access_ptr("rw"), inp.access_ptr("r")
-        T.evaluate(T.call_extern("int32", POOL_CALL, *pointers))
-
     name = f"{POOL_CALL}.{config.batch}x{config.block_out}"
-    inp = _tile(config.inp.shape, "int8", INP_SCOPE)
-    return _register(name, [("acc", _acc_tile(config)), ("inp", inp)], ["acc"], meaning, call)
+    operands = [_acc(config, "acc", "rw"), _inp(config)]
+    return _register(name, operands, meaning, lambda *tiles: (POOL_CALL, *tiles))
 
 
 def lanes(intrinsic: str) -> list[int]:
@@ -282,20 +266,30 @@ def _check_immediate(value: int) -> None:
         )
 
 
-_Tile = tuple[tuple[int, ...], str, str]
+@dataclass(frozen=True)
+class _Operand:
+    """A tile that an intrinsic reads (``"r"``), writes (``"w"``) or updates (``"rw"``)."""
+
+    name: str
+    memory: Scratchpad
+    scope: str
+    access: str = "r"
+
+    @property
+    def buffer(self) -> Any:
+        """The buffer of the tile: TVM drops loops of extent 1, so one row has no row axis."""
+        shape = self.memory.shape
+        if shape[0] == 1:
+            shape = shape[1:]
+        return T.Buffer(shape, self.memory.dtype, offset_factor=1, scope=self.scope)
 
 
-def _tile(shape: Sequence[int], dtype: str, scope: str) -> _Tile:
-    # TVM drops loops of extent 1 from a tensorized block, so a tile of one row has no row axis.
-    return (tuple(shape) if shape[0] > 1 else tuple(shape[1:])), dtype, scope
+def _acc(config: HardwareConfig, name: str, access: str = "r") -> _Operand:
+    return _Operand(name, config.acc, ACC_SCOPE, access)
 
 
-def _acc_tile(config: HardwareConfig) -> _Tile:
-    return _tile(config.acc.shape, "int32", ACC_SCOPE)
-
-
-def _wgt_tile(config: HardwareConfig) -> _Tile:
-    return config.wgt.shape, "int8", WGT_SCOPE
+def _inp(config: HardwareConfig) -> _Operand:
+    return _Operand("inp", config.inp, INP_SCOPE)
 
 
 def _extents(buffer: Any) -> list[int]:
@@ -313,39 +307,34 @@ def _lanes(tile: Any, name: str) -> Iterator[tuple[Any, ...]]:
 
 def _register(
     name: str,
-    operands: list[tuple[str, _Tile]],
-    writes: list[str],
+    operands: list[_Operand],
     meaning: Callable[..., None],
-    call: Callable[..., None],
-    reads: list[str] | None = None,
+    call: Callable[..., tuple[Any, ...]],
 ) -> str:
+    """Register an intrinsic; `call` returns the arguments of its call, operands among them."""
     if TensorIntrin.get(name, allow_missing=True) is None:
-        names = [operand for operand, _ in operands]
-        touched = (names if reads is None else reads), writes
-        TensorIntrin.register(
-            name, _function(operands, touched, meaning), _function(operands, touched, call)
-        )
+
+        def called(*tiles: Any) -> None:
+            buffers = {operand.name: tile for operand, tile in zip(operands, tiles, strict=True)}
+            arguments = [
+                buffers[a.name].access_ptr(a.access) if isinstance(a, _Operand) else a
+                for a in call(*operands)
+            ]
+            T.evaluate(T.call_extern("int32", *arguments))
+
+        TensorIntrin.register(name, _function(operands, meaning), _function(operands, called))
     return name
 
 
-def _function(
-    operands: list[tuple[str, _Tile]],
-    touched: tuple[list[str], list[str]],
-    body: Callable[..., None],
-) -> Any:
+def _function(operands: list[_Operand], body: Callable[..., None]) -> Any:
     """Build the PrimFunc of one side of an intrinsic: a root block over whole tiles."""
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("intrinsic")
-        buffers = {
-            name: T.arg(name, T.Buffer(shape, dtype, offset_factor=1, scope=scope))
-            for name, (shape, dtype, scope) in operands
-        }
-        whole = {
-            name: buffer[tuple(slice(0, extent) for extent in _extents(buffer))]
-            for name, buffer in buffers.items()
-        }
+        buffers = [T.arg(operand.name, operand.buffer) for operand in operands]
+        whole = [buffer[tuple(slice(0, e) for e in _extents(buffer))] for buffer in buffers]
+        tiles = [*zip(operands, whole, strict=True)]
         with T.sblock("root"):
-            T.reads([whole[name] for name in touched[0]])
-            T.writes([whole[name] for name in touched[1]])
-            body(*buffers.values())
+            T.reads([tile for operand, tile in tiles if "r" in operand.access])
+            T.writes([tile for operand, tile in tiles if "w" in operand.access])
+            body(*buffers)
     return builder.get()

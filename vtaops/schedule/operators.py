@@ -8,33 +8,17 @@ from functools import singledispatch
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
+from vtaops import ops
 from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops import (
-    AvgPool2d,
-    BatchMatmul,
-    Conv2d,
-    Conv2dTranspose,
-    DepthwiseConv2dAlu,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import Operator
 from vtaops.ops.depthwise import MULTIPLY
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST
 from vtaops.schedule.blocked import check_tiling
 from vtaops.schedule.candidates import default_tiling
-from vtaops.schedule.intrinsics import (
-    ACC_SCOPE,
-    INP_SCOPE,
-    WGT_SCOPE,
-    alu_reduction,
-    gemm,
-    pool,
-)
+from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE, alu_reduction, gemm, pool
 from vtaops.schedule.steps import (
     attach_chain,
     attach_factor,
@@ -77,7 +61,7 @@ def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_matrix(s, config, tiling)
     attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
@@ -87,7 +71,7 @@ def _(op: Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule one pair of matrices after the other."""
     s = Schedule(op.declare(config))
     loops = block_matrix(s, config, tiling)
@@ -111,16 +95,14 @@ def _block_product(
     *_, pair, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_gem"))
     step, k_i = s.split(ko, [None, tiling.ic // config.block_in])
     s.reorder(step, *([pair] if batch else []), mo, k_i, no, mi, ni, ki)
-    place(s, "data_buf", step, INP_SCOPE)
-    place(s, weights, step, WGT_SCOPE)
+    attach_loads(s, step, weights)
     return step
 
 
 def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
     """Compute the coarse product, and load its operands, inside loop `tile`."""
     place(s, "res_coarse", tile, ACC_SCOPE)
-    place(s, "data_coarse_buf", tile, INP_SCOPE)
-    place(s, "other_coarse_buf", tile, WGT_SCOPE)
+    attach_loads(s, tile, "other_coarse_buf", "data_coarse_buf")
     *_, one, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_coarse"))
     s.reorder(ko, one, mo, no, mi, ni, ki)
 
@@ -129,7 +111,7 @@ def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
 
 
 @_schedule.register
-def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
     op = op.unfolded
     s = Schedule(op.declare(config))
@@ -155,7 +137,7 @@ def _(op: Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule with a loop over the phases of the output.
 
     ``h`` and ``w`` of the tiling count pixels of one phase. In parts of the kernel, a tile is one
@@ -193,14 +175,16 @@ def _block_taps(
     return step, inner, taps[:outside], taps[outside:]
 
 
-def attach_loads(s: Schedule, step: LoopRV) -> None:
+def attach_loads(
+    s: Schedule, step: LoopRV, weights: str = "kernel_buf", data: str = "data_buf"
+) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
-    place(s, "data_buf", step, INP_SCOPE)
-    place(s, "kernel_buf", step, WGT_SCOPE)
+    place(s, data, step, INP_SCOPE)
+    place(s, weights, step, WGT_SCOPE)
 
 
 @_schedule.register
-def _(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule tap by tap: load the pixels widened, multiply, add."""
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
@@ -221,7 +205,7 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedul
 
 
 @_schedule.register
-def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule pieces of a row of tiles; ``h`` of the tiling counts tiles."""
     s = Schedule(op.declare(config))
     tiles, *lanes = s.get_loops(s.get_sblock("res"))
@@ -243,7 +227,7 @@ def _(op: Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     if separate := op.separate(config):
@@ -272,12 +256,11 @@ def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
     attach_chain(s, maxima.side_stages, tile)
     for name in maxima.products:
         place(s, name, tile, ACC_SCOPE)
-    place(s, "data_buf", tile, INP_SCOPE)
-    place(s, "data_scale_buf", tile, WGT_SCOPE)
+    attach_loads(s, tile, "data_scale_buf")
 
 
 @_schedule.register
-def _(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule like a convolution that mixes no channels.
 
     Raises
@@ -293,8 +276,7 @@ def _(op: AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
-    place(s, "data_buf", loops.tile, INP_SCOPE)
-    place(s, "data_scale_buf", loops.tile, WGT_SCOPE)
+    attach_loads(s, loops.tile, "data_scale_buf")
 
     *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
     s.reorder(b, co, dy, dx, y, x, bi, ci, lane)

@@ -228,7 +228,7 @@ def _reason(s: Schedule, block: str) -> str:
 def _read_at_two_places(statement: Any) -> set[str]:
     """Return the buffers that a statement loads from with different indices."""
     places: dict[str, list[Any]] = {}
-    for load in _loads(getattr(statement, "value", None)):
+    for load in loads(getattr(statement, "value", None)):
         places.setdefault(str(load.source.name), []).append(load.indices)
     return {
         name
@@ -237,14 +237,14 @@ def _read_at_two_places(statement: Any) -> set[str]:
     }
 
 
-def _loads(value: Any) -> Iterator[Any]:
+def loads(value: Any) -> Iterator[Any]:
     """Iterate over the loads of an expression of the operations that TVM has for numbers."""
     if hasattr(value, "indices"):  # a load: TVM has several classes of it
         yield value
     elif not isinstance(value, int | float | None):
         children = [getattr(value, name, None) for name in ("a", "b", "value")]
         for child in [*children, *getattr(value, "args", ())]:
-            yield from _loads(child)
+            yield from loads(child)
 
 
 def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:

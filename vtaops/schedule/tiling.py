@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from vtaops.base.errors import ScheduleError
+from vtaops.base.errors import ArgumentError, ScheduleError
+from vtaops.base.names import settle
 
 Operand = Literal["wgt", "inp"]
 PaddingRule = Literal["multiply", "skip"]
 Taps = Literal["all", "row", "one"]
 
 
+class Explained(type):
+    """Says in a sentence what is wrong with the arguments of a call."""
+
+    if not TYPE_CHECKING:  # else editors and pyright would not see the parameters
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:
+            try:
+                return super().__call__(*args, **given)
+            except TypeError as error:
+                settle(cls.__name__, [f.name for f in fields(cls)], given)
+                raise ArgumentError(str(error).replace("__init__", "")) from error
+
+
 @dataclass(frozen=True, repr=False)
-class Tiling:
+class Tiling(metaclass=Explained):
     """Blocking and virtual threads of one operator, in channels and pixels.
 
     Each virtual thread works on a tile of ``oc`` output channels and ``h`` x ``w`` output pixels
@@ -51,6 +65,8 @@ class Tiling:
     ------
     ScheduleError
         If a number is no positive integer, or `keep`, `padding` or `taps` is none of its values.
+    ArgumentError
+        If `oc` or `ic` is missing, or there is no such argument.
     """
 
     oc: int

@@ -341,13 +341,14 @@ class _Way:
         oc = min(self.blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
         ic = shape.ic if first else min(self.blocks, shape.ic)
         tiles, steps = ceil_div(shape.oc, oc), ceil_div(shape.ic, ic)
-        stays = self.stays and follower is not None and follower.groups > 1
-        if shape.oc % oc or not shape.admits(oc) or (stays and bands == 1):
-            return None
         accumulators = 2
-        if stays and follower is not None:
+        if self.stays and follower is not None and follower.groups > 1:
+            if bands == 1:
+                return None
             behind = follower.rows.window > follower.rows.step + 1
             accumulators = tiles * (2 + behind) + 1
+        if shape.oc % oc or not shape.admits(oc):
+            return None
         tiling = Tiling(
             oc=oc * config.block_out,
             ic=ic * config.block_in,

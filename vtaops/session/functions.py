@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import inspect
-import threading
 
+from vtaops.base.forks import ForkLock
 from vtaops.session.operators import OperatorMethods
 from vtaops.session.session import Session
 from vtaops.session.signatures import function_of
 
 _default: Session | None = None
-_default_lock = threading.Lock()
+_default_lock = ForkLock()
 
 
 def default_session() -> Session:

@@ -13,20 +13,11 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from vtaops import ops
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.shapes import Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops import (
-    AvgPool2d,
-    BatchMatmul,
-    Conv2d,
-    Conv2dTranspose,
-    DepthwiseConv2dAlu,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import Operator
 from vtaops.ops.arguments import Int8Array, int8_array
 from vtaops.ops.base import plain
 from vtaops.ops.epilogue import Rounding
@@ -61,7 +52,7 @@ class OperatorMethods(ABC):
 
     # -------------------------------------------------------- convolutions and products
 
-    @operator_method(Conv2d)
+    @operator_method(ops.Conv2d)
     def conv2d(self, data: npt.ArrayLike, kernel: npt.ArrayLike, **parameters: Any) -> Call:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
 
@@ -122,9 +113,9 @@ class OperatorMethods(ABC):
         DeviceError
             If the device fails.
         """
-        return Conv2d.of(data, kernel, **parameters)
+        return ops.Conv2d.of(data, kernel, **parameters)
 
-    @operator_method(DepthwiseConv2dAlu)
+    @operator_method(ops.DepthwiseConv2dAlu)
     def depthwise_conv2d(
         self,
         data: npt.ArrayLike,
@@ -154,14 +145,14 @@ class OperatorMethods(ABC):
         """
         if unit == "gemm":
             groups = int8_array("data", data, "NCHW").shape[1]
-            return Conv2d.of(data, kernel, dilation=dilation, groups=groups, **parameters)
+            return ops.Conv2d.of(data, kernel, dilation=dilation, groups=groups, **parameters)
         if unit != "alu":
             raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
         if plain(dilation) not in (1, (1, 1)):
             raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
-        return DepthwiseConv2dAlu.of(data, kernel, **parameters)
+        return ops.DepthwiseConv2dAlu.of(data, kernel, **parameters)
 
-    @operator_method(Conv2dTranspose)
+    @operator_method(ops.Conv2dTranspose)
     def conv2d_transpose(
         self, data: npt.ArrayLike, kernel: npt.ArrayLike, **parameters: Any
     ) -> Call:
@@ -186,9 +177,9 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, O, OH, OW)
         """
-        return Conv2dTranspose.of(data, kernel, **parameters)
+        return ops.Conv2dTranspose.of(data, kernel, **parameters)
 
-    @operator_method(Gemm)
+    @operator_method(ops.Gemm)
     def gemm(self, data: npt.ArrayLike, weight: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply matrices: ``int8(clip((data @ weight.T + bias) >> shift))``.
 
@@ -207,11 +198,11 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return Gemm.of(data, weight, **parameters)
+        return ops.Gemm.of(data, weight, **parameters)
 
     dense = gemm
 
-    @operator_method(Gemm)
+    @operator_method(ops.Gemm)
     def matmul(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply matrices as written: ``int8(clip((data @ other + bias) >> shift))``.
 
@@ -228,9 +219,9 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return Gemm.of(data, int8_array("other", other, "KN").T, **parameters)
+        return ops.Gemm.of(data, int8_array("other", other, "KN").T, **parameters)
 
-    @operator_method(BatchMatmul)
+    @operator_method(ops.BatchMatmul)
     def batch_matmul(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
 
@@ -251,11 +242,11 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (B, M, N)
         """
-        return BatchMatmul.of(data, other, **parameters)
+        return ops.BatchMatmul.of(data, other, **parameters)
 
     # -------------------------------------------------------------------------- pooling
 
-    @operator_method(MaxPool2d)
+    @operator_method(ops.MaxPool2d)
     def max_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
         """Take the greatest pixel of each window; padding never wins.
 
@@ -276,9 +267,9 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return MaxPool2d.of(data, kernel, **parameters)
+        return ops.MaxPool2d.of(data, kernel, **parameters)
 
-    @operator_method(AvgPool2d)
+    @operator_method(ops.AvgPool2d)
     def avg_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
         """Take the mean of each window in fixed point; see `AvgPool2d` for its rounding.
 
@@ -302,9 +293,9 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return AvgPool2d.of(data, kernel, **parameters)
+        return ops.AvgPool2d.of(data, kernel, **parameters)
 
-    @operator_method(AvgPool2d, "rounding", "clip")
+    @operator_method(ops.AvgPool2d, "rounding", "clip")
     def global_avg_pool2d(self, data: npt.ArrayLike, **parameters: Any) -> Call:
         """Take the mean of each channel: `avg_pool2d` with a window as large as the image.
 
@@ -312,11 +303,11 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, 1, 1)
         """
-        return AvgPool2d.of(data, int8_array("data", data, "NCHW").shape[2:], **parameters)
+        return ops.AvgPool2d.of(data, int8_array("data", data, "NCHW").shape[2:], **parameters)
 
     # ----------------------------------------------------------------------- elementwise
 
-    @operator_method(Elementwise)
+    @operator_method(ops.Elementwise)
     def add(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Add: ``int8(clip((data * scale + other * other_scale) >> shift))``.
 
@@ -341,53 +332,53 @@ class OperatorMethods(ABC):
         -------
         int8 array of that shape
         """
-        return Elementwise.of("add", data, other, **parameters)
+        return ops.Elementwise.of("add", data, other, **parameters)
 
-    @operator_method(Elementwise)
+    @operator_method(ops.Elementwise)
     def sub(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
-        return Elementwise.of("sub", data, other, **parameters)
+        return ops.Elementwise.of("sub", data, other, **parameters)
 
     subtract = sub
 
-    @operator_method(Elementwise, "shift", "clip", "rounding")
+    @operator_method(ops.Elementwise, "shift", "clip", "rounding")
     def multiply(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
         """Multiply elements: ``int8(clip((data * other) >> shift))``; as `add`; needs MUL."""
-        return Elementwise.of("multiply", data, other, **parameters)
+        return ops.Elementwise.of("multiply", data, other, **parameters)
 
     @operator_method()
     def minimum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
         """Take the lesser of each pair of elements; as `add`."""
-        return Elementwise.of("minimum", data, other, clip=None)
+        return ops.Elementwise.of("minimum", data, other, clip=None)
 
     @operator_method()
     def maximum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
         """Take the greater of each pair of elements; as `add`."""
-        return Elementwise.of("maximum", data, other, clip=None)
+        return ops.Elementwise.of("maximum", data, other, clip=None)
 
-    @operator_method(Elementwise, "scale", "shift", "clip")
+    @operator_method(ops.Elementwise, "scale", "shift", "clip")
     def requantize(
         self, data: npt.ArrayLike, *, rounding: Rounding = "half_up", **parameters: Any
     ) -> Call:
         """Rescale: ``int8(clip((data * scale) >> shift))``; as `add`, for one tensor."""
-        return Elementwise.of("identity", data, rounding=rounding, **parameters)
+        return ops.Elementwise.of("identity", data, rounding=rounding, **parameters)
 
     @operator_method()
     def relu(self, data: npt.ArrayLike) -> Call:
         """Replace negative elements by 0; a tensor of any rank."""
-        return Elementwise.of("identity", data, clip=(0, 127))
+        return ops.Elementwise.of("identity", data, clip=(0, 127))
 
     @operator_method()
     def clip(self, data: npt.ArrayLike, low: int, high: int) -> Call:
         """Bound the elements of a tensor of any rank to ``low..high``."""
-        return Elementwise.of("identity", data, clip=(low, high))
+        return ops.Elementwise.of("identity", data, clip=(low, high))
 
-    @operator_method(Elementwise, "rounding")
+    @operator_method(ops.Elementwise, "rounding")
     def shift_right(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
         """Shift the elements of a tensor of any rank right by 0..31 bits, with their sign."""
-        return Elementwise.of("identity", data, shift=_bits(bits), clip=None, **parameters)
+        return ops.Elementwise.of("identity", data, shift=_bits(bits), clip=None, **parameters)
 
-    @operator_method(Elementwise, "clip")
+    @operator_method(ops.Elementwise, "clip")
     def shift_left(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
         """Shift the elements of a tensor of any rank to the left by 0..15 bits, and clip."""
-        return Elementwise.of("identity", data, shift=-_bits(bits), **parameters)
+        return ops.Elementwise.of("identity", data, shift=-_bits(bits), **parameters)

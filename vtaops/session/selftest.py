@@ -5,20 +5,23 @@ Works on any `Device`; meant for a board that has just been set up.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import UnsupportedError, VTAError
+from vtaops.base.cache import cache_directory, usable
+from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
 from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
-from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import AluOp
+from vtaops.machine.isa import AluOp, Store, disassemble
 from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program, ProgramBuilder, Role
@@ -46,6 +49,9 @@ PUBLISHED_MS = {
 
 MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
 """Sizes of the memory test."""
+
+SMALL_MEMORY_BYTES = (1, 4096, (16 << 10) + 5)
+"""The same for a board that is simulated at its pins (attribute ``simulated``)."""
 
 
 PlannedCheck = tuple[str, Callable[[], str]]
@@ -126,7 +132,7 @@ def planned_checks(
     session = Session(device)  # not closed: the device is the caller's
     planned: list[PlannedCheck] = [
         (f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
-        for nbytes in MEMORY_BYTES
+        for nbytes in (SMALL_MEMORY_BYTES if getattr(device, "simulated", False) else MEMORY_BYTES)
     ]
     if isinstance(device, RemoteDevice):
         planned.append(("registers after a run", partial(_registers, device, rng)))
@@ -137,10 +143,11 @@ def planned_checks(
     named = _named_operators(operators, seed, layers)
     for name, operator in named:
         planned.append((name, partial(_operator, session, operator, rng)))
-    capabilities = capabilities_of(device)
+    able = capabilities_of(device)
+    suspects = cache(partial(_suspects, device, able, seed))
     for index in range(programs):
         name = f"random program {index} of seed {seed}"
-        planned.append((name, partial(_random_program, device, capabilities, seed, index)))
+        planned.append((name, partial(_random_program, device, able, seed, index, suspects)))
     return planned
 
 
@@ -228,21 +235,100 @@ def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
     return "; ".join(wrong)
 
 
-def _random_program(device: Device, capabilities: Capabilities, seed: int, index: int) -> str:
+def _random_program(
+    device: Device, able: Capabilities, seed: int, index: int, suspects: Callable[[], str]
+) -> str:
+    try:
+        problem = _tried(device, able, seed, index)
+    except UnsupportedError:
+        raise
+    except VTAError as error:
+        problem = f"{type(error).__name__}: {error}"
+    return problem and problem + suspects()
+
+
+def _tried(device: Device, able: Capabilities, seed: int, index: int) -> str:
     rng = np.random.default_rng([seed, index])
-    program = random_program(device.config, rng, capabilities)
+    program = random_program(device.config, rng, able)
     arrays = random_inputs(program, rng)
-    return _difference(program.run(device, *arrays), interpret(program, *arrays))
+    return _difference(program.run(device, *arrays), interpret(program, *arrays), program)
+
+
+_PROBES = range(1_000_000, 1_000_012)
+"""Numbers of the random programs that look for a feature."""
+
+
+def _suspects(device: Device, able: Capabilities, seed: int) -> str:
+    """Return which features, left out, let random programs run right; empty if nothing tells."""
+
+    def is_right_without(feature: str) -> bool:
+        less = Capabilities(**{**asdict(able), feature: False})
+        try:
+            return not any(_tried(device, less, seed, index) for index in _PROBES)
+        except VTAError:
+            return False
+
+    claimed = [*(feature.value for feature in Feature), "far_shift"]
+    found = [name for name in claimed if getattr(able, name) and is_right_without(name)]
+    if not 0 < len(found) < 3:
+        return ""
+    return (
+        f". Random programs without {' or '.join(found)} are right: the device seems to lack it, "
+        f"so tell so by the capabilities of the device"
+    )
 
 
 def _operator(session: Session, op: Operator, rng: np.random.Generator) -> str:
     arrays = random_arguments(op, rng)
-    return _difference(session.run(op, *arrays), evaluate(op, arrays))
+    return _difference(session.run(op, *arrays), evaluate(op, arrays), session.program(op))
 
 
-def _difference(found: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]) -> str:
-    wrong = int(np.count_nonzero(found != expected))
-    return f"{wrong} of {expected.size} values differ from NumPy" if wrong else ""
+def _difference(
+    found: npt.NDArray[np.generic],
+    expected: npt.NDArray[np.generic],
+    program: Program | None = None,
+) -> str:
+    """Return how a result differs, and which instruction of a program wrote that; or nothing."""
+    wrong = np.argwhere(found != expected)
+    if not len(wrong):
+        return ""
+    place = tuple(map(int, wrong[0]))
+    text = (
+        f"{len(wrong)} of {expected.size} values differ from NumPy, the first at {[*place]}: "
+        f"{found[place]} in place of {expected[place]}"
+    )
+    return text if program is None else f"{text}, {_origin(program, place)}; {_saved(program)}"
+
+
+def _origin(program: Program, place: tuple[int, ...]) -> str:
+    """Return the buffer of the result, and the instruction that stores one of its values."""
+    (buffer,) = program.outputs
+    values = np.arange(np.prod(buffer.packed_shape)).reshape(buffer.packed_shape)
+    tile = int(buffer.layout.unpack(values, buffer.shape)[place]) // program.config.out.lanes
+    number = program.buffers.index(buffer)
+    stores = [
+        f"stored by instruction {index} ({' '.join(disassemble(step).split())})"
+        for index, step in enumerate(program)
+        if isinstance(step, Store) and program.relocations[index] == number
+        if _covers(step, tile)
+    ]
+    return f"of buffer {buffer.name}, {stores[-1] if stores else 'which nothing stores'}"
+
+
+def _covers(store: Store, tile: int) -> bool:
+    row, column = divmod(tile - store.dram_base, max(store.x_stride, 1))
+    return 0 <= row < store.y_size and column < store.x_size
+
+
+def _saved(program: Program) -> str:
+    """Save a program for those who look for the reason; return where, for a message."""
+    digest = hashlib.sha256(program.instructions.tobytes()).hexdigest()[:16]
+    path = cache_directory("failed") / f"{digest}.vta"
+    if usable(path.parent):
+        with suppress(ProgramError):
+            program.save(path)
+            return f"the program is {path}"
+    return f"the program could not be saved as {path}"
 
 
 def _random_operators(rng: np.random.Generator, count: int) -> Iterator[Operator]:
@@ -278,10 +364,11 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
     value = 5 if small else -37
     if immediate:
         right = np.full(shape, value, np.int32)
-    with LoadedProgram(_alu_program(config, op, value if immediate else None), device) as loaded:
+    program = _alu_program(config, op, value if immediate else None)
+    with LoadedProgram(program, device) as loaded:
         found = loaded.run(left, right)
     expected = op.meaning(left.astype(np.int64), right.astype(np.int64))
-    return _difference(found, expected.astype(np.int8))
+    return _difference(found, expected.astype(np.int8), program)
 
 
 def _alu_program(config: HardwareConfig, op: AluOp, immediate: int | None) -> Program:

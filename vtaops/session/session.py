@@ -6,9 +6,8 @@ and unpacks. The operators themselves are the methods of `vtaops.session.operato
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Literal, get_args
@@ -16,7 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError, NoRoom, ScheduleError, UnsupportedError
+from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.base.forks import ForkLock
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.tuner import COMPILED, Effort, Tuned, tune
 from vtaops.fallback import Host
@@ -133,8 +133,9 @@ class Session(OperatorMethods, Closing):
         self._placements: dict[Operator, Placement] = {}
         self._reasons: dict[Operator, str] = {}
         self._timeout = timeout
-        self._lock = threading.RLock()
-        self._loaded: OrderedDict[tuple[Operator, Tiling | None], LoadedProgram] = OrderedDict()
+        self._lock = ForkLock()
+        self._compiled = lru_cache(LOADED_PROGRAMS)(self._compile)
+        self._loaded = ResidentPrograms(device, timeout, LOADED_PROGRAMS)
         self._closed = False
         self.residents = ResidentPrograms(device, timeout)
         """The programs of networks that run in this session (`vtaops.model.Model.run`)."""
@@ -203,17 +204,12 @@ class Session(OperatorMethods, Closing):
         return f"instruction {found[0]} {found[1]}" if found else ""
 
     def _load(self, op: Operator, tiling: Tiling | None) -> LoadedProgram:
-        key = op, tiling
-        if key not in self._loaded:
-            chosen = tiling
-            if chosen is None and self._search != "off":
-                chosen = self._tuned(op, self._search)
-            program = compile(op, self.device.config, chosen, capabilities=self._capabilities)
-            while len(self._loaded) >= LOADED_PROGRAMS:
-                self._evict()
-            self._loaded[key] = self._place_program(program)
-        self._loaded.move_to_end(key)
-        return self._loaded[key]
+        return self._loaded.load(self._compiled(op, tiling))
+
+    def _compile(self, op: Operator, tiling: Tiling | None) -> Program:
+        if tiling is None and self._search != "off":
+            tiling = self._tuned(op, self._search)
+        return compile(op, self.device.config, tiling, capabilities=self._capabilities)
 
     def _tuned(self, op: Operator, effort: Effort) -> Tiling:
         """Search the tiling of an operator; a thorough search shows its progress on a terminal."""
@@ -232,19 +228,6 @@ class Session(OperatorMethods, Closing):
             return tune(
                 op, self.config, effort, capabilities=self._capabilities, progress=advance
             ).tiling
-
-    def _place_program(self, program: Program) -> LoadedProgram:
-        """Load a program; evict the least recently used ones until there is room."""
-        while True:
-            try:
-                return LoadedProgram(program, self.device)
-            except NoRoom:
-                if not self._loaded:
-                    raise
-                self._evict()
-
-    def _evict(self) -> None:
-        self._loaded.popitem(last=False)[1].close()
 
     def _require_open(self) -> None:
         if self._closed:
@@ -287,8 +270,6 @@ class Session(OperatorMethods, Closing):
             if self._closed:
                 return
             self._closed = True
-            for loaded in self._loaded.values():
-                loaded.close()
-            self._loaded.clear()
+            self._loaded.close()
             self.residents.close()
             self.device.close()

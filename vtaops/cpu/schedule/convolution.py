@@ -30,6 +30,7 @@ from vtaops.cpu.schedule.tiles import (
     blocks_by_columns,
     hold_in_registers,
     parallel_if,
+    register_tiles,
     rows_of_tile,
     store_vectors,
     write_back,
@@ -49,9 +50,6 @@ from vtaops.kernels.ops.common import (
     zero,
 )
 from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
-
-Tensors = dict[str, Tensor]
-"""The placeholders of an operator, by name."""
 
 _SUMS = (64, 200)
 """Products from which on a sum is not short, and from which on it is long."""
@@ -118,8 +116,7 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     steps = op.group_in * prod(op.window.kernel)
     length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
     strided = length > 0 and op.window.strides[1] > 1
-    columns = gain >= _COLUMN_GAIN[length] + (_STRIDED if strided else 0)
-    return by_column if columns else by_channel
+    return by_column if gain >= _COLUMN_GAIN[length] + _STRIDED * strided else by_channel
 
 
 def _busy(op: Conv2dOp, tile: ConvTile) -> float:
@@ -131,15 +128,13 @@ def _busy(op: Conv2dOp, tile: ConvTile) -> float:
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
     """Yield the tiles to choose from."""
     products = Products.of(op.dtype, target)
-    for channels in (2, 4, 6, 8, 12, 16) if products.group == 1 else ():
-        for vectors in (1, 2, 4):
-            if channels * vectors <= products.sums and op.group_out % channels == 0:
-                yield ConvTile("columns", channels, vectors * target.lanes)
-    for vectors in (1, 2):
-        for columns in (4, 7, 8, 14, 16):
-            block = vectors * products.lanes
-            if vectors * columns <= products.sums and op.group_out % block == 0:
-                yield ConvTile("channels", block, columns)
+    sides = (2, 4, 6, 8, 12, 16) if products.group == 1 else ()
+    for channels, vectors in register_tiles(sides, (1, 2, 4), products.sums):
+        if op.group_out % channels == 0:
+            yield ConvTile("columns", channels, vectors * target.lanes)
+    for vectors, columns in register_tiles((1, 2), (4, 7, 8, 14, 16), products.sums):
+        if op.group_out % (vectors * products.lanes) == 0:
+            yield ConvTile("channels", vectors * products.lanes, columns)
 
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
@@ -242,11 +237,11 @@ class PaddedCopy:
 
 def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = None) -> Any:
     """Return the scheduled kernel of an NCHW convolution."""
-    tile, tensors = tile or choose_tile(op, target), op.placeholders()
+    tile, ahead = tile or choose_tile(op, target), Prologue(op)
     met, first = without_idle_taps(op)
     if tile.lanes == "columns":
-        return _schedule_column_lanes(met, target, tile, tensors, first)
-    return _schedule_channel_lanes(met, target, tile, tensors, first)
+        return _schedule_column_lanes(met, target, tile, ahead, first)
+    return _schedule_channel_lanes(met, target, tile, ahead, first)
 
 
 def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
@@ -254,34 +249,27 @@ def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
 
     The pair says how many rows and columns of the kernel are cut off at the top and left.
     """
-    window, edges = op.window, []
-    for axis, extent in enumerate((op.height, op.width)):
-        (above, below), gap = window.padding[axis::2], window.dilation[axis]
-        taps, last = window.kernel[axis], (op.out_size[axis] - 1) * window.strides[axis]
-        before = max(min(ceil_div(above - last, gap), above // gap, taps - 1), 0)
-        behind = min(taps - ceil_div(above + extent, gap), below // gap, taps - 1 - before)
-        edges.append((before, max(behind, 0)))
-    (top, bottom), (left, right) = edges
-    (rows, columns), (down, across), sides = window.kernel, window.dilation, window.padding
-    met = Window(
-        (rows - top - bottom, columns - left - right),
-        window.strides,
-        (
-            sides[0] - top * down,
-            sides[1] - left * across,
-            sides[2] - bottom * down,
-            sides[3] - right * across,
-        ),
-        window.dilation,
-    )
-    return replace(op, window=met), (top, left)
+    (rows, columns), (height, width) = op.out_size, (op.height, op.width)
+    down, across = _met_taps(op.window, 0, height, rows), _met_taps(op.window, 1, width, columns)
+    kernel, first, before, behind = zip(down, across, strict=True)
+    return replace(op, window=replace(op.window, kernel=kernel, padding=(*before, *behind))), first
+
+
+def _met_taps(window: Window, axis: int, extent: int, results: int) -> tuple[int, int, int, int]:
+    """Return along an axis the taps that meet data, the first of them, and the padding for them."""
+    (above, below), gap = window.padding[axis::2], window.dilation[axis]
+    taps, last = window.kernel[axis], (results - 1) * window.strides[axis]
+    before = max(min(ceil_div(above - last, gap), above // gap, taps - 1), 0)
+    behind = min(taps - ceil_div(above + extent, gap), below // gap, taps - 1 - before)
+    behind = max(behind, 0)
+    return taps - before - behind, before, above - before * gap, below - behind * gap
 
 
 def _schedule_column_lanes(
-    op: Conv2dOp, target: CpuTarget, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, ahead: Prologue, first: tuple[int, int]
 ) -> Any:
     columns, block = op.out_size[1], tile.channels
-    ahead, s = _declare(op, tile, tensors, first)
+    s = ahead.create_schedule(_declare(op, tile, ahead, first))
     worth = op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("total"), s.get_sblock("result")
     exact = columns % tile.columns == op.group_out % block == 0
@@ -307,7 +295,7 @@ def _schedule_column_lanes(
 
 
 def _schedule_channel_lanes(
-    op: Conv2dOp, target: CpuTarget, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, ahead: Prologue, first: tuple[int, int]
 ) -> Any:
     (rows, columns), products = op.out_size, Products.of(op.dtype, target)
     of_bytes, worth = products.group > 1, op.flops >= PARALLEL_FLOPS
@@ -315,9 +303,10 @@ def _schedule_channel_lanes(
     inner = products.group if of_bytes else min(op.group_in, target.lanes)
     inputs = ceil_div(op.group_in, inner)
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
-    image = declare_woven(op, padding, inner, tensors["data"])
+    image = declare_woven(op, padding, inner, ahead.tensors["data"])
     width = products.lanes if of_bytes else block
-    packed = _pack_kernel(op, tensors["kernel"], first, width, inner, blocks * block // width)
+    kernel = ahead.tensors["kernel"]
+    packed = _pack_kernel(op, kernel, first, width, inner, blocks * block // width)
     ico = te.reduce_axis((0, inputs), name="ico")
     ici = te.reduce_axis((0, inner), name="ici")
     kh, kw = window_axes(op.window)
@@ -339,7 +328,6 @@ def _schedule_channel_lanes(
             c = c // op.group_out * (blocks * block) + c % op.group_out
         return total[n, i, j, c]
 
-    ahead = Prologue(tensors)
     s = ahead.create_schedule(_write_back(op, ahead, sums, first))
     product, result = s.get_sblock("total"), s.get_sblock("result")
     # The tile leaves the registers in whole vectors; only this copy of it is transposed.
@@ -365,13 +353,7 @@ def _schedule_channel_lanes(
     parallel_if(s, outer, worth)
     hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
     weave(s, worth, target.lanes)
-    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
-    if not of_bytes:
-        ici, c = last
-        part, c = s.split(c, [None, min(products.lanes, _WAYS)])
-        s.reorder(part, kh, kw, ici, c)
-        s.vectorize(c)
-    parallel_if(s, s.fuse(o, ico), worth)
+    _pack_in_parts(s, worth, products)
     return ahead.attach(s)
 
 
@@ -435,10 +417,8 @@ def weave(s: Any, worth: bool, lanes: int) -> None:
         s.vectorize(g)
 
 
-def _declare(
-    op: Conv2dOp, tile: ConvTile, tensors: Tensors, first: tuple[int, int]
-) -> tuple[Prologue, Any]:
-    """Return the convolution, not yet scheduled, in whole tiles: ``total`` and ``result``.
+def _declare(op: Conv2dOp, tile: ConvTile, ahead: Prologue, first: tuple[int, int]) -> Tensor:
+    """Declare the convolution in whole tiles: ``total`` and ``result``, which is returned.
 
     The image is sorted by phase where columns have a stride.
     """
@@ -446,10 +426,10 @@ def _declare(
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
     by_phase = op.window.strides[1] > 1
     padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase)
-    image = tensors["data"]
+    image = ahead.tensors["data"]
     if padding.needed(op.height, op.width):
         image = padding.declare(image, zero(op.dtype))
-    packed = _pack_kernel(op, tensors["kernel"], first, block, 1, blocks)
+    packed = _pack_kernel(op, ahead.tensors["kernel"], first, block, 1, blocks)
     channel = te.reduce_axis((0, op.group_in), name="ic")
     kh, kw = window_axes(op.window)
 
@@ -462,8 +442,7 @@ def _declare(
 
     shape = (op.batch, op.groups * blocks * block, rows, padding.columns)
     total = te.compute(shape, dot, name="total")
-    ahead = Prologue(tensors)
-    return ahead, ahead.create_schedule(_write_back(op, ahead, total, first))
+    return _write_back(op, ahead, total, first)
 
 
 def _pack_kernel(
@@ -492,6 +471,17 @@ def _pack_kernel(
     )
 
 
+def _pack_in_parts(s: Any, worth: bool, products: Products) -> None:
+    """Schedule the packing of a kernel, of floats some output channels at a time."""
+    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
+    if products.group == 1:
+        ici, c = last
+        part, c = s.split(c, [None, min(products.lanes, _WAYS)])
+        s.reorder(part, kh, kw, ici, c)
+        s.vectorize(c)
+    parallel_if(s, s.fuse(o, ico), worth)
+
+
 def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int]) -> Tensor:
     """Declare the result: the epilogue of ``total(n, c, i, j)``; `first` is the first tap used."""
     top, left = first
@@ -500,8 +490,7 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int
         return v["kernel"][o, ic, top + kh, left + kw]
 
     over = (op.group_in, *op.window.kernel)
-    epilogue = ahead.epilogue(op.epilogue, op.accumulator)
-    epilogue = unshifted(epilogue, ahead, op.dtype, op.out_channels, weight, over, along=True)
+    epilogue = unshifted(ahead, op.dtype, op.out_channels, weight, over, along=True)
     return op.result(total, epilogue)
 
 

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.s_tir import TensorIntrin
-from tvm.script import tirx as script
 
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.target import CpuTarget
+from vtaops.kernels.build import register_intrinsic
 from vtaops.kernels.ops.common import Expr
 
 _OFFSET = 128
@@ -61,12 +59,8 @@ _INSTRUCTIONS = {
 def dot_intrinsic(instruction: str, lanes: int) -> str:
     """Register the dot product of `lanes` int32 sums and return its name."""
     name = f"vtaops_dot_u8s8_{instruction}_{lanes}"
-    vector = partial(_vector, instruction, lanes)
-    description = tvm.script.from_source((_HEAD + _LOOPS).format(lanes=lanes))
-    known = {"T": script, "vector": vector}
-    implementation = tvm.script.from_source((_HEAD + _VECTOR).format(lanes=lanes), known)
-    TensorIntrin.register(name, description, implementation)
-    return name
+    meaning, code = ((_HEAD + body).format(lanes=lanes) for body in (_LOOPS, _VECTOR))
+    return register_intrinsic(name, meaning, code, vector=partial(_vector, instruction, lanes))
 
 
 def _vector(instruction: str, lanes: int, data: Any, weights: Any, sums: Any) -> Expr:
@@ -134,7 +128,6 @@ def unsigned(value: Expr, dtype: str) -> Expr:
 
 
 def unshifted(
-    epilogue: Callable[..., Expr],
     ahead: Prologue,
     dtype: str,
     channels: int,
@@ -142,10 +135,11 @@ def unshifted(
     over: tuple[int, ...],
     along: bool,
 ) -> Callable[..., Expr]:
-    """Return the epilogue `epilogue` for sums of data that `unsigned` has shifted, if it has.
+    """Return the epilogue for sums of data that `unsigned` has shifted, if it has.
 
     ``weight(vectors, channel, *steps)`` is a weight of a channel; see `Prologue.vector`.
     """
+    epilogue: Callable[..., Expr] = ahead.epilogue()
     if dtype != "int8":
         return epilogue
     offset = tirx.const(_OFFSET, "int32")

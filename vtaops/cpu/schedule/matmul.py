@@ -26,6 +26,7 @@ from vtaops.cpu.schedule.tiles import (
     add_to_stretch,
     hold_in_registers,
     parallel_if,
+    register_tiles,
     store_vectors,
     stretch_of,
 )
@@ -90,12 +91,10 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
     """Yield the tiles to choose from."""
-    for vectors in (1, 2, 4):
-        for rows in (2, 4, 6, 8, 12, 14, 16):
-            columns = vectors * target.lanes
-            if rows * vectors <= target.accumulators:
-                for packed in {op.transposed_b or op.n < target.lanes, True}:
-                    yield MatmulTile(rows, columns, packed)
+    most = target.accumulators
+    for vectors, rows in register_tiles((1, 2, 4), (2, 4, 6, 8, 12, 14, 16), most):
+        for packed in {op.transposed_b or op.n < target.lanes, True}:
+            yield MatmulTile(rows, vectors * target.lanes, packed)
 
 
 def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
@@ -109,14 +108,12 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
     return narrow * tiles * (max(arithmetic, latency, loads) + 0.25)
 
 
-def declare_tiled(
-    op: MatmulOp, tile: MatmulTile, tensors: dict[str, Tensor], epilogue: Any, lanes: int
-) -> Tensor:
+def declare_tiled(op: MatmulOp, tile: MatmulTile, ahead: Prologue, lanes: int) -> Tensor:
     """Declare the product with its packing stage, for whole tiles; see `_places`.
 
     Columns that are cut off are any: the last one serves for those that B has not.
     """
-    a, b = tensors["A"], tensors["B"]
+    a, b = ahead.tensors["A"], ahead.tensors["B"]
     rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
     k = te.reduce_axis((0, op.k), name="k")
     places = _places(op, tile, lanes)
@@ -143,7 +140,8 @@ def declare_tiled(
         return te.sum(a[places(i, 0)[0], k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
-    return op.result(total, epilogue, (rows, columns if _vectors_end(op, lanes) else op.n), places)
+    tiled = rows, columns if _vectors_end(op, lanes) else op.n
+    return op.result(total, ahead.epilogue(), tiled, places)
 
 
 def _vectors_end(op: MatmulOp, lanes: int) -> bool:
@@ -171,17 +169,21 @@ def _in_squares(op: MatmulOp, tile: MatmulTile, lanes: int) -> bool:
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
     """Return the scheduled kernel of a float32 product."""
-    dots = min(_DOT_ROWS, op.k // target.lanes)
-    if tile is None and not op.panel and op.transposed_b and op.m <= dots:
-        return schedule_row_dots(op, target)
-    few = _FEW_ROWS[4 * op.k * op.n > _PACK_BYTES]
-    if tile is None and not (op.panel or op.transposed_b) and op.m <= few and op.k >= STEPS:
-        return schedule_row_sums(op)
-    tile, lanes = tile or choose_tile(op, target), target.lanes
-    tile = replace(tile, rows=min(tile.rows, op.m))
-    tensors = op.placeholders()
-    ahead = Prologue(tensors)
-    s = ahead.create_schedule(declare_tiled(op, tile, tensors, ahead.epilogue(op.epilogue), lanes))
+    if tile is None and not op.panel:
+        few = _FEW_ROWS[4 * op.k * op.n > _PACK_BYTES]
+        if op.transposed_b and op.m <= min(_DOT_ROWS, op.k // target.lanes):
+            return schedule_row_dots(op, target)
+        if not op.transposed_b and op.m <= few and op.k >= STEPS:
+            return schedule_row_sums(op)
+    tile = tile or choose_tile(op, target)
+    return _schedule_panels(op, target, replace(tile, rows=min(tile.rows, op.m)))
+
+
+def _schedule_panels(op: MatmulOp, target: CpuTarget, tile: MatmulTile) -> Any:
+    """Return the scheduled kernel by tiles of C, of at most as many rows as C has."""
+    lanes = target.lanes
+    ahead = Prologue(op)
+    s = ahead.create_schedule(declare_tiled(op, tile, ahead, lanes))
     squares = _in_squares(op, tile, lanes)
     schedule_tiles(s, op, tile, Products.of(op.dtype_a, target), target.cores if squares else 0)
     s = overlapping(ahead.attach(s), "C", _places(op, tile, lanes), op.output.shape)
@@ -227,8 +229,8 @@ def schedule_row_sums(op: MatmulOp) -> Any:
 
     B is read once, from its first row to its last. LLVM makes vectors of the innermost loop.
     """
-    tensors = op.placeholders()
-    a, b = tensors["A"], tensors["B"]
+    ahead = Prologue(op)
+    a, b = ahead.tensors["A"], ahead.tensors["B"]
     done = op.k // STEPS * STEPS
     outer = te.reduce_axis((0, op.k // STEPS), name="outer")
     step = te.reduce_axis((0, STEPS), name="step")
@@ -245,9 +247,8 @@ def schedule_row_sums(op: MatmulOp) -> Any:
     parts = [te.compute((op.m, op.n), steps, name="product")]
     if done < op.k:
         parts.append(te.compute((op.m, op.n), last_steps, name="tail"))
-    ahead = Prologue(tensors)
-    epilogue = ahead.epilogue(op.epilogue)
-    s = ahead.create_schedule(op.result(lambda *at: sum(part(*at) for part in parts), epilogue))
+    total = op.result(lambda *at: sum(part(*at) for part in parts), ahead.epilogue())
+    s = ahead.create_schedule(total)
     i, j = s.get_loops(s.get_sblock("C"))
     stretch, j = s.split(j, [None, stretch_of(op.n)])
     s.reorder(stretch, i, j)
@@ -263,8 +264,8 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     lanes, quarter = target.lanes, 4
     rows, columns = _dot_tile(op, target)
     shape = round_up(op.m, rows), round_up(op.n, columns)
-    tensors = op.placeholders()
-    a, b = tensors["A"], tensors["B"]
+    ahead = Prologue(op)
+    a, b = ahead.tensors["A"], ahead.tensors["B"]
     step = te.reduce_axis((0, op.k // lanes), name="step")
     fold = te.reduce_axis((0, lanes // quarter), name="fold")
     last = te.reduce_axis((0, quarter), name="last")
@@ -295,8 +296,7 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
         name="folded",
     )
     joined = te.compute(shape, lambda i, j: te.sum(folded[i, j, last], axis=last), name="joined")
-    ahead = Prologue(tensors)
-    s = ahead.create_schedule(op.result(joined, ahead.epilogue(op.epilogue), shape, places))
+    s = ahead.create_schedule(op.result(joined, ahead.epilogue(), shape, places))
     i, j, _ = s.get_loops(s.get_sblock("joined"))
     i, row = s.split(i, [None, rows])
     j, column = s.split(j, [None, columns])

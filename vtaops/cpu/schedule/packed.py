@@ -24,6 +24,7 @@ from vtaops.cpu.schedule.tiles import (
     hold_in_registers,
     parallel_if,
     part_tiles,
+    register_tiles,
     store_vectors,
 )
 from vtaops.cpu.target import CpuTarget
@@ -43,11 +44,10 @@ _UNROLLED = 1 << 10
 
 def tiles(op: PackedConv2dOp, target: CpuTarget) -> Iterator[tuple[int, int]]:
     """Yield the tiles to choose from, (blocks, columns)."""
-    for blocks in (1, 2, 4):
-        for columns in (4, 6, 7, 8, 12, 14, 16, 28):
-            fits = columns <= op.out_size[1] and blocks * columns <= target.accumulators
-            if fits and op.out_blocks % blocks == 0:
-                yield blocks, columns
+    widths = (4, 6, 7, 8, 12, 14, 16, 28)
+    for blocks, columns in register_tiles((1, 2, 4), widths, target.accumulators):
+        if columns <= op.out_size[1] and op.out_blocks % blocks == 0:
+            yield blocks, columns
 
 
 def schedule_packed_conv2d(
@@ -74,17 +74,15 @@ def schedule_packed_conv2d(
     )
     window, strides = without_gaps(op.window)
     padding = PaddedCopy(window, rows, round_up(columns, width), by_phase=False)
-    tensors = op.placeholders()
-    image = tensors["data"]
+    ahead = Prologue(op)
+    image = ahead.tensors["data"]
     copied = op.plain or max(strides) > 1 or padding.needed(op.height, op.width)
     if copied:
         image = pad_blocked(op, image, (padding.height, padding.width), strides)
     shape = (op.batch, op.out_blocks, rows, padding.columns, op.block)
-    sums = op.sums(window, image, tensors["kernel"], group > 1)
+    sums = op.sums(window, image, ahead.tensors["kernel"], group > 1)
     total = te.compute(shape, sums, name="total")
-    ahead = Prologue(tensors)
-    epilogue = ahead.epilogue(op.epilogue, op.accumulator)
-    s = ahead.create_schedule(op.result(total, epilogue))
+    s = ahead.create_schedule(op.result(total, ahead.epilogue()))
     worth = op.flops >= PARALLEL_FLOPS
     product, stored = s.get_sblock("total"), s.get_sblock("result")
     n, c, i, j, b, ico, kh, kw, ici, *byte = s.get_loops(product)
@@ -118,11 +116,11 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     rows, columns = op.out_size
     width = width or window_width(op, target)
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
-    tensors = op.placeholders()
+    ahead = Prologue(op)
     # Products of bytes as numbers that multiply-adds take: their sums are exact below 2**24.
     as_float = op.dtype != "float32" and prod(op.window.kernel) <= _EXACT_TAPS
     sums_in = "float32" if as_float else op.accumulator
-    image, copied = tensors["data"], as_float or padding.needed(op.height, op.width)
+    image, copied = ahead.tensors["data"], as_float or padding.needed(op.height, op.width)
     if copied:
         size = padding.height, padding.width
         convert = (lambda value: value.astype("float32")) if as_float else (lambda value: value)
@@ -131,12 +129,11 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
 
     def tap(n: Expr, c: Expr, i: Expr, j: Expr, b: Expr) -> Expr:
         pixel = image(n, c, *op.window.pixel(i, j, kh, kw), b)
-        return op.combine(pixel, tensors.get("kernel"), (c, kh, kw, b), sums_in)
+        return op.combine(pixel, ahead.tensors.get("kernel"), (c, kh, kw, b), sums_in)
 
     shape = (op.batch, op.blocks, rows, padding.columns, op.block)
     total = te.compute(shape, tap, name="total")
-    ahead = Prologue(tensors)
-    epilogue = op.bound_epilogue(ahead.factors(op.epilogue, op.accumulator))
+    epilogue = op.bound_epilogue(ahead.factors())
     result = op.result(lambda *index: total(*index).astype(op.accumulator), epilogue)
     s = ahead.create_schedule(result)
     sums, stored = s.get_sblock("total"), s.get_sblock("result")

@@ -27,6 +27,7 @@ from vtaops.cpu.schedule.tiles import (
     add_to_stretch,
     hold_in_registers,
     parallel_if,
+    register_tiles,
     rows_of_tile,
     split_vector,
     stretch_of,
@@ -85,10 +86,9 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
 
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[PointwiseTile]:
     """Yield the tiles to choose from."""
-    for vectors in (1, 2, 4):
-        for channels in (2, 4, 6, 8, 12, 16):
-            if channels * vectors <= target.accumulators and channels <= op.out_channels:
-                yield PointwiseTile(channels, vectors)
+    for vectors, channels in register_tiles((1, 2, 4), (2, 4, 6, 8, 12, 16), target.accumulators):
+        if channels <= op.out_channels:
+            yield PointwiseTile(channels, vectors)
 
 
 def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | None = None) -> Any:
@@ -106,8 +106,8 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     near, far = (size // (4 * width * op.in_channels) for size in _PANEL_BYTES)
     most = min(max(near, min(far, _PANEL_TILES)), op.batch * count // (4 * target.cores))
     panel = largest_divisor(count, max(most, 1))
-    ahead = Prologue(op.placeholders())
-    tensors = ahead.factors(op.epilogue)
+    ahead = Prologue(op)
+    tensors = ahead.factors()
     data, kernel = tensors["data"], tensors["kernel"]
 
     (rows, columns), (down, across) = op.out_size, op.window.strides
@@ -168,8 +168,8 @@ def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
     makes vectors of it.
     """
     steps = largest_divisor(op.in_channels, STEPS)
-    ahead = Prologue(op.placeholders())
-    tensors = ahead.factors(op.epilogue)
+    ahead = Prologue(op)
+    tensors = ahead.factors()
     data, kernel = tensors["data"], tensors["kernel"]
     outer = te.reduce_axis((0, op.in_channels // steps), name="outer")
     step = te.reduce_axis((0, steps), name="step")

@@ -23,12 +23,12 @@ from typing import Any
 
 from tvm import te, tirx
 
-from vtaops.cpu.schedule.tiles import FIRST_CACHE, PARALLEL_FLOPS, part_tiles, share
+from vtaops.cpu.schedule.tiles import FIRST_CACHE, PARALLEL_FLOPS, cut_vector, part_tiles, share
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, largest_divisor, round_up
 from vtaops.kernels.ops.convolution import inside_or
-from vtaops.kernels.ops.pooling import PoolOp
+from vtaops.kernels.ops.reduction import PoolOp
 
 _KEPT_VECTORS = 8
 """Vectors of combined rows that stay in registers, at most."""
@@ -158,27 +158,17 @@ def _schedule_columns(s: Any, op: PoolOp, rows: int, target: CpuTarget, kept: bo
     result, down = s.get_sblock("result"), s.get_sblock("down")
     i, j = s.get_loops(result)[-2:]
     part, _ = s.split(i, [None, rows])
-    tile = _split_vector(s, j, target.lanes)
+    tile = cut_vector(s, j, target.lanes)
     s.compute_at(down, tile if kept else part, preserve_unit_loops=True)
     row, column, _ = s.get_loops(down)[-3:]
     if kept:
         s.set_scope(down, 0, "local")
-        _split_vector(s, column, _KEPT_VECTORS * target.lanes)
+        cut_vector(s, column, _KEPT_VECTORS * target.lanes)
     else:
         # Rows of the copy follow each other as those of `down` do: one long loop of whole vectors.
         pixels = s.fuse(row, column) if op.window.strides[0] == 1 else column
-        _split_vector(s, pixels, target.lanes)
+        cut_vector(s, pixels, target.lanes)
     return part
-
-
-def _split_vector(s: Any, loop: Any, lanes: int) -> Any:
-    """Split vectors of at most `lanes` off a loop, the last narrower; return the outer loop."""
-    width = min(lanes, int(s.get(loop).extent))
-    outer, lane = s.split(loop, [None, width])
-    if width > 1:
-        s.vectorize(lane)
-    part_tiles(s, outer, lane)
-    return outer
 
 
 def _tree(combine: Callable[[Expr, Expr], Expr], values: list[Expr]) -> Expr:

@@ -19,7 +19,7 @@ from tvm_ffi import structural_mutate
 
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, Tensor
-from vtaops.kernels.ops.epilogue import Epilogue
+from vtaops.kernels.ops.epilogue import FusedOp
 
 Vectors = dict[str, Any]
 """Buffers by name: the kernel's inputs and the vectors computed so far."""
@@ -57,12 +57,18 @@ class Prologue:
 
     Parameters
     ----------
-    inputs : dict
-        te placeholders of the kernel, by name.
+    op : FusedOp
+        What the kernel computes.
+
+    Attributes
+    ----------
+    tensors : dict
+        te placeholders of its inputs, by name.
     """
 
-    def __init__(self, inputs: dict[str, Tensor]) -> None:
-        self._inputs = inputs
+    def __init__(self, op: FusedOp) -> None:
+        self.op = op
+        self.tensors = op.placeholders()
         self._stages: list[_Stage] = []
         self._stand_ins: list[Tensor] = []
 
@@ -97,9 +103,9 @@ class Prologue:
         self._stand_ins.append(te.placeholder((length,), dtype=dtype, name=name))
         return self._stand_ins[-1]
 
-    def factors(self, epilogue: Epilogue, dtype: str = "float32") -> dict[str, Tensor]:
+    def factors(self) -> dict[str, Tensor]:
         """Return the inputs; "scale" and "shift" of a batch normalisation are folded ahead."""
-        tensors = dict(self._inputs)
+        tensors, epilogue, dtype = dict(self.tensors), self.op.epilogue, self.op.accumulator
         if epilogue.batch_norm is not None:
             length = int(tensors["gamma"].shape[0])
             small = tirx.const(epilogue.batch_norm, dtype)
@@ -114,22 +120,22 @@ class Prologue:
             tensors["shift"] = self.vector("shift", length, dtype, shift)
         return tensors
 
-    def epilogue(self, epilogue: Epilogue, dtype: str = "float32") -> Any:
-        """Return ``epilogue.bind``, with a batch normalisation folded ahead."""
-        return epilogue.bind(self.factors(epilogue, dtype), dtype)
+    def epilogue(self) -> Any:
+        """Return the operator's epilogue, bound, with a batch normalisation folded ahead."""
+        return self.op.epilogue.bind(self.factors(), self.op.accumulator)
 
     def create_schedule(self, result: Tensor) -> Any:
         """Return the schedule of the kernel that ends in `result`."""
-        return create_schedule([*self._inputs.values(), *self._stand_ins, result])
+        return create_schedule([*self.tensors.values(), *self._stand_ins, result])
 
     def attach(self, s: Any) -> Any:
         """Return the finished schedule: the vectors in front, no stand-ins among the arguments."""
         if not self._stages:
             return s
         main = s.mod["main"]
-        inputs, stages = len(self._inputs), len(self._stages)
+        inputs, stages = len(self.tensors), len(self._stages)
         local = list(main.params)[inputs : inputs + stages]
-        names = [*self._inputs, *(stage.name for stage in self._stages)]
+        names = [*self.tensors, *(stage.name for stage in self._stages)]
         vectors = dict(zip(names, main.params[: inputs + stages], strict=True))
         steps = [*(stage.loops(vectors) for stage in self._stages), main.body.block.body]
         return rebuilt(main, [*main.params[:inputs], *main.params[inputs + stages :]], steps, local)

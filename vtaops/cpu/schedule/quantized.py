@@ -18,7 +18,15 @@ from vtaops.kernels.ops.matmul import MatmulOp
 
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of an int8 product with int32 sums."""
+    """Return the scheduled kernel of an int8 product with int32 sums.
+
+    Raises
+    ------
+    UnsupportedError
+        If the matrices are of 16-bit numbers (`StoredOp` has these), or panels do not fit.
+    """
+    if op.accumulator != "int32":
+        raise UnsupportedError(f"there is no product of {op.dtype_a}; give float32, int8 or uint8")
     products = Products.of(op.dtype_a, target)
     lanes, group = products.lanes, products.group
     if op.panel not in (0, lanes):
@@ -27,8 +35,8 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         raise UnsupportedError("panels of int8 data; shift them to uint8")
     tile = choose_tile(op, products)
     m, n, k = round_up(op.m, tile.rows), round_up(op.n, tile.columns), round_up(op.k, group)
-    tensors = op.placeholders()
-    a, b = tensors["A"], tensors["B"]
+    ahead = Prologue(op)
+    a, b = ahead.tensors["A"], ahead.tensors["B"]
 
     def left_element(i: Expr, s: Expr) -> Expr:
         inside = tirx.all(i < op.m, s < op.k)
@@ -54,13 +62,11 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         return te.sum(value * weight, axis=[step, byte])
 
     total = te.compute((m, n), product, name="product")
-    ahead = Prologue(tensors)
 
     def weight(v: Vectors, j: Expr, k: Expr) -> Expr:
         return v["B"][j, k] if op.transposed_b else v["B"][k, j]
 
-    epilogue = ahead.epilogue(op.epilogue, "int32")
-    epilogue = unshifted(epilogue, ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
+    epilogue = unshifted(ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
     s = ahead.create_schedule(op.result(total, epilogue))
     schedule_tiles(s, op, tile, products)
     return ahead.attach(s)

@@ -19,8 +19,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.activations import exponential
 from vtaops.kernels.ops.common import Expr, Tensor, lowest
-from vtaops.kernels.ops.pooling import GlobalPoolOp
-from vtaops.kernels.ops.softmax import SoftmaxOp
+from vtaops.kernels.ops.reduction import GlobalPoolOp, SoftmaxOp
 
 _VECTORS = 4
 """Vectors of partial results: enough to hide the latency of an addition."""

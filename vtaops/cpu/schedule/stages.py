@@ -22,7 +22,7 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import ops
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.ops.common import Expr, largest_divisor, pad_image, zero
-from vtaops.kernels.stages import Stage, Stages, schedule_default
+from vtaops.kernels.stages import Stages
 
 _BLOCK = 32
 
@@ -36,7 +36,7 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 
 # --- matmul -----------------------------------------------------------------------------------
 
-MATMUL = Stages([Stage("default", "Three loops i, j, k as declared.", schedule_default)])
+MATMUL = Stages("Three loops i, j, k as declared.")
 
 
 def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
@@ -118,9 +118,7 @@ def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
 
 # --- conv2d -----------------------------------------------------------------------------------
 
-CONV2D = Stages(
-    [Stage("default", "Seven loops as declared, the padded image beforehand.", schedule_default)]
-)
+CONV2D = Stages("Seven loops as declared, the padded image beforehand.")
 
 
 @CONV2D.stage("parallel")
@@ -224,9 +222,7 @@ def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
 
 # --- depthwise convolution --------------------------------------------------------------------
 
-DEPTHWISE = Stages(
-    [Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default)]
-)
+DEPTHWISE = Stages("Six loops as declared, the padded image beforehand.")
 
 
 @DEPTHWISE.stage("parallel")
@@ -269,15 +265,10 @@ def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
 
 # --- conv1d -----------------------------------------------------------------------------------
 
-CONV1D = Stages()
-
-
-@CONV1D.stage("default")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a
-    register by itself.
-    """
-    return schedule_default(op, target)
+CONV1D = Stages(
+    "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
+    "register by itself."
+)
 
 
 def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
@@ -350,12 +341,8 @@ def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
 
 # --- addition ---------------------------------------------------------------------------------
 
-VECTOR_ADD = Stages(
-    [Stage("default", "One loop as declared; LLVM vectorises it by itself.", schedule_default)]
-)
-BROADCAST_ADD = Stages(
-    [Stage("default", "Two loops as declared, the rows outside.", schedule_default)]
-)
+VECTOR_ADD = Stages("One loop as declared; LLVM vectorises it by itself.")
+BROADCAST_ADD = Stages("Two loops as declared, the rows outside.")
 
 
 def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
@@ -408,12 +395,10 @@ def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
 
 # --- pooling ----------------------------------------------------------------------------------
 
-POOL = Stages(
-    [Stage("default", "Six loops as declared, the padded image beforehand.", schedule_default)]
-)
+POOL = Stages("Six loops as declared, the padded image beforehand.")
 
 
-def _pool_rows(op: ops.PoolOp, target: CpuTarget) -> Any:
+def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
     name = "result" if op.kind == "max" else "total"
     s, _, (n, c, i, j, kh, kw) = _declared(op, name)
     s.reorder(n, c, i, kh, kw, j)
@@ -422,31 +407,23 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget) -> Any:
     s.parallel(row)
     if name == "total":
         s.reverse_compute_at(s.get_sblock("result"), row)
-    return s
-
-
-def _pool_padded(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
-    s = _pool_rows(op, target)
-    if any(op.window.padding):
-        padded = s.get_sblock("padded")
-        if staged:
-            sums = s.get_sblock("result" if op.kind == "max" else "total")
-            s.compute_at(padded, s.get_loops(sums)[0])
-        else:
-            s.compute_inline(padded)
+    if any(op.window.padding) and staged:
+        s.compute_at(s.get_sblock("padded"), row)
+    elif any(op.window.padding):
+        s.compute_inline(s.get_sblock("padded"))
     return s
 
 
 @POOL.stage("inlined")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
     """Rows are shared among the threads, columns in vectors; padding has become a condition."""
-    return _pool_padded(op, target)
+    return _pool_rows(op, target)
 
 
 @POOL.stage("staged")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
     """The same, but the rows that a row of results needs are padded into a small copy."""
-    return _pool_padded(op, target, staged=True)
+    return _pool_rows(op, target, staged=True)
 
 
 @POOL.stage("tuned")

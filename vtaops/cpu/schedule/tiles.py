@@ -6,6 +6,9 @@ from how many registers there are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+from math import prod
 from typing import Any
 
 from vtaops.cpu.target import CpuTarget
@@ -28,6 +31,13 @@ PARALLEL_FLOPS = 1 << 21
 
 PARALLEL_ELEMENTS = 1 << 16
 """The same for elementwise operators, which are bound by memory, in elements."""
+
+
+def register_tiles(
+    first: tuple[int, ...], second: tuple[int, ...], limit: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the tiles, by their sides, of which at most `limit` vectors are sums."""
+    return (tile for tile in product(first, second) if prod(tile) <= limit)
 
 
 def blocks_by_columns(
@@ -150,6 +160,16 @@ def part_tiles(s: Any, *loops: Any) -> None:
         s.annotate(loop, "pragma_loop_partition_hint", True)
 
 
+def cut_vector(s: Any, loop: Any, lanes: int) -> Any:
+    """Split vectors of at most `lanes` off a loop, the last narrower; return the outer loop."""
+    width = min(lanes, int(s.get(loop).extent))
+    outer, lane = s.split(loop, [None, width])
+    if width > 1:
+        s.vectorize(lane)
+    part_tiles(s, outer, lane)
+    return outer
+
+
 def write_cut(s: Any, result: Any, lanes: int, *tiles: Any, dims: int = 2) -> None:
     """Write a tile of sums back inside the innermost of the loops over `tiles`, in whole vectors.
 
@@ -158,13 +178,9 @@ def write_cut(s: Any, result: Any, lanes: int, *tiles: Any, dims: int = 2) -> No
     """
     s.reverse_compute_at(result, tiles[-1], preserve_unit_loops=True)
     *rows, last = s.get_loops(result)[-dims:]
-    width = min(lanes, int(s.get(last).extent))
-    vector, lane = s.split(last, [None, width])
-    if width > 1:
-        s.vectorize(lane)
-    for loop in (*rows, vector):
+    for loop in (*rows, cut_vector(s, last, lanes)):
         s.unroll(loop)
-    part_tiles(s, *tiles, vector, lane)
+    part_tiles(s, *tiles)
 
 
 def write_back(

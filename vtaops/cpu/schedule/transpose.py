@@ -10,10 +10,9 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.s_tir import TensorIntrin
-from tvm.script import tirx as script
+
+from vtaops.kernels.build import register_intrinsic
 
 _SQUARE = """
 # from tvm.script import tirx as T
@@ -45,10 +44,7 @@ def transposition(lanes: int) -> str:
     stores = [f"B[{i}, T.ramp(0, 1, {lanes})] = rows[{i}]" for i in range(lanes)]
     lines = ["rows = T.meta_var(columns(A))", *stores]
     shuffles = _SQUARE.format(n=lanes, body="\n        ".join(lines))
-    known = {"T": script, "columns": partial(_columns, lanes)}
-    shuffles = tvm.script.from_source(shuffles, known)
-    TensorIntrin.register(name, tvm.script.from_source(loops), shuffles)
-    return name
+    return register_intrinsic(name, loops, shuffles, columns=partial(_columns, lanes))
 
 
 def _columns(lanes: int, square: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from vtaops.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     hold_in_registers,
     parallel_if,
+    register_tiles,
     write_cut,
 )
 from vtaops.cpu.target import CpuTarget
@@ -52,10 +53,8 @@ def choose_tile(op: DepthwiseOp, target: CpuTarget) -> WindowTile:
 
 def tiles(op: DepthwiseOp, target: CpuTarget) -> Iterator[WindowTile]:
     """Yield the tiles to choose from."""
-    for vectors in (1, 2, 4):
-        for rows in (1, 2, 4, 8):
-            if rows * vectors <= target.accumulators:
-                yield WindowTile(rows, vectors * target.lanes)
+    for vectors, rows in register_tiles((1, 2, 4), (1, 2, 4, 8), target.accumulators):
+        yield WindowTile(rows, vectors * target.lanes)
 
 
 def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
@@ -65,10 +64,12 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
     sums are few, so that another multiplication of each would be seen.
     """
     tile = tile or choose_tile(op, target)
-    ahead = Prologue(op.placeholders())
-    tensors = ahead.factors(op.epilogue, op.accumulator)
+    ahead = Prologue(op)
+    tensors = ahead.factors()
     scaled = op.epilogue.scales
-    padding = _padding(op, tile)
+    (rows, columns), by_phase = op.out_size, op.window.strides[1] > 1
+    whole = round_up(rows, tile.rows), round_up(columns, tile.columns)
+    padding = PaddedCopy(op.window, *whole, by_phase)
     image = padding.declare(tensors["data"], zero(op.dtype))
     kh, kw = window_axes(op.window)
 
@@ -89,16 +90,6 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
     s = ahead.create_schedule(op.result(sums, epilogue))
     _schedule_window(s, op, tile, target)
     return ahead.attach(s)
-
-
-def _padding(op: DepthwiseOp, tile: WindowTile) -> PaddedCopy:
-    rows, columns = op.out_size
-    return PaddedCopy(
-        op.window,
-        round_up(rows, tile.rows),
-        round_up(columns, tile.columns),
-        by_phase=op.window.strides[1] > 1,
-    )
 
 
 def _schedule_window(s: Any, op: DepthwiseOp, tile: WindowTile, target: CpuTarget) -> None:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.errors import UnsupportedError, VTAError
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.cuda.kernel import CudaKernel
 from vtaops.cuda.target import Launch, entry_points
 
@@ -211,21 +212,14 @@ class Emulated:
         """
         for array in self._workspace.values():
             array.view("uint8").fill(0xFF)  # NaN, -1
-        used = [{**self._workspace, **arrays}[name] for name in self.names]
-        size, chosen = len(used), list(blocks)
+        used, chosen = {**self._workspace, **arrays}, list(blocks)
         kernels = self._kernels if only is None else [self._kernels[only]]
         message = ctypes.create_string_buffer(300)
-        integers = ctypes.c_int * size
         for number, (kernel, launch) in enumerate(kernels):
             wanted = set(results) if number == len(kernels) - 1 else set()
             self._library.emulator_launch(
                 kernel,
-                (ctypes.c_void_p * size)(*(array.ctypes.data for array in used)),
-                (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
-                integers(*(array.nbytes for array in used)),
-                integers(*(array.itemsize for array in used)),
-                integers(*(name in wanted for name in self.names)),
-                size,
+                *self._arguments(used, wanted),
                 (ctypes.c_int * 3)(*launch.grid),
                 (ctypes.c_int * 3)(*launch.block),
                 order,
@@ -241,6 +235,19 @@ class Emulated:
             )
             if message.value:
                 raise KernelFault(message.value.decode())
+
+    def _arguments(self, used: Mapping[str, npt.NDArray[Any]], wanted: set[str]) -> tuple[Any, ...]:
+        """Return the arrays as emulator.cpp takes them, with those that are `wanted` as results."""
+        arrays, size = [used[name] for name in self.names], len(self.names)
+        integers = ctypes.c_int * size
+        return (
+            (ctypes.c_void_p * size)(*(array.ctypes.data for array in arrays)),
+            (ctypes.c_char_p * size)(*(name.encode() for name in self.names)),
+            integers(*(array.nbytes for array in arrays)),
+            integers(*(array.itemsize for array in arrays)),
+            integers(*(name in wanted for name in self.names)),
+            size,
+        )
 
     @classmethod
     def of(cls, kernel: CudaKernel, *, counting: bool = False) -> Emulated:
@@ -332,8 +339,8 @@ def _guarded(point: int, match: re.Match[str]) -> str:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="vtaops_emulator")
+def _folder() -> TemporaryFolder:
+    return TemporaryFolder()
 
 
 @cache
@@ -362,7 +369,7 @@ _COUNTING = "-fsanitize-coverage=trace-pc"
 @cache
 def _headers(flags: tuple[str, ...]) -> Path:
     """Return a folder with device.h, compiled: most of the time of a kernel without."""
-    folder = Path(tempfile.mkdtemp(dir=_folder().name))
+    folder = Path(tempfile.mkdtemp(dir=_folder().path))
     header = folder / "device.h"
     shutil.copyfile(HERE / "device.h", header)
     _run(*flags, "-x", "c++-header", "-o", folder / "device.h.gch", header)
@@ -372,7 +379,7 @@ def _headers(flags: tuple[str, ...]) -> Path:
 def _compile(code: str, counting: bool) -> Path:
     """Return the shared library of a kernel and the emulator."""
     emulator = _emulator()
-    stem = Path(_folder().name, f"kernel{next(_NUMBERS)}")
+    stem = _folder().path / f"kernel{next(_NUMBERS)}"
     source, compiled, library = (stem.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
     source.write_text(code)
     flags = (*_FLAGS, _COUNTING) if counting else _FLAGS

@@ -14,13 +14,12 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import te
-from tvm.s_tir import TensorIntrin
 
 from vtaops.base.errors import ScheduleError
 from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fetch, fits, inline
 from vtaops.cuda.target import CudaTarget
+from vtaops.kernels.build import register_intrinsic
 from vtaops.kernels.ops.common import Tensor, largest_divisor, round_up
 from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked
 
@@ -50,10 +49,7 @@ _INSTRUCTION = """        C[0] = T.call_pure_extern(
 @cache
 def dot_intrinsic() -> str:
     """Register the sum of four int8 products and return its name."""
-    name = "vtaops.dp4a"
-    functions = (tvm.script.from_source(_HEAD + body) for body in (_LOOP, _INSTRUCTION))
-    TensorIntrin.register(name, *functions)
-    return name
+    return register_intrinsic("vtaops.dp4a", _HEAD + _LOOP, _HEAD + _INSTRUCTION)
 
 
 @dataclass(frozen=True)

@@ -172,16 +172,13 @@ def _declare(
     pad_a = te.compute(
         (*group, rows, steps), _filled(left, (p.m, p.k), (rows, steps), p.together[0]), name="pad_a"
     )
-    if transposed:
-        sizes, extents = (columns, steps), (p.n, p.k)
-    else:
-        sizes, extents = (steps, columns), (p.k, p.n)
-    in_order = transposed == p.transposed_b
+    order = -1 if transposed else 1
+    sizes, extents = (steps, columns)[::order], (p.k, p.n)[::order]
 
     def of_b(g: Expr, *index: Expr) -> tuple[Expr, list[Expr]]:
-        return right(g, *(reversed(index) if transposed else index))
+        return right(g, *index[::order])
 
-    vector = p.together[1] if in_order else 1
+    vector = p.together[1] if transposed == p.transposed_b else 1
     pad_b = te.compute((*group, *sizes), _filled(of_b, extents, sizes, vector), name="pad_b")
     length, kind = steps // parts, op.accumulator
     k = te.reduce_axis((0, length), name="k")
@@ -189,8 +186,8 @@ def _declare(
     def term(*index: Expr) -> Expr:
         *g, i, j = index
         step = g.pop(0) * length + k if parts > 1 else k
-        at = (j, step) if transposed else (step, j)
-        return te.sum(pad_a(*g, i, step).astype(kind) * pad_b(*g, *at).astype(kind), axis=k)
+        weight = pad_b(*g, *(step, j)[::order])
+        return te.sum(pad_a(*g, i, step).astype(kind) * weight.astype(kind), axis=k)
 
     part: tuple[int, ...] = (parts,) if parts > 1 else ()
     workspace: list[Tensor] = []
@@ -206,8 +203,13 @@ def _declare(
     epilogue = op.epilogue.bind(tensors, kind)
     if isinstance(op, MatmulOp):
         return [*tensors.values(), *workspace, op.result(total, epilogue)]
+    return [*tensors.values(), *workspace, _images(op, p, total, epilogue)]
+
+
+def _images(op: Conv2dOp, p: Product, total: Tensor, epilogue: Callable[..., Expr]) -> Tensor:
+    """Declare ``C``, the epilogue of the sums of a convolution, and the images that it is."""
     *_, height, width = op.output.shape
-    pixels = height * width
+    pixels, channels = height * width, (p.groups, p.m) if p.groups > 1 else (p.m,)
 
     def pixel(*index: Expr) -> Expr:
         *g, i, j = index
@@ -215,17 +217,17 @@ def _declare(
         at = (j // pixels, channel, j % pixels // width, j % width)
         return epilogue(total(*index), channel, *at)
 
-    c = te.compute((*group, p.m, p.n), pixel, name="C")
-    result = te.compute(
-        op.output.shape,
-        lambda n, o, y, x: c(*((o // p.m, o % p.m) if group else (o,)), n * pixels + y * width + x),
-        name="result",
-    )
-    return [*tensors.values(), *workspace, result]
+    c = te.compute((*channels, p.n), pixel, name="C")
+
+    def image(n: Expr, o: Expr, y: Expr, x: Expr) -> Expr:
+        at = (o // p.m, o % p.m) if p.groups > 1 else (o,)
+        return c(*at, n * pixels + y * width + x)
+
+    return te.compute(op.output.shape, image, name="result")
 
 
 def _filled(
-    operand: _Operand, extents: tuple[int, int], sizes: tuple[int, int], vector: int
+    operand: _Operand, extents: Sequence[int], sizes: Sequence[int], vector: int
 ) -> Callable[..., Expr]:
     """Return the elements of an operand over whole tiles; one condition for a vector of a row."""
 

@@ -17,8 +17,7 @@ from tvm import te, tirx
 from vtaops.cuda.schedule.binding import bind, create_schedule
 from vtaops.cuda.target import WARP, CudaTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div
-from vtaops.kernels.ops.pooling import GlobalPoolOp
-from vtaops.kernels.ops.softmax import SoftmaxOp
+from vtaops.kernels.ops.reduction import GlobalPoolOp, SoftmaxOp
 
 _BLOCK = 256
 _KEPT_BY_WARP, _KEPT_BY_BLOCK = 32, 16

@@ -19,8 +19,7 @@ from vtaops.cuda.schedule.binding import bind, check_block, create_schedule, fet
 from vtaops.cuda.schedule.convolution import ConvTile
 from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, window_axes, zero
-from vtaops.kernels.ops.convolution import inside_or
-from vtaops.kernels.ops.separable import SeparableOp
+from vtaops.kernels.ops.convolution import SeparableOp, inside_or
 
 
 def choose_tile(op: SeparableOp) -> ConvTile:

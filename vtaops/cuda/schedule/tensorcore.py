@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import tvm
-from tvm.s_tir import TensorIntrin
+from vtaops.kernels.build import register_intrinsic
 
 SIZE = 16
 """Rows, columns and depth of a fragment."""
@@ -141,17 +140,14 @@ def _register(name: str, reads: list[_Tile], writes: _Tile, meaning: str, call: 
     # The parameters of the product are A, B and C, although C is read first.
     tiles = sorted({*reads, writes}, key=lambda tile: (tile is writes, tile.name))
 
-    def function(body: str, strided: bool) -> object:
-        text = _FUNCTION.format(
+    def function(body: str, strided: bool) -> str:
+        return _FUNCTION.format(
             parameters=", ".join(f"{tile.name}_handle: T.handle" for tile in tiles),
             buffers="\n".join(tile.declaration(strided) for tile in tiles),
             reads=", ".join(tile.region for tile in reads),
             writes=writes.region,
             body=body,
         )
-        return tvm.script.from_source(text)
 
-    TensorIntrin.register(
-        name, function(loops, False), function(f"        T.evaluate({call})", True)
-    )
-    return name
+    code = function(f"        T.evaluate({call})", True)
+    return register_intrinsic(name, function(loops, False), code)

@@ -21,7 +21,7 @@ from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.build import block_names
 from vtaops.kernels.ops.common import round_up
 from vtaops.kernels.ops.convolution import DepthwiseOp
-from vtaops.kernels.ops.pooling import PoolOp
+from vtaops.kernels.ops.reduction import PoolOp
 
 _UNROLLED_TAPS = 49
 _PATCH = 64
@@ -110,13 +110,12 @@ def schedule_window(
     tile = tile or choose_tile(op)
     s = create_schedule(op.declare())
     result = s.get_sblock("result")
-    fused = "total" in block_names(s)
-    block = s.get_sblock("total") if fused else result
-    if fused:
+    if "total" in block_names(s):
+        block = s.get_sblock("total")
         s.set_scope(block, 0, "local")
     else:
-        result = s.cache_write(block, 0, "local")
-    reads = range(2 if isinstance(op, DepthwiseOp) else 1) if tile.shared else ()
+        block, result = result, s.cache_write(result, 0, "local")
+    reads = range(len(op.inputs[:2])) if tile.shared else ()  # pixels, and weights
     shared = [s.cache_read(block, index, "shared") for index in reads]
     patch = s.cache_read(block, 0, "local") if tile.registers else None
     inline(s, "padded")
@@ -131,13 +130,12 @@ def schedule_window(
     for copy in shared:
         s.compute_at(copy, bj, preserve_unit_loops=True)
         fetch(s, copy, tile.threads, 4)
+    *_, row, column, kh, kw = s.get_loops(block)
+    unrolled = [kw, kh] if prod(op.window.kernel) <= _UNROLLED_TAPS else []
     if patch is not None:
         s.compute_at(patch, tj, preserve_unit_loops=True)
-        for loop in (*s.get_loops(patch)[-2:], *s.get_loops(block)[-4:-2]):
-            s.unroll(loop)
-    *_, kh, kw = s.get_loops(block)
-    if prod(op.window.kernel) <= _UNROLLED_TAPS:
-        s.unroll(kw)
-        s.unroll(kh)
+        unrolled += [*s.get_loops(patch)[-2:], row, column]
+    for loop in unrolled:
+        s.unroll(loop)
     s.decompose_reduction(block, s.get_loops(block)[-6])
     return s

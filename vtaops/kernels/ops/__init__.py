@@ -5,14 +5,12 @@ tensors of any layout and dtype; the operators of the VTA itself are in `vtaops.
 """
 
 from vtaops.kernels.ops.common import TensorOp, TensorSpec, Window
-from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp
+from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp, SeparableOp
 from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 from vtaops.kernels.ops.epilogue import Epilogue
 from vtaops.kernels.ops.matmul import MatmulOp, StackedMatmulOp
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp
-from vtaops.kernels.ops.pooling import GlobalPoolOp, PoolOp
-from vtaops.kernels.ops.separable import SeparableOp
-from vtaops.kernels.ops.softmax import SoftmaxOp
+from vtaops.kernels.ops.reduction import GlobalPoolOp, PoolOp, SoftmaxOp
 
 __all__ = [
     "BroadcastOp",

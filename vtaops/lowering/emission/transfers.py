@@ -12,6 +12,7 @@ from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.emission.context import Context, Memo
 from vtaops.lowering.emission.images import within_border
+from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation, Touch
@@ -20,9 +21,6 @@ from vtaops.lowering.parsing.nests import CopyNest, Loop, Tree, leaves
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role
-
-_MOST_ITERATIONS = (1 << 14) - 1
-"""Of one loop of a GEMM."""
 
 
 class Transfers:
@@ -220,8 +218,8 @@ def _writes_padding(leaf: CopyNest) -> bool:
 
 def _resets(first: int, count: int) -> Iterator[Operation]:
     """Yield resets of consecutive accumulators."""
-    for begin in range(first, first + count, _MOST_ITERATIONS):
-        size = min(_MOST_ITERATIONS, first + count - begin)
+    for begin in range(first, first + count, MAX_EXTENT):
+        size = min(MAX_EXTENT, first + count - begin)
         loops = {"uop_end": 1, "iter_out": 1, "iter_in": size, "dst_factor_in": 1}
         touch = Touch("acc", begin + np.arange(size), write=True)
         rows = np.array([[begin, 0, 0]], np.int64)

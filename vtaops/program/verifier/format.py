@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
 from vtaops.machine import isa
-from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.capabilities import PRESETS, Capabilities
 from vtaops.machine.config import Memory
 from vtaops.program.features import first_unsupported
 from vtaops.program.program import Program
@@ -167,4 +167,10 @@ def check_capabilities(
     found = first_unsupported(program.config, program.instructions, capabilities)
     if found is not None:
         index, reason = found
-        steps[index].reject(Rule.CAPABILITY, f"it {reason}")
+        able = [repr(c.name) for c in PRESETS.values() if _executes(program, c)]
+        hint = f"; it runs with capabilities={' or '.join(able)}" if able else ""
+        steps[index].reject(Rule.CAPABILITY, f"it {reason}{hint}")
+
+
+def _executes(program: Program, capabilities: Capabilities) -> bool:
+    return first_unsupported(program.config, program.instructions, capabilities) is None

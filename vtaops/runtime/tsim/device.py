@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,26 +15,24 @@ from vtaops.base.errors import (
     DeadlockError,
     DeviceError,
     DeviceTimeout,
-    NoRoom,
     UnsupportedError,
 )
-from vtaops.base.shapes import ceil_div
+from vtaops.base.forks import ForkLock
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
-from vtaops.hardware.registers import RtlRegisters
+from vtaops.hardware.registers import RtlRegisters, names_of
 from vtaops.hardware.rtl import FAULTS, RtlParameters
 from vtaops.machine.capabilities import FULL
-from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import (
     as_bytes,
-    as_extent,
     as_integer,
     as_launch,
     as_nbytes,
-    foreign_buffer,
 )
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime.pages import PageAllocator, PageBuffer, whole_pages
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 
 DEFAULT_LATENCY = 32
@@ -51,12 +47,8 @@ _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
 
-@dataclass(frozen=True)
-class TsimBuffer:
-    """A block of the simulated DRAM."""
-
-    address: int
-    nbytes: int
+TsimBuffer = PageBuffer
+"""A block of the simulated DRAM."""
 
 
 class Tsim(ConfiguredDevice):
@@ -138,11 +130,11 @@ class Tsim(ConfiguredDevice):
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
         library = _build(self._config, self._parameters, self._trace, interface == "axi")
-        self._turn = threading.RLock()  # of launches and the logic; taken before _lock
-        self._lock = threading.RLock()  # of the model and its DRAM
+        self._turn = ForkLock("the tsim device")  # of launches and the logic; taken before _lock
+        self._lock = ForkLock("the tsim device")  # of the model and its DRAM
         self._interrupted = threading.Event()
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
-        self._dram = _PageAllocator(DRAM_BYTES)
+        self._dram = PageAllocator(DRAM_BYTES, "the DRAM of tsim")
         self._performance = TsimPerformance()
 
     # ------------------------------------------------------------------ Device protocol
@@ -163,14 +155,14 @@ class Tsim(ConfiguredDevice):
         with self._lock:
             model = self._open()
             buffer = self._dram.alloc(as_nbytes(nbytes))
-            model.set_pages(buffer.address, _whole_pages(buffer.nbytes), True)
+            model.set_pages(buffer.address, whole_pages(buffer.nbytes), True)
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             model = self._open()
             self._dram.free(buffer)
-            model.set_pages(buffer.address, _whole_pages(buffer.nbytes), False)
+            model.set_pages(buffer.address, whole_pages(buffer.nbytes), False)
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         image = as_bytes(data)
@@ -360,46 +352,6 @@ def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> No
     raise ConfigError(f"trace_window is {window!r}; give the first cycle and a later end")
 
 
-def _whole_pages(nbytes: int) -> int:
-    return ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES
-
-
-class _PageAllocator:
-    """First fit over whole pages, with a page between any two buffers; address 0 is never used."""
-
-    def __init__(self, nbytes: int) -> None:
-        self._free = [(PAGE_BYTES, nbytes - PAGE_BYTES)]  # address and size, by address
-        self._buffers: set[DeviceBuffer] = set()
-
-    def alloc(self, nbytes: int) -> TsimBuffer:
-        size = _whole_pages(nbytes) + PAGE_BYTES
-        for index, (address, room) in enumerate(self._free):
-            if room >= size:
-                self._free[index] = (address + size, room - size)
-                buffer = TsimBuffer(address, nbytes)
-                self._buffers.add(buffer)
-                return buffer
-        raise NoRoom(f"no room for {nbytes} bytes in the DRAM of tsim ({DRAM_BYTES} bytes)")
-
-    def free(self, buffer: DeviceBuffer) -> None:
-        self.check(buffer, 0)
-        self._buffers.remove(buffer)
-        freed = (buffer.address, _whole_pages(buffer.nbytes) + PAGE_BYTES)
-        merged: list[tuple[int, int]] = []
-        for address, size in sorted([*self._free, freed]):
-            if merged and sum(merged[-1]) == address:
-                merged[-1] = (merged[-1][0], merged[-1][1] + size)
-            elif size:
-                merged.append((address, size))
-        self._free = merged
-
-    def check(self, buffer: DeviceBuffer, nbytes: int) -> int:
-        """Return the size of an access; refuse buffers of others, and accesses beyond the end."""
-        if buffer not in self._buffers:
-            raise foreign_buffer(buffer)
-        return as_extent(buffer, nbytes)[0]
-
-
 def _build(
     config: HardwareConfig, parameters: RtlParameters, trace: Path | None, axi: bool
 ) -> Path:
@@ -419,10 +371,6 @@ def _build(
         return build_model(config, parameters, axi=axi, trace=form, on_start=announce)
 
 
-def _named(mask: int, names: Iterable[str]) -> list[str]:
-    return [name for bit, name in enumerate(names) if mask >> bit & 1]
-
-
 def _raise_violation(model: RtlModel) -> None:
     if model.violation:
         raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
@@ -433,7 +381,7 @@ def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
     if result is Result.RUNNING:
         raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:
-        causes = _named(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
+        causes = names_of(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
         raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
     if result is Result.BAD_ACCESS:
         address, client = model.bad_access
@@ -441,8 +389,8 @@ def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
             f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
         )
     tokens = model.read_register(RtlRegisters.TOKENS)
-    waits = _named(tokens, RtlRegisters.WAITS)
-    queues = _named(tokens >> len(RtlRegisters.WAITS), _QUEUES)
+    waits = names_of(tokens, RtlRegisters.WAITS)
+    queues = names_of(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
         raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
     if result is Result.STANDSTILL:

@@ -1,0 +1,230 @@
+"""Models as C: code and memory, equality on emulated processors, the time of host stages.
+
+    python -m benchmarks model_as_c --json model_as_c.json
+
+Needs cross compilers and qemu-user for other processors than this one (Debian:
+gcc-arm-linux-gnueabihf, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user); what is not
+installed is left out. --random and --mutations run campaigns instead.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from benchmarks.networks import Builder, mobilenet_v2, resnet20
+from benchmarks.options import Json, figure_table, write_json
+from trials import c_bundles
+from trials.random_graphs import random_graph, random_inputs
+from vtaops import compile_model
+from vtaops.graph import Graph, LookupTable, Multiply, Requantization, Upsample
+from vtaops.model import Model
+from vtaops.runtime.arguments import as_tuple
+from vtaops.runtime.fsim import Fsim
+
+PROCESSORS = {
+    "x86-64": ("gcc", ""),
+    "armv7": ("arm-linux-gnueabihf-gcc", "qemu-arm"),
+    "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+    "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
+}
+RUNTIME = "vta.o", "vta_steps.o", "vta_mapped.o", "vta_linux.o", "model.o"
+MLPERF_TINY = Path(__file__).parents[1].parent / "shared" / "models" / "mlperf_tiny"
+
+
+def pyramid(free: bool = False) -> Graph:
+    """Return a detector's neck: it upsamples, gates and maps on the host of a plain VTA."""
+    net = Builder("pyramid", 160, free)
+    sizes = [net.convolve(channels, 3, 2) for channels in (16, 32, 64, 64)]
+    swish = np.clip(np.arange(-128, 128) * 0.7, -128, 127).astype(np.int8)
+    for below in reversed(sizes[:-1]):
+        net.apply(LookupTable(swish))
+        net.apply(Upsample())
+        net.convolve(below.shape[1], 1)
+        gate = net.graph.add(LookupTable(swish), below)
+        net.x = net.graph.add(Multiply(Requantization(1, 7)), net.x, gate)
+    net.graph.output(net.x)
+    return net.graph
+
+
+def models() -> dict[str, Callable[[], Model]]:
+    """Return what compiles each model, by a name for people."""
+    found: dict[str, Callable[[], Model]] = {}
+    for name, build in (
+        ("ResNet-20", resnet20),
+        ("MobileNet-v2", mobilenet_v2),
+        ("pyramid", pyramid),
+    ):
+        for config in ("pynq", "pynq_ext"):
+            graph = build, config
+            found[f"{name}, {config}"] = lambda g=graph: compile_model(g[0](g[1] != "pynq"), g[1])
+    for path in sorted(MLPERF_TINY.glob("*.tflite")):
+        for config in ("pynq", "pynq_ext"):
+            found[f"{path.stem}, {config}"] = lambda p=path, c=config: compile_model(p, c)
+    return found
+
+
+class Recorded:
+    """Programs that have been run: what is left of a run is the host's part in NumPy."""
+
+    def __init__(self, model: Model) -> None:
+        self.residents, self._images = self, {}
+        self._model = model
+
+    def run(self, program: Any, arrays: Any, parameters: Any = None) -> tuple[Any, ...]:
+        """Pack the inputs, and unpack results that are zeros."""
+        given = [b for b in program.inputs if b.name not in (parameters or {})]
+        for buffer, array in zip(given, arrays, strict=True):
+            buffer.pack(array)
+        return tuple(b.unpack(np.zeros(b.nbytes, np.uint8)) for b in program.outputs)
+
+
+def milliseconds(run: Callable[[], object], seconds: float = 0.5) -> float:
+    """Return the processor time of a run: the least of several."""
+    times: list[float] = []
+    while sum(times) < seconds or len(times) < 3:
+        start = time.process_time()
+        run()
+        times.append(time.process_time() - start)
+    return round(1e3 * min(times), 3)
+
+
+def host_times(model: Model, arrays: list[Any]) -> dict[str, float]:
+    """Return what the host's part of a run takes in NumPy and in C."""
+    bundle, files = c_bundles.bundle_files(model, Path())
+    device = c_bundles.NoDevice(Fsim(model.config))
+    fast = c_bundles.library(flags=("-O3",))
+    loaded = c_bundles.Loaded(model, files["model.bin"], bundle.arena_nbytes, device, fast)
+    recorded = Recorded(model)
+    return {
+        "host_numpy_ms": milliseconds(lambda: model.run(*arrays, session=recorded)),
+        "host_c_ms": milliseconds(lambda: loaded.run(*arrays)),
+    }
+
+
+def emulated(model: Model, arrays: list[Any], folder: Path) -> dict[str, Any]:
+    """Return for each processor the bytes of code, and whether the results are equal there."""
+    wanted = as_tuple(model.run(*arrays))
+    model.export_c(folder)
+    names = [f"in{number}" for number in range(len(arrays))]
+    for name, array in zip(names, arrays, strict=True):
+        array.tofile(folder / name)
+    found: dict[str, Any] = {}
+    for processor, (compiler, emulator) in PROCESSORS.items():
+        if not shutil.which(compiler) or (emulator and not shutil.which(emulator)):
+            continue
+        subprocess.run(["make", "-C", str(folder), "clean"], check=True, capture_output=True)
+        c_bundles.make(folder, "network-linux", CC=compiler, CFLAGS="-Os", LDFLAGS="-static")
+        listed = subprocess.run(
+            [compiler.removesuffix("gcc") + "size" if emulator else "size", *RUNTIME],
+            cwd=folder, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        code = sum(int(line.split()[0]) for line in listed.stdout.splitlines()[1:])
+        command = [*([emulator] if emulator else []), "./network-linux", *names, "--output", "out"]
+        with c_bundles.FileBoard(model, folder, "hls") as board:
+            start = time.perf_counter()
+            done = subprocess.run(
+                [*command, *board.options], cwd=folder, capture_output=True, text=True
+            )
+            seconds = time.perf_counter() - start
+        equal = done.returncode == 0 and all(
+            (folder / f"out{n}.bin").read_bytes() == np.ascontiguousarray(a).tobytes()
+            for n, a in enumerate(wanted)
+        )
+        loaded = re.search(r"loaded in ([\d.]+) ms", done.stdout)
+        found[processor] = {
+            "code_nbytes": code,
+            "equal": equal,
+            "said": done.stderr.strip(),
+            "loaded_ms": float(loaded[1]) if loaded else None,
+            "first_result_s": round(seconds, 3),
+        }
+    return found
+
+
+def campaign(count: int, start: int) -> dict[str, int]:
+    """Compare random networks on this processor; return how many are equal."""
+    figures = {"networks": 0, "equal": 0}
+    for seed in range(start, start + count):
+        free = seed % 2 == 1
+        graph = random_graph(seed, free=free)
+        model = compile_model(graph, "pynq_ext" if free else "pynq")
+        arrays = random_inputs(graph, seed)
+        status, found = c_bundles.load(model).run(*arrays)
+        figures["networks"] += 1
+        figures["equal"] += status == 0 and c_bundles.same(found, model.run(*arrays))
+    return figures
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Part of the names of models.")] = "",
+    random: Annotated[int, typer.Option(help="Compare so many random networks instead.")] = 0,
+    mutations: Annotated[int, typer.Option(help="Run so many wrong blobs instead.")] = 0,
+    start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 0,
+    json_file: Json = None,
+) -> None:
+    """Export, build and run every model, and print the figures."""
+    console = Console()
+    if random or mutations:
+        figures: Any = campaign(random, start) if random else {}
+        if mutations:
+            model = compile_model(random_graph(5), "pynq")
+            figures["statuses of wrong blobs"] = c_bundles.contradictions(model, mutations, start)
+        console.print(figures)
+        write_json(json_file, figures)
+        return
+    rows = []
+    for name, make in models().items():
+        if only in name:
+            rows.append({"model": name, **measured(make())})
+            console.print(rows[-1])
+    table = figure_table(
+        "Models as C",
+        ["model"],
+        [
+            "blob kB",
+            "arena kB",
+            "device kB",
+            "host ms, NumPy",
+            "C",
+            "ratio",
+            "armv7 code kB",
+            "equal on",
+        ],
+    )
+    for row in rows:
+        ratio = f"{row['host_numpy_ms'] / max(1e-3, row['host_c_ms']):.1f}"
+        kilobytes = (f"{row[f'{key}_nbytes'] / 1e3:,.1f}" for key in ("blob", "arena", "device"))
+        processors = row["processors"]
+        code = f"{processors['armv7']['code_nbytes'] / 1e3:.1f}" if "armv7" in processors else ""
+        equal = ", ".join(p for p, figures in processors.items() if figures["equal"])
+        times = f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.2f}"
+        table.add_row(row["model"], *kilobytes, *times, ratio, code, equal)
+    console.print(table)
+    write_json(json_file, rows)
+
+
+def measured(model: Model) -> dict[str, Any]:
+    """Return the figures of a model."""
+    arrays = random_inputs(model.graph, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        processors = emulated(model, arrays, Path(folder))
+        bundle = model.export_c(folder)
+    return {
+        "blob_nbytes": bundle.blob_nbytes,
+        "arena_nbytes": bundle.arena_nbytes,
+        "device_nbytes": bundle.device_nbytes,
+        "launches": bundle.launches,
+        **host_times(model, arrays),
+        "processors": processors,
+    }

@@ -1,0 +1,22 @@
+/* The functional simulator of VTA (fsim/, C++17) as a device: the model runs on any computer. */
+#ifndef VTA_FSIM_H
+#define VTA_FSIM_H
+
+#include "vta.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Makes a device of the configuration that the model was compiled for. */
+int vta_fsim_open(vta_device *device);
+void vta_fsim_close(vta_device *device);
+
+/* Returns what the simulator said of the last error. */
+const char *vta_fsim_message(const vta_device *device);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

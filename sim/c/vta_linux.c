@@ -1,0 +1,63 @@
+/* Mapping, a clock and a pause: what vta_mapped.c needs of Linux. */
+#define _POSIX_C_SOURCE 200809L
+#define _FILE_OFFSET_BITS 64 /* addresses beyond 2**31 are offsets of /dev/mem */
+
+#include "vta_linux.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hardware.h"
+
+#define REGISTERS_NBYTES(design) ((design) == VTA_DESIGN_HLS ? 4 * VTA_REGISTER_PAGE : VTA_REGISTER_PAGE)
+
+static uint32_t milliseconds(void *platform) {
+  struct timespec now;
+  (void)platform;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint32_t)now.tv_sec * 1000u + (uint32_t)(now.tv_nsec / 1000000);
+}
+
+/* Sleeps only where a run takes long: a sleep may last longer than a short run. */
+static void pause_briefly(void *platform) {
+  unsigned *const polls = platform;
+  static const struct timespec tenth = {0, 100000};
+  if (++*polls % 256 == 0) nanosleep(&tenth, NULL);
+}
+
+static void *map(const char *path, uint64_t offset, size_t nbytes) {
+  const int file = open(path, O_RDWR | O_SYNC);
+  void *found;
+  if (file < 0) return NULL;
+  found = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
+  close(file);
+  return found == MAP_FAILED ? NULL : found;
+}
+
+int vta_linux_open(vta_linux *board, vta_device *device) {
+  static unsigned polls;
+  vta_mapped *const m = &board->mapped;
+  int status;
+  memset(m, 0, sizeof *m);
+  m->design = board->design;
+  m->registers = map(board->registers, board->registers_offset, REGISTERS_NBYTES(board->design));
+  m->memory = map(board->memory, board->memory_offset, board->nbytes);
+  m->physical = board->physical;
+  m->nbytes = board->nbytes;
+  m->milliseconds = milliseconds;
+  m->pause = pause_briefly;
+  m->platform = &polls;
+  status = m->registers && m->memory ? vta_mapped_device(m, device) : VTA_ERROR_DEVICE;
+  if (status) vta_linux_close(board);
+  return status;
+}
+
+void vta_linux_close(vta_linux *board) {
+  vta_mapped *const m = &board->mapped;
+  if (m->registers) munmap((void *)(uintptr_t)m->registers, REGISTERS_NBYTES(m->design));
+  if (m->memory) munmap(m->memory, m->nbytes);
+  memset(m, 0, sizeof *m);
+}

@@ -1,0 +1,23 @@
+/* A VTA on Linux: registers and contiguous memory, mapped from files of the system. */
+#ifndef VTA_LINUX_H
+#define VTA_LINUX_H
+
+#include "vta_mapped.h"
+
+/* Files are mapped with O_SYNC, that is, uncached where they are devices, so no cache has to be
+ * flushed: /dev/mem with an address of registers, or of memory that the kernel was told to leave
+ * alone (mem=...); /dev/uioN; /dev/udmabufN, whose address stands in sysfs. */
+typedef struct vta_linux {
+  vta_design design;
+  const char *registers, *memory;          /* paths */
+  uint64_t registers_offset, memory_offset; /* in these files */
+  uint32_t physical, nbytes;               /* of the memory, as VTA sees it */
+
+  vta_mapped mapped; /* private */
+} vta_linux;
+
+/* Maps the files and makes a device of them; errno tells more about VTA_ERROR_DEVICE. */
+int vta_linux_open(vta_linux *board, vta_device *device);
+void vta_linux_close(vta_linux *board);
+
+#endif

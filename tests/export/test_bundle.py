@@ -1,0 +1,159 @@
+"""A bundle builds with every compiler that is there, and gives what `Model.run` gives."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import vtaops
+from trials import c_bundles
+from trials.random_graphs import random_graph, random_inputs
+from vtaops.cli import app
+
+pytestmark = pytest.mark.skipif(
+    not c_bundles.compilers() or not shutil.which("make"), reason="no compiler of C, or no make"
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A network with launches, host stages, several inputs and outputs."""
+    return vtaops.compile_model(random_graph(5), "pynq")
+
+
+@pytest.fixture
+def bundle(model, tmp_path):
+    """The bundle with raw inputs; and the outputs that must come."""
+    arrays = random_inputs(model.graph, 3)
+    model.export_c(tmp_path)
+    for number, array in enumerate(arrays):
+        array.tofile(tmp_path / f"in{number}")
+    made = model.run(*arrays)
+    return (
+        tmp_path,
+        [f"in{n}" for n in range(len(arrays))],
+        made if isinstance(made, tuple) else (made,),
+    )
+
+
+def run(folder, *command):
+    """Run a program in a bundle."""
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def check(folder, outputs, *command):
+    """Run a program of a bundle and compare what it writes."""
+    done = run(folder, *command, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert "processor time" in done.stdout
+    for number, array in enumerate(outputs):
+        assert (folder / f"out{number}.bin").read_bytes() == np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no compiler of C++ is installed")
+def test_on_the_simulator(bundle):
+    folder, inputs, outputs = bundle
+    c_bundles.make(folder, "network-fsim", FSIM=str(c_bundles.simulator()), CXXFLAGS="-O1")
+    check(folder, outputs, "./network-fsim", *inputs, "--repeat", "3")
+    for words, said in (
+        (inputs[:-1], "give a file for this input"),
+        ([*inputs, inputs[0]], "the network has fewer inputs"),
+        ([*inputs[:-1], "Makefile"], "takes exactly"),
+        ([*inputs, "--colour", "red"], "no such option"),
+        ([*inputs[:-1], "absent"], "cannot be opened"),
+    ):
+        done = run(folder, "./network-fsim", *words)
+        assert done.returncode == 1
+        assert said in done.stderr
+
+
+SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "design"), [("gcc", "hls"), ("gcc", "rtl"), ("clang", "hls"), ("arm", "hls")]
+)
+def test_on_a_board_with_linux(bundle, model, compiler, design):
+    """Registers and memory are files, whose logic is a thread; sanitizers watch the processor."""
+    folder, inputs, outputs = bundle
+    emulator, flags = [], SANITIZED
+    if compiler == "arm":
+        compiler, emulator, flags = "arm-linux-gnueabihf-gcc", ["qemu-arm"], "-O2 -static"
+    missing = [name for name in (compiler, *emulator) if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
+    c_bundles.make(folder, "network-linux", CC=compiler, CFLAGS=flags)
+    program = [*emulator, "./network-linux", *inputs]
+    with c_bundles.FileBoard(model, folder, design) as board:
+        check(folder, outputs, *program, *board.options, "--repeat", "2")
+
+
+def test_a_board_that_hangs(bundle, model):
+    folder, inputs, _ = bundle
+    c_bundles.make(folder, "network-linux", CC="gcc", CFLAGS="-O1 -DVTA_DEFAULT_TIMEOUT=50u")
+    with c_bundles.FileBoard(model, folder, "hls", hang=True) as board:
+        done = run(folder, "./network-linux", *inputs, *board.options, "--output", "out")
+    assert done.returncode == 1
+    assert "a launch did not finish in time" in done.stderr
+    assert not (folder / "out0.bin").exists()
+    done = run(folder, "./network-linux", *inputs, *board.options[:-1], "8192")
+    assert "the device has no room for the model" in done.stderr
+
+
+def test_the_runtime_has_no_heap_and_little_stack(bundle):
+    """Nothing but memcpy and memset is called; the deepest chain of frames fits what is stated."""
+    folder = bundle[0]
+    c_bundles.make(folder, "libvta.a", CC="gcc", CFLAGS="-Os -fstack-usage")
+    listed = run(folder, "nm", "-u", "libvta.a").stdout
+    outside = {line.split()[-1] for line in listed.splitlines() if " U " in line}
+    own = {name for name in outside if name.startswith("vta_")}
+    assert outside - own <= {"memcpy", "memset", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
+    frames = {
+        line.split(":")[-1].split("\t")[0]: int(line.split("\t")[1])
+        for name in ("vta", "vta_steps", "model")
+        for line in (folder / f"{name}.su").read_text().splitlines()
+    }
+    (stated,) = re.findall(r"VTA_STACK_NBYTES (\d+)", (folder / "model.h").read_text())
+    assert sum(sorted(frames.values())[-6:]) < int(stated)
+
+
+def test_a_picture_as_input(tmp_path):
+    """Of a network that gives its input back: pixels become values of the input's scale."""
+    graph = vtaops.graph.Graph("echo")
+    x = graph.input("x", (1, 3, 4, 5), scale=2 / 255, zero_point=-1)
+    graph.output(graph.add(vtaops.graph.Transpose((0, 2, 3, 1)), x))
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    vtaops.compile_model(graph).export_c(tmp_path)
+    (tmp_path / "a.ppm").write_bytes(b"P6\n# comment\n5 4\n255\n" + pixels.tobytes())
+    (tmp_path / "b.ppm").write_bytes(b"P6 4 5 255\n" + pixels.tobytes())
+    c_bundles.make(tmp_path, "network-linux", CC=c_bundles.compilers()[0], CFLAGS="-O1")
+    memory = tmp_path / "memory"
+    memory.write_bytes(bytes(1 << 16))
+    files = ["--registers", "memory@0", "--memory", "memory@0", "--nbytes", "8192"]
+    board = [*files, "--physical", "4096"]
+    done = run(tmp_path, "./network-linux", "a.ppm", *board, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    found = np.fromfile(tmp_path / "out0.bin", np.int8)
+    wanted = np.floor(pixels / 2 + 0.5) - 1
+    np.testing.assert_array_equal(found, wanted.reshape(-1).astype(np.int8))
+    done = run(tmp_path, "./network-linux", "b.ppm", *board)
+    assert "the picture has 4 x 5 pixels of 0..255; give 5 x 4" in done.stderr
+
+
+def test_the_command(model, tmp_path):
+    model.save(tmp_path / "network.vtam")
+    result = CliRunner().invoke(
+        app, ["export", str(tmp_path / "network.vtam"), "--c", str(tmp_path / "c")]
+    )
+    assert result.exit_code == 0, result.output
+    assert "bytes of constants" in result.output
+    assert (tmp_path / "c" / "model.bin").stat().st_size > 0
+    header = (tmp_path / "c" / "model.h").read_text()
+    for tensor in (*model.graph.inputs, *model.graph.outputs):
+        assert f'{{"{tensor.name}", "{tensor.dtype}"' in header
+    (tmp_path / "file").write_text("")
+    with pytest.raises(vtaops.ProgramError, match="cannot write a bundle"):
+        model.export_c(tmp_path / "file")

@@ -1,0 +1,230 @@
+"""The C runtime gives what `Model.run` gives, byte for byte, and refuses what is damaged."""
+
+import numpy as np
+import pytest
+
+import vtaops
+from trials import c_bundles
+from trials.c_bundles import load, rewritten, same
+from trials.random_graphs import random_graph, random_inputs
+from vtaops.graph import (
+    Add,
+    AveragePool,
+    ChannelShuffle,
+    Concat,
+    Convolution,
+    Dense,
+    Dequantize,
+    Graph,
+    LeakyRelu,
+    LookupTable,
+    Matmul,
+    MaxPool,
+    Multiply,
+    Pad,
+    Quantize,
+    Requantization,
+    Requantize,
+    Reshape,
+    Slice,
+    Softmax,
+    Transpose,
+    TransposedConvolution,
+    Upsample,
+    operators,
+)
+
+pytestmark = pytest.mark.skipif(not c_bundles.compilers(), reason="no compiler of C is installed")
+
+
+def every_operator():
+    """Return a graph with each operator at least once, most with unusual parameters."""
+    rng = np.random.default_rng(7)
+
+    def weights(*shape):
+        return rng.integers(-128, 128, shape).astype(np.int8)
+
+    def free(channels):
+        return Requantization(rng.integers(1 << 15, 1 << 16, channels), 22 + rng.integers(0, 3), -7)
+
+    graph = Graph("every operator")
+    image = graph.add(Quantize(0.1, 11), graph.input("image", (2, 5, 9, 8), "float32"))
+    rows = graph.input("rows", (2, 3, 6), zero_point=-3)
+    bias = rng.integers(-9999, 9999, 8).astype(np.int32)
+    y = graph.add(Convolution(weights(8, 5, 3, 2), bias, free(8), padding=(1, 0, 2, 1)), image)
+    y = graph.add(
+        Convolution(
+            weights(8, 1, 3, 3), None, free(8), groups=8, padding=(2, 2, 2, 2), dilation=(2, 2)
+        ),
+        y,
+    )
+    factors = np.arange(1, 9) * 300
+    y = graph.add(
+        Convolution(weights(8, 4, 1, 1), bias, free(8), groups=2, residual_factor=factors), y, y
+    )
+    up = TransposedConvolution(
+        weights(8, 4, 3, 2),
+        None,
+        free(4),
+        strides=(2, 3),
+        padding=(1, 0, 0, 1),
+        output_padding=(1, 0),
+    )
+    graph.output(graph.add(up, y))
+    y = graph.add(MaxPool((3, 2), (2, 1), (1, 1, 0, 0)), y)
+    means = {
+        "kernel": (3, 3),
+        "padding": (1, 1, 1, 1),
+        "requantization": Requantization(40000, 19, 5),
+    }
+    y = graph.add(
+        Concat(1), *(graph.add(AveragePool(**means, exclude_padding=b), y) for b in (True, False))
+    )
+    whole = graph.add(AveragePool(requantization=Requantization(30000, 20)), y)
+    y = graph.add(Multiply(Requantization(50000, 21, 3)), y, whole)
+    y = graph.add(Add((3, -2), Requantization(20000, 14, 1, (-100, 90))), y, y)
+    y = graph.add(Requantize(free(16)), y)
+    y = graph.add(LeakyRelu(9, -2, Requantization(1, 3, 4)), y)
+    y = graph.add(LookupTable(weights(16, 256)), y)
+    y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
+    y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
+    graph.output(graph.add(Upsample((2, 3)), y))
+    z = graph.add(Dense(weights(5, 6), rng.integers(-99, 99, 5).astype(np.int32), free(5)), rows)
+    product = graph.add(Matmul(Requantization(50000, 20)), z, graph.add(Transpose((0, 2, 1)), z))
+    flat = graph.add(Reshape((2, 9)), product, scale=0.05)
+    graph.output(flat)
+    graph.output(graph.add(Softmax(), graph.add(Dequantize(), flat)), flat)
+    covered = {type(node.op).__name__ for node in graph.nodes}
+    known = {name for name in operators.__all__ if name not in ("GraphOperator", "Host")}
+    assert covered == known
+    return graph
+
+
+def on_host(graph):
+    """Return a model that runs everything on the host."""
+    from vtaops.machine.capabilities import FULL
+    from vtaops.model import HostStage, Model
+
+    names = tuple(node.name for node in graph.nodes)
+    config = vtaops.HardwareConfig.load("pynq")
+    return Model(graph, config, FULL, (), (HostStage(names),))
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A network with launches and host stages."""
+    graph = random_graph(5)
+    return vtaops.compile_model(graph, "pynq"), random_inputs(graph, 5)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_every_operator_of_a_graph(compiler):
+    if compiler not in c_bundles.compilers():
+        pytest.skip(f"{compiler} is not installed")
+    model = on_host(every_operator())
+    rng = np.random.default_rng(0)
+    edges = np.array([0.05, 0.15, -0.25, 1e30, -1e30, np.inf, -np.inf, np.nan, 12.75, -1e-40])
+    for scale in (1, 1000):
+        image = (scale * rng.standard_normal((2, 5, 9, 8))).astype(np.float32)
+        image.flat[: edges.size] = edges
+        arrays = image, rng.integers(-128, 128, (2, 3, 6)).astype(np.int8)
+        loaded = load(model, lib=c_bundles.library(compiler))
+        assert loaded.status == c_bundles.OK
+        status, found = loaded.run(*arrays)
+        assert status == c_bundles.OK
+        assert same(found, model.run(*arrays))
+
+
+@pytest.mark.parametrize(("seed", "config"), [(1, "pynq_ext"), (4, "pynq"), (9, "pynq_ext")])
+def test_random_networks(seed, config):
+    """`python -m benchmarks model_as_c` runs more of them."""
+    graph = random_graph(seed, free=config == "pynq_ext")
+    model = vtaops.compile_model(graph, config)
+    loaded = load(model)
+    for turn in range(2):  # what the first run left behind does not matter
+        arrays = random_inputs(graph, seed + turn)
+        status, found = loaded.run(*arrays)
+        assert (loaded.status, status) == (c_bundles.OK, c_bundles.OK)
+        assert same(found, model.run(*arrays))
+
+
+def test_softmax_is_close_to_the_definition():
+    from scipy import special
+
+    data = np.random.default_rng(0).normal(0, 30, (40, 70)).astype(np.float32)
+    graph = Graph("softmax")
+    graph.output(graph.add(Softmax(), graph.input("x", data.shape, "float32")))
+    found = vtaops.graph.evaluate(graph, data)[0]
+    np.testing.assert_allclose(found, special.softmax(data.astype(np.float64), -1), 2e-7, 2e-45)
+    assert same(load(on_host(graph)).run(data)[1], found)
+
+
+def test_damaged_blobs_end_in_a_code(network):
+    model, _ = network
+    bundle, files = c_bundles.bundle_files(model, None)
+    blob, rng = files["model.bin"], np.random.default_rng(0)
+
+    def status(data, arena=bundle.arena_nbytes):
+        device = c_bundles.PythonDevice(vtaops.runtime.Fsim(model.config))
+        return c_bundles.Loaded(model, data, arena, device).status
+
+    assert status(blob) == c_bundles.OK
+    assert status(blob[:-8]) == status(blob[:50]) == status(b"") == c_bundles.BLOB
+    assert status(b"VTAX" + blob[4:]) == c_bundles.BLOB
+    assert status(blob[3::-1] + blob[4:]) == c_bundles.ENDIAN
+    assert status(blob[:4] + b"\2\0\0\0" + blob[8:]) == c_bundles.VERSION
+    assert status(blob, bundle.arena_nbytes - 8) == c_bundles.ARENA
+    other = rewritten(blob, lambda data: data.__setitem__(48, data[48] ^ 1))
+    assert status(other) == c_bundles.CONFIG
+    for place in rng.integers(16, len(blob), 30).tolist():
+        damaged = bytearray(blob)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        assert status(bytes(damaged)) == c_bundles.CRC
+
+
+def test_blobs_that_contradict_themselves_do_no_harm():
+    """A right CRC proves no content: every step checks its operands. A sanitizer watches."""
+    found = c_bundles.contradictions(on_host(every_operator()), 300)
+    assert {*found} == {c_bundles.OK, c_bundles.CONTENT}
+    assert found[c_bundles.CONTENT] > 100
+
+
+@pytest.mark.parametrize("function", ["alloc", "write", "read", "launch", "wait"])
+def test_a_device_that_fails_costs_one_run(network, function):
+    """Whatever fails, and whenever: a code, no result, and nothing more until the next init."""
+    model, arrays = network
+    for code in (c_bundles.DEVICE, c_bundles.TIMEOUT):
+        loaded = load(model, fail={function: lambda _, code=code: code})
+        if loaded.status:
+            assert loaded.status == code
+            assert loaded.run(*arrays)[0] == c_bundles.NOT_READY
+            continue
+        assert loaded.run(*arrays)[0] == code
+        del loaded.device.fail[function]
+        assert loaded.run(*arrays)[0] == c_bundles.NOT_READY
+
+
+def test_a_launch_that_never_ends(network):
+    """The device keeps the time; a program without FINISH ends in a code too."""
+    model, arrays = network
+    loaded = load(model)
+    device = loaded.device
+    device.launch = lambda address, count: setattr(device, "_launch", (address, 1))
+    device.struct.launch = type(device.struct.launch)(device._guarded(device.launch))
+    device.fail = {}
+    status, _ = loaded.run(*arrays)
+    assert status in (c_bundles.FAULT, c_bundles.DEVICE)
+    assert loaded.run(*arrays)[0] == c_bundles.NOT_READY
+
+
+def test_float_functions_of_tvm_are_refused_by_name(tmp_path):
+    from trials.onnx_models import Builder
+
+    b = Builder()
+    x = b.input([1, 8, 6, 6])
+    b.output(b.add("Softmax", b.conv(x, 8, 8, kernel=1), axis=1))
+    data = [np.ones((8, 6, 6), np.float32)]
+    model = vtaops.compile_model(vtaops.quantize(b.model(), {"x": np.stack(data)}))
+    with pytest.raises(vtaops.UnsupportedError, match=r"nn\.softmax.* has no C code.*TVM"):
+        model.export_c(tmp_path / "c")
+    assert not (tmp_path / "c").exists()

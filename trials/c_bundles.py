@@ -1,0 +1,354 @@
+"""Models as C, run in this process: the runtime as a shared library, a Python device behind it.
+
+So the C is judged without building the simulator in C++, and a device can fail in any way: its five
+functions are Python. Also builds and runs whole bundles, for this processor or an emulated one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import struct
+import subprocess
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from vtaops.base.cache import cache_directory, obtain
+from vtaops.base.data import data_directory
+from vtaops.export.bundle import bundle_files, config_word
+from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
+from vtaops.model import Model
+from vtaops.runtime.fsim import Fsim
+
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]
+OK, BLOB, VERSION, ENDIAN, CRC, CONTENT, CONFIG, ARENA, MEMORY, ADDRESS, NOT_READY = range(11)
+ARGUMENT, DEVICE, FAULT, TIMEOUT = range(11, 15)
+
+
+def compilers() -> list[str]:
+    """Return the compilers of C for this processor that are installed."""
+    return [name for name in ("gcc", "clang") if shutil.which(name)]
+
+
+class _Device(ctypes.Structure):
+    _pointer, _word = ctypes.c_void_p, ctypes.c_uint32
+    Alloc = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _word, ctypes.POINTER(_word))
+    Move = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _word, _pointer, _word)
+    Launch = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _word, _word)
+    Wait = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _word)
+    _fields_ = (
+        ("context", _pointer),
+        ("config", _word),
+        ("alloc", Alloc),
+        ("write", Move),
+        ("read", Move),
+        ("launch", Launch),
+        ("wait", Wait),
+    )
+
+
+class PythonDevice:
+    """A device of the C interface that passes all calls to a simulator.
+
+    `fail` maps the name of a function to a function that is called first, with the number of the
+    call, and returns a status.
+    """
+
+    def __init__(self, fsim: Fsim, fail: dict[str, Callable[[int], int]] | None = None) -> None:
+        self.fsim, self.fail, self.calls = fsim, fail or {}, dict[str, int]()
+        self._buffers: dict[int, object] = {}
+        self._launch = 0, 0
+        functions = (self.alloc, self.write, self.read, self.launch, self.wait)
+        kinds = (_Device.Alloc, _Device.Move, _Device.Move, _Device.Launch, _Device.Wait)
+        wrapped = [k(self._guarded(f)) for k, f in zip(kinds, functions, strict=True)]
+        self.struct = _Device(None, config_word(fsim.config), *wrapped)
+
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
+        name = function.__name__
+
+        def call(_: object, *arguments: object) -> int:
+            number = self.calls.get(name, 0)
+            self.calls[name] = number + 1
+            status = self.fail[name](number) if name in self.fail else OK
+            if status:
+                return status
+            try:
+                function(*arguments)
+            except Exception as error:
+                self.error = error
+                return FAULT if name == "wait" else DEVICE
+            return OK
+
+        return call
+
+    def _at(self, address: int) -> tuple[object, int]:
+        start = max(a for a in self._buffers if a <= address)
+        return self._buffers[start], address - start
+
+    def alloc(self, nbytes: int, address: object) -> None:
+        buffer = self.fsim.alloc(nbytes)
+        self._buffers[buffer.address] = buffer
+        address[0] = buffer.address
+
+    def write(self, address: int, data: int, nbytes: int) -> None:
+        buffer, offset = self._at(address)
+        content = np.frombuffer(ctypes.string_at(data, nbytes), np.uint8)
+        if offset:
+            content = np.concatenate([self.fsim.read(buffer, offset), content])
+        self.fsim.write(buffer, content)
+
+    def read(self, address: int, data: int, nbytes: int) -> None:
+        buffer, offset = self._at(address)
+        image = self.fsim.read(buffer, offset + nbytes)[offset:]
+        ctypes.memmove(data, image.tobytes(), nbytes)
+
+    def launch(self, address: int, count: int) -> None:
+        self._launch = address, count
+
+    def wait(self, milliseconds: int) -> None:
+        self.fsim.launch(*self._launch, 1e-3 * milliseconds)
+
+
+class NoDevice(PythonDevice):
+    """A device that does nothing: what is left of a run is the host's part."""
+
+    def alloc(self, nbytes: int, address: object) -> None:
+        address[0] = 4096
+
+    def write(self, address: int, data: int, nbytes: int) -> None:
+        pass
+
+    read, wait = write, lambda self, milliseconds: None
+
+
+TRAPS = "-O2", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"
+"""Undefined behaviour that the compiler's sanitizer knows ends the process."""
+
+
+@cache
+def library(compiler: str = "", flags: tuple[str, ...] = TRAPS) -> ctypes.CDLL:
+    """Return the runtime as a shared library."""
+    sources = data_directory("sim/c")
+    compiler = compiler or compilers()[0]
+
+    def build(folder: Path) -> Path:
+        made = folder / "runtime.so"
+        files = [str(sources / name) for name in ("vta.c", "vta_steps.c")]
+        command = [compiler, *STRICT, *flags, "-shared", "-fPIC", "-o", str(made)]
+        subprocess.run([*command, *files], check=True)
+        return made
+
+    name = f"{compiler}{''.join(flags)}-{_stamp(sources, 'vta*')}.so"
+    return ctypes.CDLL(str(obtain(cache_directory("c") / name, build)))
+
+
+def _stamp(folder: Path, pattern: str) -> str:
+    content = b"".join(path.read_bytes() for path in sorted(folder.glob(pattern)))
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+class Loaded:
+    """A blob that was handed to the runtime; `status` is what that said."""
+
+    def __init__(
+        self,
+        model: Model,
+        blob: bytes,
+        arena: int,
+        device: PythonDevice,
+        lib: ctypes.CDLL | None = None,
+    ) -> None:
+        self.lib, self.graph, self.device = lib or library(), model.graph, device
+        words = (len(blob) + 7) // 8
+        self._blob = (ctypes.c_uint64 * words)()
+        ctypes.memmove(self._blob, blob, len(blob))
+        self._arena = (ctypes.c_uint64 * max(1, (arena + 7) // 8))()
+        ctypes.memset(self._arena, 0x5A, ctypes.sizeof(self._arena))
+        self._model = (ctypes.c_uint64 * 16)()
+        self.status = self.lib.vta_init(
+            self._model,
+            ctypes.byref(device.struct),
+            self._blob,
+            ctypes.c_size_t(len(blob)),
+            self._arena,
+            ctypes.c_size_t(arena),
+        )
+
+    def run(self, *arrays: np.ndarray) -> tuple[int, list[np.ndarray]]:
+        """Run once; return the status and the outputs."""
+        inputs = [np.ascontiguousarray(array) for array in arrays]
+        outputs = [np.zeros(t.shape, t.dtype) for t in self.graph.outputs]
+        pointers = [
+            (ctypes.c_void_p * max(1, len(group)))(*(a.ctypes.data for a in group))
+            for group in (inputs, outputs)
+        ]
+        if not self._fit(inputs, outputs):
+            return CONTENT, outputs
+        return self.lib.vta_run(self._model, *pointers), outputs
+
+    def _fit(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> bool:
+        """Whether the blob takes and gives arrays of these sizes, as ``model.c`` asks too."""
+        kinds = (self.lib.vta_input_nbytes, inputs), (self.lib.vta_output_nbytes, outputs)
+        return all(
+            0 <= nbytes(self._model, number) <= array.nbytes
+            for nbytes, group in kinds
+            for number, array in enumerate(group)
+        )
+
+
+def load(
+    model: Model,
+    *,
+    fail: dict[str, Callable[[int], int]] | None = None,
+    lib: ctypes.CDLL | None = None,
+) -> Loaded:
+    """Export a model and load it on fsim.
+
+    Raises
+    ------
+    UnsupportedError
+        As `Model.export_c`.
+    """
+    bundle, files = bundle_files(model, Path())
+    device = PythonDevice(Fsim(model.config, capabilities=model.capabilities), fail)
+    return Loaded(model, files["model.bin"], bundle.arena_nbytes, device, lib)
+
+
+def same(found: Sequence[np.ndarray], wanted: object) -> bool:
+    """Whether outputs equal those of `Model.run`, byte for byte."""
+    expected = wanted if isinstance(wanted, tuple) else (wanted,)
+    return [a.tobytes() for a in found] == [np.ascontiguousarray(a).tobytes() for a in expected]
+
+
+def rewritten(blob: bytes, change: Callable[[bytearray], object]) -> bytes:
+    """Return a blob with changed bytes and a right CRC."""
+    data = bytearray(blob)
+    change(data)
+    data[12:16] = struct.pack("<I", zlib.crc32(data[16:]))
+    return bytes(data)
+
+
+def contradictions(model: Model, count: int, seed: int = 0) -> dict[int, int]:
+    """Run blobs in which one word of the slots or the steps is another; count the statuses.
+
+    Their CRC is right, so nothing but the checks of the runtime can refuse them.
+    """
+    rng = np.random.default_rng(seed)
+    bundle, files = bundle_files(model, Path())
+    blob = files["model.bin"]
+    arrays = [np.zeros(t.shape, t.dtype) for t in model.graph.inputs]
+    slots_at, slots, *_, steps_at, words = struct.unpack_from("<8I", blob, 72)
+    numbers = [0, 1, 2, 255, 1 << 16, 1 << 31, (1 << 32) - 1]
+    found: dict[int, int] = {}
+    for _ in range(count):
+        first, size = ((slots_at, 3 * slots), (steps_at, words))[rng.integers(2)]
+        word = int(rng.choice([*numbers, rng.integers(1 << 32)]))
+        place = first + 4 * int(rng.integers(size))
+        data = rewritten(blob, lambda d, p=place, w=word: struct.pack_into("<I", d, p, w))
+        device = NoDevice(Fsim(model.config))
+        loaded = Loaded(model, data, bundle.arena_nbytes, device)
+        status = loaded.status or loaded.run(*arrays)[0]
+        found[status] = found.get(status, 0) + 1
+    return found
+
+
+# ------------------------------------------------------------------------- whole bundles
+
+
+def simulator() -> Path:
+    """Return the functional simulator as one object file, for the variable FSIM of a Makefile."""
+    sources = data_directory("sim/fsim")
+
+    def build(folder: Path) -> Path:
+        skipped = ("module", "baseline")
+        files = [
+            p for p in sources.glob("*.cpp") if not p.stem.startswith((*skipped, "kernels_avx"))
+        ]
+        compile_one = ["g++", "-std=c++17", "-O1", "-c"]
+        subprocess.run([*compile_one, *map(str, files)], cwd=folder, check=True)
+        made = folder / "fsim.o"
+        objects = [f"{path.stem}.o" for path in files]
+        subprocess.run(["ld", "-r", "-o", str(made), *objects], cwd=folder, check=True)
+        return made
+
+    return obtain(cache_directory("c") / f"fsim-{_stamp(sources, '*pp')}.o", build)
+
+
+def make(folder: Path, target: str, **variables: str) -> Path:
+    """Build a target of a bundle; return its path."""
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    command = ["make", "-C", str(folder), *settings, target]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder / target
+
+
+class FileBoard:
+    """A board whose registers and memory are files: what the driver for Linux maps.
+
+    Its processor may be emulated. A thread plays the logic: it sees a start in the registers, runs
+    the instructions on fsim, and sets the flags. With `hang` it never does.
+    """
+
+    PHYSICAL = 0x1000  # the first address of fsim
+
+    def __init__(self, model: Model, folder: Path, design: str, *, hang: bool = False) -> None:
+        self._fsim = Fsim(model.config)
+        self._hls, self._hang, self._done = design == "hls", hang, threading.Event()
+        self.paths = folder / "registers", folder / "memory"
+        nbytes = 1 << 24
+        self.options = [
+            *("--design", design),
+            *("--registers", f"{self.paths[0]}@0"),
+            *("--memory", f"{self.paths[1]}@0"),
+            *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
+        ]
+        self._registers = np.memmap(self.paths[0], np.uint32, "w+", shape=4 * REGISTER_PAGE // 4)
+        self._memory = np.memmap(self.paths[1], np.uint8, "w+", shape=nbytes)
+        self._buffer = self._fsim.alloc(nbytes)
+        assert self._buffer.address == self.PHYSICAL
+        self._thread = threading.Thread(target=self._play)
+
+    def __enter__(self) -> FileBoard:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _play(self) -> None:
+        step = self._play_hls if self._hls else self._play_rtl
+        while not self._done.wait(0.0005):
+            step()
+
+    def _run(self, address: int, count: int) -> bool:
+        """Run instructions; return whether they ended with FINISH."""
+        if self._hang:
+            return False
+        if count == 1:  # the one that clears the flag of the HLS design
+            return False
+        self._fsim.write(self._buffer, self._memory)
+        self._fsim.launch(address, count, 60.0)
+        self._memory[:] = self._fsim.read(self._buffer, self._memory.size)
+        return True
+
+    def _play_hls(self) -> None:
+        page, hls = REGISTER_PAGE // 4, HlsRegisters
+        if self._registers[hls.CONTROL // 4] & hls.START:
+            self._registers[hls.CONTROL // 4] = 0
+            where = self._registers[[hls.FETCH_ADDRESS // 4, hls.FETCH_COUNT // 4]].tolist()
+            self._registers[2 * page + hls.COMPUTE_DONE // 4] = self._run(*where)
+
+    def _play_rtl(self) -> None:
+        rtl = RtlRegisters
+        if self._registers[rtl.CONTROL // 4] & rtl.LAUNCH:
+            where = self._registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
+            done = self._run(*where)
+            self._registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done

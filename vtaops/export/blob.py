@@ -1,0 +1,180 @@
+"""The blob of a bundle: tables, steps and constants in the format of ``sim/c/vta_blob.h``.
+
+Knows bytes, not networks. All numbers are 32-bit words, little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import UnsupportedError
+from vtaops.base.shapes import ceil_div
+from vtaops.program.memory import Lifetime, place
+
+FORMAT_VERSION = 1
+NONE = 0xFFFFFFFF
+"""Instead of a slot: there is none."""
+
+_MAGIC = b"VTAC"
+_HEADER_BYTES = 104
+_CHECKED_FROM = 16
+_ALIGNMENT = 8
+
+
+class SlotNumber(int):
+    """The number of a slot: what a step reads or writes."""
+
+
+class StepKind(IntEnum):
+    """The kinds of steps."""
+
+    COPY = 0
+    WRITE = 1
+    READ = 2
+    LAUNCH = 3
+    CONVOLUTION = 4
+    MATMUL = 5
+    POOL = 6
+    ADD = 7
+    MULTIPLY = 8
+    TABLE = 9
+    QUANTIZE = 10
+    DEQUANTIZE = 11
+    SOFTMAX = 12
+    ROW_SUMS = 13
+
+
+class SlotKind(IntEnum):
+    """Where a slot lies."""
+
+    ARENA = 0
+    INPUT = 1
+    OUTPUT = 2
+    CONSTANT = 3
+
+
+class BufferKind(IntEnum):
+    """What a buffer on the device holds when the model is loaded."""
+
+    PLAIN = 0
+    IMAGE = 1
+    FILLED = 2
+    PART = 3
+
+
+@dataclass
+class Blob:
+    """A blob that grows.
+
+    Attributes
+    ----------
+    slots, buffers, programs : list of tuple of int
+        The tables; places of slots in the arena are found by `finished`.
+    steps : list of int
+        The words of all steps.
+    data : bytearray
+        The constants, which begin behind the header.
+    """
+
+    slots: list[tuple[int, int, int]] = field(default_factory=list)
+    buffers: list[tuple[int, int, int, int]] = field(default_factory=list)
+    programs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    data: bytearray = field(default_factory=bytearray)
+    _known: dict[bytes, int] = field(default_factory=dict)
+    _lives: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, content: npt.NDArray[np.generic] | bytes) -> int:
+        """Keep bytes, or the little-endian bytes of an array; return their offset."""
+        array = content if isinstance(content, bytes) else _little_endian(content)
+        key = hashlib.sha256(array).digest()
+        if key not in self._known:
+            self.data += bytes(-len(self.data) % _ALIGNMENT)
+            self._known[key] = _HEADER_BYTES + len(self.data)
+            self.data += array
+        return self._known[key]
+
+    def slot(self, kind: SlotKind, place: int, nbytes: int) -> SlotNumber:
+        """Return a new slot."""
+        self.slots.append((kind, place, nbytes))
+        return SlotNumber(len(self.slots) - 1)
+
+    def temporary(self, nbytes: int) -> SlotNumber:
+        """Return a slot of the arena, which it keeps from its first step to its last."""
+        return self.slot(SlotKind.ARENA, 0, nbytes)
+
+    def constant(self, content: npt.NDArray[np.generic]) -> SlotNumber:
+        """Return a slot that holds an array."""
+        return self.slot(SlotKind.CONSTANT, self.add(content), content.nbytes)
+
+    def buffer(self, kind: BufferKind, nbytes: int, place: int = 0, offset: int = 0) -> int:
+        """Return the number of a new buffer on the device."""
+        self.buffers.append((kind, place, offset, nbytes))
+        return len(self.buffers) - 1
+
+    def step(self, kind: StepKind, *words: int) -> None:
+        """Add a step; words that are slots live at least until it."""
+        at = len(self.steps)
+        for slot in (word for word in words if isinstance(word, SlotNumber)):
+            self._lives[slot] = self._lives.get(slot, (at, at))[0], at
+        self.steps += [kind | len(words) << 8, *words]
+
+    def arena(self) -> int:
+        """Give the slots of the arena their places; return the bytes of the arena."""
+        table = ceil_div(4 * len(self.buffers), _ALIGNMENT) * _ALIGNMENT
+        lifetimes = {
+            str(number): Lifetime(*self._lives[number], self.slots[number][2])
+            for number in self._lives
+            if self.slots[number][0] == SlotKind.ARENA
+        }
+        offsets = place(lifetimes, _ALIGNMENT)
+        for name, offset in offsets.items():
+            kind, _, nbytes = self.slots[int(name)]
+            self.slots[int(name)] = kind, table + offset, nbytes
+        ends = [offsets[name] + life.nbytes for name, life in lifetimes.items()]
+        return max(_ALIGNMENT, table + ceil_div(max(ends, default=0), _ALIGNMENT) * _ALIGNMENT)
+
+    def finished(self, config: int, dram: tuple[int, int], inputs: int, outputs: int) -> bytes:
+        """Return the bytes of the blob.
+
+        Parameters
+        ----------
+        config : int
+            Of the hardware.
+        dram : (int, int)
+            Lowest bit and width of the DRAM address in an instruction.
+        inputs, outputs : int
+            Their numbers.
+
+        Raises
+        ------
+        UnsupportedError
+            If a number or the blob exceeds 32 bits.
+        """
+        arena = self.arena()
+        rows: tuple[Iterable[tuple[int, ...]], ...] = (self.slots, self.buffers, self.programs)
+        tables = [(self.add(_words(sum(table, ()))), len(list(table))) for table in rows]
+        tables.append((self.add(_words(self.steps)), len(self.steps)))
+        nbytes = _HEADER_BYTES + len(self.data)
+        head = _words([config, *dram, arena, inputs, outputs, *sum(tables, ())])
+        checked = hashlib.sha256(self.data).digest() + head + self.data
+        return _MAGIC + _words([FORMAT_VERSION, nbytes, zlib.crc32(checked)]) + checked
+
+
+def _words(numbers: Iterable[int]) -> bytes:
+    words = list(numbers)
+    if not all(-(1 << 31) <= word < 1 << 32 for word in words):
+        raise UnsupportedError("a bundle in C has 32-bit numbers; the model needs larger ones")
+    return struct.pack(f"<{len(words)}I", *(word & NONE for word in words))
+
+
+def _little_endian(array: npt.NDArray[np.generic]) -> bytes:
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()

@@ -1,0 +1,232 @@
+"""Rearranged arrays as boxes: which element of which source stands where, without moving any.
+
+A `Patchwork` is an array that consists of boxes; in each, the elements of one source lie at regular
+steps. Transpositions, slices, borders, windows and layouts turn one patchwork into another. In the
+end every box is one step `COPY` of a bundle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from vtaops.base.errors import UnsupportedError
+from vtaops.base.shapes import ceil_div
+from vtaops.base.window import Window
+from vtaops.machine.layout import Layout
+from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of an array, from one source.
+
+    Attributes
+    ----------
+    source : int
+        SlotNumber of the elements, or None for a constant.
+    first : int
+        Element of the source at the first corner of the box; or the constant.
+    start, extent, steps : tuple of int
+        For each axis: where the box begins in the array, its size, and the distance in the source
+        from one element to the next.
+    """
+
+    source: int | None
+    first: int
+    start: Shape
+    extent: Shape
+    steps: Shape
+
+    def on(self, axis: int, start: int, extent: int, step: int, skipped: int = 0) -> Box:
+        """Return the box with another range on an axis, `skipped` elements of the source later."""
+        first = self.first + skipped * self.steps[axis] if self.source is not None else self.first
+        parts = zip((self.start, self.extent, self.steps), (start, extent, step), strict=True)
+        found = [(*part[:axis], value, *part[axis + 1 :]) for part, value in parts]
+        return Box(self.source, first, *found)
+
+    def with_axis(self, axis: int, start: int, extent: int, step: int) -> Box:
+        """Return the box with a new axis."""
+        parts = zip((self.start, self.extent, self.steps), (start, extent, step), strict=True)
+        found = [(*part[:axis], value, *part[axis:]) for part, value in parts]
+        return Box(self.source, self.first, *found)
+
+
+@dataclass(frozen=True)
+class Patchwork:
+    """An array of some shape that consists of boxes."""
+
+    shape: Shape
+    boxes: tuple[Box, ...]
+
+    @staticmethod
+    def of(source: int | None, shape: Shape, first: int = 0) -> Patchwork:
+        """Return a whole source in C order; without a source the constant `first`."""
+        steps = strides(shape) if source is not None else (0,) * len(shape)
+        return Patchwork(shape, (Box(source, first, (0,) * len(shape), shape, steps),))
+
+    @property
+    def whole(self) -> int | None:
+        """The source whose elements these are, from its first on in C order; None for others."""
+        box, *others = self.boxes
+        if others or box.source is None or box.first or box.extent != self.shape:
+            return None
+        pairs = zip(self.shape, box.steps, strides(self.shape), strict=True)
+        return box.source if all(n == 1 or a == b for n, a, b in pairs) else None
+
+    def reshaped(self, shape: Shape) -> Patchwork:
+        """Return a whole source in another shape."""
+        assert self.whole is not None
+        return Patchwork.of(self.whole, shape)
+
+    def transposed(self, axes: Sequence[int]) -> Patchwork:
+        """Return the array with its axes in another order."""
+
+        def turned(values: Shape) -> Shape:
+            return tuple(values[axis] for axis in axes)
+
+        boxes = [
+            replace(b, start=turned(b.start), extent=turned(b.extent), steps=turned(b.steps))
+            for b in self.boxes
+        ]
+        return Patchwork(turned(self.shape), tuple(boxes))
+
+    def sliced(self, axis: int, start: int, count: int, step: int = 1) -> Patchwork:
+        """Return `count` elements of an axis from `start` on."""
+        found = []
+        for box in self.boxes:
+            low, high = box.start[axis], box.start[axis] + box.extent[axis]
+            first = max(0, ceil_div(low - start, step))
+            end = min(count, ceil_div(high - start, step))
+            if first < end:
+                skipped = start + first * step - low
+                wide = box.steps[axis] * step
+                found.append(box.on(axis, first, end - first, wide, skipped))
+        return Patchwork(_with(self.shape, axis, count), tuple(found))
+
+    def padded(self, axis: int, before: int, after: int, value: int) -> Patchwork:
+        """Return the array with a constant before and behind an axis."""
+        sides = [Patchwork.of(None, _with(self.shape, axis, n), value) for n in (before, after)]
+        parts = [sides[0], self, sides[1]]
+        return joined([part for part in parts if part.shape[axis]], axis)
+
+    def split(self, axis: int, block: int) -> Patchwork:
+        """Return the array with an axis as two, (extent // block, block)."""
+        boxes = [part for box in self.boxes for part in _split(box, axis, block)]
+        cut = self.shape[axis] // block, block
+        return Patchwork((*self.shape[:axis], *cut, *self.shape[axis + 1 :]), tuple(boxes))
+
+    def repeated(self, axis: int, count: int) -> Patchwork:
+        """Return the array with a new axis, on which it is repeated."""
+        boxes = [box.with_axis(axis, 0, count, 0) for box in self.boxes]
+        return Patchwork((*self.shape[:axis], count, *self.shape[axis:]), tuple(boxes))
+
+
+def strides(shape: Shape) -> Shape:
+    """Return the elements from one index to the next on each axis, in C order."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
+    """Return arrays one after the other on an axis."""
+    starts = [0, *accumulate(part.shape[axis] for part in parts)]
+    boxes = [
+        box.on(axis, box.start[axis] + start, box.extent[axis], box.steps[axis])
+        for part, start in zip(parts, starts, strict=False)
+        for box in part.boxes
+    ]
+    return Patchwork(_with(parts[0].shape, axis, starts[-1]), tuple(boxes))
+
+
+def packed(array: Patchwork, layout: Layout) -> Patchwork:
+    """Return an array as a layout packs it: what `Layout.pack` does.
+
+    Raises
+    ------
+    UnsupportedError
+        If the layout has a view that arguments of a network do not have.
+    """
+    if layout.view is not None:
+        array = _viewed(array, layout.view)
+    blocks, letters = dict(layout.blocks), list(layout.axes)
+    for axis in layout.axes:
+        if size := blocks.get(axis.lower()):
+            at = letters.index(axis)
+            array = array.padded(at, 0, -array.shape[at] % size, 0).split(at, size)
+            letters.insert(at + 1, axis.lower())
+    wanted = [*layout.outer, *(letter for letter, _ in layout.blocks)]
+    array = array.transposed([letters.index(letter) for letter in wanted if letter in letters])
+    for at, letter in enumerate(wanted):
+        if letter not in letters:
+            array = array.repeated(at, blocks[letter])
+    return array
+
+
+def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
+    """Yield each box with the place of its first element, and (extent, source step, step) by axis.
+
+    Axes that are one are joined; the last is the longest, or that of neighbours on both sides.
+    """
+    places = strides(array.shape)
+    for box in array.boxes:
+        axes = _joined_axes(zip(box.extent, box.steps, places, strict=True))
+        inner = max(axes, key=lambda axis: (axis[1:] == (1, 1) and axis[0] >= 8, axis[0]))
+        at = sum(start * place for start, place in zip(box.start, places, strict=True))
+        yield box, at, [*(axis for axis in axes if axis is not inner), inner]
+
+
+def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return the axes of a copy without those of one element, neighbours joined where they can."""
+    found: list[tuple[int, int, int]] = []
+    for extent, source, place in axes:
+        if extent == 1:
+            continue
+        if found and found[-1][1:] == (extent * source, extent * place):
+            extent *= found.pop()[0]
+        found.append((extent, source, place))
+    return found or [(1, 1, 1)]
+
+
+def _viewed(array: Patchwork, view: View) -> Patchwork:
+    if isinstance(view, Flat):
+        return array.reshaped((math.prod(array.shape),))
+    if isinstance(view, Columns):
+        return _taps(array, view._window, 0)
+    if isinstance(view, Patches):
+        return _taps(array, view._window, view.constants)
+    raise UnsupportedError(f"no C code packs a tensor through the view {view}")
+
+
+def _taps(array: Patchwork, window: Window, constants: int) -> Patchwork:
+    """Return the pixels of each tap of a window as channels; then channels of constants."""
+    rows, columns = window.out_size(*array.shape[2:])
+    top, left, bottom, right = window.padding
+    array = array.padded(2, top, bottom, 0).padded(3, left, right, 0)
+    (row_step, column_step), (down, across) = window.strides, window.dilation
+    taps = [
+        array.sliced(2, kh * down, rows, row_step).sliced(3, kw * across, columns, column_step)
+        for kh in range(window.kernel[0])
+        for kw in range(window.kernel[1])
+    ]
+    shape = (array.shape[0], 1, rows, columns)
+    lanes = [Patchwork.of(None, shape, v) for v in constant_values(constants) if constants]
+    return joined([*taps, *lanes], 1)
+
+
+def _split(box: Box, axis: int, block: int) -> Iterator[Box]:
+    """Yield the parts of a box in a first block, in whole blocks, and in a last."""
+    start, end, step = box.start[axis], box.start[axis] + box.extent[axis], box.steps[axis]
+    first = min(end, ceil_div(start, block) * block)
+    cuts = sorted({start, first, max(first, end // block * block), end})
+    for low, high in pairwise(cuts):
+        inner = min(high - low, block)
+        part = box.on(axis, low // block, (high - low) // inner, step * block, low - start)
+        yield part.with_axis(axis + 1, low % block, inner, step)
+
+
+def _with(shape: Shape, axis: int, extent: int) -> Shape:
+    return (*shape[:axis], extent, *shape[axis + 1 :])

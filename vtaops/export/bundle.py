@@ -1,0 +1,227 @@
+"""The files of a bundle: the blob, headers that state a model and its hardware, and the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ProgramError
+from vtaops.base.files import write_file
+from vtaops.export.blob import BufferKind
+from vtaops.export.regions import add_region, dram_field
+from vtaops.export.steps import add_node
+from vtaops.export.values import Values, nbytes_of
+from vtaops.graph import Tensor
+from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
+from vtaops.machine.capabilities import Capabilities
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import Encoding, Load, words_to_array
+from vtaops.model import HostStage, Model
+from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
+
+STACK_NBYTES = 2048
+"""Stack that `vta_run` needs beside that of the device; tests measure it."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What was exported.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it is.
+    blob_nbytes, arena_nbytes, device_nbytes : int
+        Constant data; memory of the processor; memory of the device.
+    launches : int
+        Launches of a run.
+    """
+
+    folder: Path
+    blob_nbytes: int
+    arena_nbytes: int
+    device_nbytes: int
+    launches: int
+
+
+def export_c(model: Model, folder: str | Path) -> Bundle:
+    """Write a model as a folder of C; see `vtaops.Model.export_c`."""
+    bundle, files = bundle_files(model, Path(folder))
+    try:
+        bundle.folder.mkdir(parents=True, exist_ok=True)
+        (bundle.folder / "fsim").mkdir(exist_ok=True)
+        for name, content in files.items():
+            write_file(bundle.folder / name, content)
+    except OSError as error:
+        raise ProgramError(f"cannot write a bundle to {folder}: {error}") from error
+    return bundle
+
+
+def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
+    """Return a bundle's figures, and its files by their paths in the folder.
+
+    Raises
+    ------
+    UnsupportedError
+        If a part of the model has no C code, naming it.
+    """
+    values = _values(model)
+    graph, blob = model.graph, values.blob
+    counts = len(graph.inputs), len(graph.outputs)
+    data = blob.finished(config_word(model.config), dram_field(model.config), *counts)
+    device = sum(row[3] for row in blob.buffers if row[0] != BufferKind.PART)
+    bundle = Bundle(folder, len(data), blob.arena(), device, len(blob.programs))
+    files = {
+        "model.bin": data,
+        "model.h": _model_header(model, bundle).encode(),
+        "hardware.h": _hardware_header(model.config).encode(),
+        "fsim/fsim_config.inc": _fsim_config(model.config, model.capabilities).encode(),
+    }
+    for path in _sources("sim/c", "*"):
+        files[path.name] = path.read_bytes()
+    for path in _sources("sim/fsim", "*pp"):
+        if path.name not in ("module.cpp", "baseline.cpp", "baseline.hpp"):
+            files[f"fsim/{path.name}"] = path.read_bytes()
+    return bundle, files
+
+
+def config_word(config: HardwareConfig) -> int:
+    """Return the first 32 bits of a fingerprint: blobs and devices compare them."""
+    return int(config.fingerprint[:8], 16)
+
+
+def _sources(folder: str, pattern: str) -> list[Path]:
+    return sorted(path for path in data_directory(folder).glob(pattern) if path.is_file())
+
+
+def _values(model: Model) -> Values:
+    """Return the values of a model after all of its stages."""
+    values, nodes = Values(model.graph), {node.name: node for node in model.graph.nodes}
+    arena = max((program.arena_nbytes for program in model.programs), default=0)
+    shared = values.blob.buffer(BufferKind.PLAIN, arena) if arena else 0
+    for stage in model.stages:
+        if isinstance(stage, HostStage):
+            for name in stage.nodes:
+                add_node(nodes[name], values)
+        else:
+            add_region(stage, model.graph, values, shared)
+    values.finish()
+    return values
+
+
+# ------------------------------------------------------------------------------- headers
+
+
+def _guarded(name: str, about: str, lines: Sequence[str]) -> str:
+    return "\n".join(
+        [f"/* {about} */", f"#ifndef {name}", f"#define {name}", "", *lines, "", "#endif", ""]
+    )
+
+
+def _model_header(model: Model, bundle: Bundle) -> str:
+    """Return ``model.h``: what goes in and comes out, and the memory that it takes."""
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+    lines = [
+        '#include "vta.h"',
+        "",
+        f"#define VTA_MODEL_NAME {_quoted(model.name)}",
+        f"#define VTA_MODEL_HARDWARE {_quoted(model.config.name)}",
+        f"#define VTA_ARENA_NBYTES {bundle.arena_nbytes}u /* of this processor */",
+        f"#define VTA_STACK_NBYTES {STACK_NBYTES}u /* of this processor, at most, in vta_run */",
+        f"#define VTA_DEVICE_NBYTES {bundle.device_nbytes}u /* and up to a page a buffer */",
+        "",
+        f"#define VTA_INPUTS {len(inputs)}",
+        f"#define VTA_OUTPUTS {len(outputs)}",
+        *_tensors("INPUT", inputs),
+        *_tensors("OUTPUT", outputs),
+        "",
+        "/* One input or output: real value = scale * (value - zero_point) where it is int8. */",
+        "typedef struct vta_tensor {",
+        "  const char *name, *dtype;",
+        "  uint32_t nbytes, rank, shape[8];",
+        "  float scale;",
+        "  int32_t zero_point;",
+        "} vta_tensor;",
+        f"#define VTA_INPUT_TABLE {_table(inputs)}",
+        f"#define VTA_OUTPUT_TABLE {_table(outputs)}",
+        "",
+        "/* Loads the model into a device; again after an error, once the device is reset. */",
+        "int vta_model_init(const vta_device *device);",
+        "/* Runs once; loads the model first where that was not done for this device. */",
+        "int vta_model_run(const vta_device *device, const void *const *inputs,",
+        "                  void *const *outputs);",
+    ]
+    return _guarded("VTA_MODEL_H", "Generated by vtaops: the model.", lines)
+
+
+def _tensors(kind: str, tensors: Sequence[Tensor]) -> list[str]:
+    return [
+        f"#define VTA_{kind}_{number}_NBYTES {nbytes_of(tensor)}u /* {_plain(tensor.name)} */"
+        for number, tensor in enumerate(tensors)
+    ]
+
+
+def _table(tensors: Sequence[Tensor]) -> str:
+    rows = []
+    for tensor in tensors:
+        shape = ", ".join(map(str, tensor.shape))
+        sizes = f"{nbytes_of(tensor)}u, {len(tensor.shape)}u, {{{shape}}}"
+        scale = f"{tensor.scale:.9g}"
+        scale += "f" if "." in scale or "e" in scale else ".0f"
+        rows.append(
+            f"{{{_quoted(tensor.name)}, {_quoted(tensor.dtype)}, {sizes}, {scale}, "
+            f"{tensor.zero_point}}}"
+        )
+    return "{" + ", ".join(rows) + "}"
+
+
+def _plain(text: str) -> str:
+    """Return a name as it can stand in a comment or a string of C."""
+    return "".join(
+        c if c.isascii() and c.isprintable() and c not in '"*/?\\' else "_" for c in text
+    )
+
+
+def _quoted(text: str) -> str:
+    return f'"{_plain(text)}"'
+
+
+def _hardware_header(config: HardwareConfig) -> str:
+    """Return ``hardware.h``: the configuration and the control registers of both designs."""
+    nothing = words_to_array([Encoding.of(config).encode(Load(memory=Memory.UOP))])
+    words = ", ".join(f"0x{word:x}u" for word in nothing.view("<u4").reshape(-1).tolist())
+    lines = [
+        f"#define VTA_CONFIG 0x{config_word(config):08x}u /* of the configuration {config.name} */",
+        f"#define VTA_REGISTERS_AT 0x{config.board.register_base:x}u",
+        f"#define VTA_REGISTER_PAGE 0x{REGISTER_PAGE:x}u",
+        f"#define VTA_NOTHING {{{words}}} /* an instruction that does nothing */",
+    ]
+    for name, design in (("HLS", HlsRegisters), ("RTL", RtlRegisters)):
+        lines += ["", f"/* {design.__name__} of vtaops.hardware.registers */"]
+        lines += [
+            f"#define VTA_{name}_{key} {_number(value)}"
+            for key, value in vars(design).items()
+            if key.isupper() and not isinstance(value[0] if isinstance(value, tuple) else 0, str)
+        ]
+    return _guarded("VTA_HARDWARE_H", "Generated by vtaops: the hardware.", lines)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "{" + ", ".join(map(_number, value)) + "}"
+    return f"0x{value:x}u"
+
+
+def _fsim_config(config: HardwareConfig, capabilities: Capabilities) -> str:
+    """Return what the functional simulator is told about the hardware, as calls of macros."""
+    lines = [f"SIZE({name}, {value})" for name, value in sizes_of(config).items()]
+    lines += [f"LIMIT({name}, {int(value)})" for name, value in limits_of(capabilities).items()]
+    lines += [
+        f'SLOT("{kind}", "{name}", {offset}, {width}, {int(signed)})'
+        for kind, slots in slots_of(Encoding.of(config)).items()
+        for name, (offset, width, signed) in slots.items()
+    ]
+    return "\n".join(lines) + "\n"

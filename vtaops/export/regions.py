@@ -1,0 +1,190 @@
+"""The regions of a model in a bundle: programs, memory of the device, packing and unpacking."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+
+import numpy as np
+
+from vtaops.base.errors import UnsupportedError
+from vtaops.export.blob import Blob, BufferKind, SlotNumber, StepKind
+from vtaops.export.boxes import Box, Patchwork, joined, packed, strides
+from vtaops.export.values import Values
+from vtaops.graph import Graph
+from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
+from vtaops.machine.isa import Encoding, Load, Store, rows_of
+from vtaops.machine.views import Flat, constant_values
+from vtaops.model import Argument, Region, RowSums
+from vtaops.program import Buffer, Program, Role
+from vtaops.program.program import MICRO_OPS, NO_BUFFER
+
+_PARTS = ("all", "units", "rest")
+
+
+def add_region(region: Region, graph: Graph, values: Values, arena: int) -> None:
+    """Add a region: its program and memory, and the steps of its launch.
+
+    Parameters
+    ----------
+    arena : int
+        Buffer of the device for the images of all regions.
+    """
+    program, blob = region.program, values.blob
+    numbers = _buffers(region, blob, arena)
+    pairs = zip(numbers[:-1], program.buffers, strict=True)
+    named = {buffer.name: (number, buffer) for number, buffer in pairs}
+    for argument in region.inputs:
+        number, buffer = named[argument.buffer]
+        slot = _packed(argument, buffer, graph, values)
+        blob.step(StepKind.WRITE, slot, number, buffer.nbytes)
+    blob.step(StepKind.LAUNCH, _program(program, blob, numbers))
+    for name, arguments in groupby(region.outputs, key=lambda argument: argument.buffer):
+        number, buffer = named[name]
+        image = blob.temporary(buffer.nbytes)
+        blob.step(StepKind.READ, image, number, buffer.nbytes)
+        for argument in arguments:
+            _unpack(argument, buffer, image, graph, values)
+
+
+def dram_field(config: HardwareConfig) -> tuple[int, int]:
+    """Return lowest bit and width of the DRAM address in LOAD and STORE.
+
+    Raises
+    ------
+    UnsupportedError
+        If they differ, or the address is not in the low half.
+    """
+    encoding = Encoding.of(config)
+    places = {
+        (slot.offset, slot.width)
+        for cls in (Load, Store)
+        for slot in encoding.slots[cls]
+        if slot.name == "dram_base"
+    }
+    (offset, width), *others = places
+    if others or offset + width > 64:
+        raise UnsupportedError(f"DRAM addresses lie at the bits {sorted(places)}")
+    return offset, width
+
+
+# ------------------------------------------------------------------- memory of the device
+
+
+def _buffers(region: Region, blob: Blob, arena: int) -> list[int]:
+    """Return the buffers of a program on the device; last, that of its micro-ops."""
+    found = []
+    for buffer in region.program.buffers:
+        image = region.parameters.get(buffer.name)
+        if buffer.role is Role.CONSTANT:
+            image = buffer.constant_image()
+        if buffer.offset is not None:
+            made = blob.buffer(BufferKind.PART, buffer.nbytes, arena, buffer.offset)
+        elif image is not None:
+            made = blob.buffer(BufferKind.IMAGE, buffer.nbytes, blob.add(image))
+        elif buffer.fill is not None:
+            scalar = np.full(4 // np.dtype(buffer.dtype).itemsize, buffer.fill, buffer.dtype)
+            word = int(scalar.view(np.uint32)[0])
+            made = blob.buffer(BufferKind.FILLED, buffer.nbytes, word)
+        else:
+            made = blob.buffer(BufferKind.PLAIN, buffer.nbytes)
+        found.append(made)
+    micro_ops = region.program.micro_ops
+    nbytes = max(1, len(micro_ops)) * MICRO_OP_BYTES
+    image = micro_ops if len(micro_ops) else np.zeros(1, np.uint32)
+    return [*found, blob.buffer(BufferKind.IMAGE, nbytes, blob.add(image))]
+
+
+def _program(program: Program, blob: Blob, numbers: list[int]) -> int:
+    """Add a program; return its number."""
+    words = program.instructions
+    buffer = blob.buffer(BufferKind.PLAIN, words.nbytes)
+    relocations = np.array(_relocations(program, numbers), np.uint32).reshape(-1, 2)
+    places = blob.add(words), len(words), blob.add(relocations), len(relocations)
+    blob.programs.append((buffer, *places))
+    return len(blob.programs) - 1
+
+
+def _relocations(program: Program, numbers: list[int]) -> list[tuple[int, int]]:
+    """Return instructions that address DRAM, each with ``buffer << 8 | log2(bytes of its unit)``.
+
+    A program refers to its micro-ops as `MICRO_OPS`, which stand last in `numbers`.
+    """
+    encoding = Encoding.of(program.config)
+    units = [program.config.dram_element_bytes(memory) for memory in Memory]
+    found = []
+    for cls in (Load, Store):
+        rows = rows_of(program.instructions, cls)
+        rows = rows[program.relocations[rows] != NO_BUFFER]
+        memories = encoding.columns(program.instructions[rows], cls)["memory"]
+        for row, memory in zip(rows.tolist(), memories.tolist(), strict=True):
+            target = int(program.relocations[row])
+            number = numbers[-1 if target == MICRO_OPS else target]
+            found.append((row, number << 8 | units[memory].bit_length() - 1))
+    return sorted(found)
+
+
+# ------------------------------------------------------------------ packing and unpacking
+
+
+def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) -> SlotNumber:
+    """Return a slot with the DRAM image of an input: `Argument.to_device`, then its layout."""
+    array = values.shaped(graph.tensors[argument.tensor], argument.image)
+    size = np.dtype(buffer.dtype).itemsize
+    if argument.axes:
+        array = array.transposed(argument.axes)
+    if argument.sums:
+        array = _with_sums(array, argument.sums, values)
+    top, left, bottom, right = argument.border
+    if any(argument.border):
+        zero = argument.zero_point
+        array = array.padded(2, top, bottom, zero).padded(3, left, right, zero)
+    if isinstance(buffer.layout.view, Flat):
+        array = Patchwork.of(values.in_order(array, size), array.shape)
+    return values.in_order(packed(array, buffer.layout), size)
+
+
+def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
+    """Return a matrix with the columns that `RowSums.added_to` gives it."""
+    *rows, columns = array.shape
+    last = len(rows)
+    matrix = values.in_order(array, 1)
+    parts = [] if sums.part == "units" else [Patchwork.of(matrix, array.shape)]
+    parts += _constants(rows, sums.before)
+    if sums.digits:
+        count = math.prod(rows)
+        digits = values.blob.temporary(count * sums.digits)
+        part = _PARTS.index(sums.part)
+        words = count, columns, sums.digits, part, sums.factor, sums.constant
+        values.blob.step(StepKind.ROW_SUMS, matrix, digits, *words)
+        parts.append(Patchwork.of(digits, (*rows, sums.digits)))
+    return joined([*parts, *_constants(rows, sums.behind)], last)
+
+
+def _constants(rows: list[int], count: int) -> list[Patchwork]:
+    numbers = constant_values(count) if count else []
+    return [Patchwork.of(None, (*rows, 1), number) for number in numbers]
+
+
+def _unpack(
+    argument: Argument, buffer: Buffer, image: SlotNumber, graph: Graph, values: Values
+) -> None:
+    """Move a result from the DRAM image of its buffer: what unpacking and `from_device` do."""
+    tensor = graph.tensors[argument.tensor]
+    result, size = values.result(tensor), np.dtype(buffer.dtype).itemsize
+    array = _lanes(argument.lanes, buffer.shape, result)
+    if isinstance(buffer.layout.view, Flat) and array.whole is None:
+        raise UnsupportedError(f"{tensor.name} is a part of {buffer.name}, which has no channels")
+    values.copy(packed(array, buffer.layout), image, size, back=True)
+
+
+def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: SlotNumber) -> Patchwork:
+    """Return a buffer as the places in a tensor to which its channels go."""
+    boxes = []
+    steps = strides((shape[0], len(lanes), *shape[2:]))
+    rest = (0,) * len(shape[2:])
+    for _, run in groupby(enumerate(lanes), key=lambda pair: pair[1] - pair[0]):
+        (channel, lane), *others = run
+        extent = shape[0], 1 + len(others), *shape[2:]
+        boxes.append(Box(result, channel * steps[1], (0, lane, *rest), extent, steps))
+    return Patchwork(shape, tuple(boxes))

@@ -1,0 +1,322 @@
+"""The operators of a graph as steps of a bundle: their words, in the order of ``vta_steps.h``."""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import numpy as np
+
+from vtaops.base.errors import UnsupportedError
+from vtaops.base.window import Window
+from vtaops.export.blob import NONE, Blob, StepKind
+from vtaops.export.boxes import Patchwork, joined
+from vtaops.export.values import Values
+from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
+
+Words = tuple[int, ...]
+
+
+def add_node(node: Node, values: Values) -> None:
+    """Add the steps of a node that runs on the host.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is a function in float that TVM compiled for this processor.
+    """
+    _add(node.op, node, values)
+
+
+@singledispatch
+def _add(op: GraphOperator, node: Node, values: Values) -> None:
+    reason = getattr(op, "reason", "")
+    raise UnsupportedError(
+        f"{node.name} ({op.kind}) has no C code: it is a function in float that TVM compiles for "
+        f"this processor{f' ({reason})' if reason else ''}; export a network whose float parts "
+        f"are quantised, or that ends before them"
+    )
+
+
+# ----------------------------------------------------------------------- sums of products
+
+
+@_add.register
+def _(op: operators.Convolution, node: Node, values: Values) -> None:
+    residual = None if op.residual_factor is None else (node.inputs[1], op.residual_factor)
+    _convolution(op, op.weight, op.window, node, values, residual=residual, groups=op.groups)
+
+
+@_add.register
+def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
+    weight = op.weight.transpose(1, 0, 2, 3)
+    _convolution(op, weight, op.window, node, values, transposed=1)
+
+
+def _convolution(
+    op: operators.Convolution | operators.TransposedConvolution,
+    weight: np.ndarray,
+    window: Window,
+    node: Node,
+    values: Values,
+    *,
+    residual: tuple[Tensor, np.ndarray] | None = None,
+    groups: int = 1,
+    transposed: int = 0,
+) -> None:
+    blob, data, result = values.blob, node.inputs[0], node.outputs[0]
+    size, found = data.shape[2:], result.shape[2:]
+    if window == Window((1, 1)) and not transposed:  # one long row
+        size, found = (1, math.prod(size)), (1, math.prod(found))
+    added, factors = residual or (None, np.ones((), np.int32))
+    blob.step(
+        StepKind.CONVOLUTION,
+        values.slot(data),
+        blob.constant(weight),
+        _bias(blob, op.bias),
+        NONE if added is None else values.slot(added),
+        blob.constant(factors.astype(np.int32)),
+        values.result(result),
+        blob.temporary(4 * found[1]),
+        *(*data.shape[:2], result.shape[1], groups, transposed),
+        data.zero_point,
+        0 if added is None else added.zero_point,
+        factors.size,
+        *_window(size, found, window),
+        *_scaling(blob, op.requantization),
+    )
+
+
+@_add.register
+def _(op: operators.Dense, node: Node, values: Values) -> None:
+    columns, depth = op.weight.shape
+    rows = node.inputs[0].elements // depth
+    right = values.blob.constant(op.weight.T)
+    _matmul(op, node, values, right, (1, rows, depth, columns, 1), _bias(values.blob, op.bias), 1)
+
+
+@_add.register
+def _(op: operators.Matmul, node: Node, values: Values) -> None:
+    *batch, rows, depth = node.inputs[0].shape
+    sizes = math.prod(batch), rows, depth, node.inputs[1].shape[-1], 0
+    inner = math.prod(node.outputs[0].shape[2:])
+    _matmul(op, node, values, values.slot(node.inputs[1]), sizes, NONE, inner)
+
+
+def _matmul(
+    op: operators.Dense | operators.Matmul,
+    node: Node,
+    values: Values,
+    right: int,
+    sizes: Words,
+    bias: int,
+    inner: int,
+) -> None:
+    blob, zeros = values.blob, [tensor.zero_point for tensor in node.inputs]
+    blob.step(
+        StepKind.MATMUL,
+        values.slot(node.inputs[0]),
+        right,
+        bias,
+        values.result(node.outputs[0]),
+        blob.temporary(4 * sizes[3]),
+        *sizes,
+        *(*zeros, 0)[:2],
+        inner,
+        *_scaling(blob, op.requantization),
+    )
+
+
+def _bias(blob: Blob, bias: np.ndarray | None) -> int:
+    return NONE if bias is None else blob.constant(bias)
+
+
+def _window(size: Words, found: Words, window: Window) -> Words:
+    sides = window.padding[:2]
+    return (*size, *found, *window.kernel, *window.strides, *window.dilation, *sides)
+
+
+def _scaling(blob: Blob, scaling: Requantization) -> Words:
+    pairs = np.stack(np.broadcast_arrays(scaling.multiplier, scaling.shift), axis=-1)
+    found = pairs.reshape(-1, 2).astype(np.uint32)
+    return (blob.constant(found), len(found), scaling.zero_point, *scaling.clip)
+
+
+# ----------------------------------------------------------------------------- pooling
+
+
+@_add.register
+def _(op: operators.MaxPool, node: Node, values: Values) -> None:
+    _pool(node, values, op.window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
+
+
+@_add.register
+def _(op: operators.AveragePool, node: Node, values: Values) -> None:
+    blob, data = values.blob, node.inputs[0]
+    window, entries = op.window(data), []
+    if op.exclude_padding:
+        for real in np.unique(np.multiply.outer(*op.counts(data))):
+            factor, scaling = op.of_count(int(real), window.count)
+            pair = scaling.multiplier.item(), scaling.shift.item()
+            entries.append([int(real), factor, *pair])
+    cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
+    _pool(node, values, window, cases, (*_scaling(blob, op.requantization), op.factor))
+
+
+def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Words) -> None:
+    data, result = node.inputs[0], node.outputs[0]
+    values.blob.step(
+        StepKind.POOL,
+        values.slot(data),
+        values.result(result),
+        *cases,
+        *(math.prod(data.shape[:2]), data.shape[1], data.zero_point),
+        *_window(data.shape[2:], result.shape[2:], window),
+        *scaling,
+    )
+
+
+# ------------------------------------------------------------------------- elementwise
+
+
+@_add.register
+def _(op: operators.Add, node: Node, values: Values) -> None:
+    _pair(StepKind.ADD, op.factors, op.requantization, node, values)
+
+
+@_add.register
+def _(op: operators.Multiply, node: Node, values: Values) -> None:
+    _pair(StepKind.MULTIPLY, (1, 1), op.requantization, node, values)
+
+
+def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values: Values) -> None:
+    first, second = node.inputs
+    broadcast = first.shape != second.shape
+    scaling = _scaling(values.blob, by)
+    values.blob.step(
+        kind,
+        values.slot(first),
+        values.slot(second),
+        values.result(node.outputs[0]),
+        *_channels(first, broadcast or scaling[1] > 1),
+        broadcast,
+        *(first.zero_point, second.zero_point, *factors),
+        *scaling,
+    )
+
+
+def _channels(tensor: Tensor, needed: bool) -> Words:
+    """Return a shape as (outer, channels, inner): channels lie on axis 1."""
+    if not needed:
+        return 1, 1, tensor.elements
+    return tensor.shape[0], tensor.shape[1], math.prod(tensor.shape[2:])
+
+
+@_add.register(operators.LookupTable)
+@_add.register(operators.Requantize)
+@_add.register(operators.LeakyRelu)
+def _(op: GraphOperator, node: Node, values: Values) -> None:
+    """Add functions of one value: as the table of their results."""
+    data = node.inputs[0]
+    scaling = getattr(op, "requantization", Requantization())
+    tables = max(scaling.multiplier.size, scaling.shift.size)
+    if isinstance(op, operators.LookupTable) and op.table.ndim == 2:
+        tables = len(op.table)
+    one = Graph("all values")
+    x = one.input("x", (1, tables, 256), zero_point=data.zero_point)
+    one.output(one.add(op, x))
+    every = np.broadcast_to(np.arange(-128, 128).astype(np.int8), x.shape)
+    values.blob.step(
+        StepKind.TABLE,
+        values.slot(data),
+        values.result(node.outputs[0]),
+        values.blob.constant(evaluate(one, every)[0]),
+        tables,
+        *_channels(data, tables > 1),
+    )
+
+
+# ------------------------------------------------------------------------------ movement
+
+
+@_add.register
+def _(op: operators.Concat, node: Node, values: Values) -> None:
+    parts = [values.array(tensor) for tensor in node.inputs]
+    values.define(node.outputs[0], joined(parts, op.axis % len(parts[0].shape)))
+
+
+@_add.register
+def _(op: operators.Upsample, node: Node, values: Values) -> None:
+    rows, columns = op.factors
+    spread = values.array(node.inputs[0]).repeated(4, columns).repeated(3, rows)
+    slot = values.in_order(spread, np.dtype(node.inputs[0].dtype).itemsize)
+    values.define(node.outputs[0], Patchwork.of(slot, node.outputs[0].shape))
+
+
+@_add.register
+def _(op: operators.Pad, node: Node, values: Values) -> None:
+    top, left, bottom, right = op.padding
+    zero = node.inputs[0].zero_point
+    array = values.array(node.inputs[0]).padded(2, top, bottom, zero)
+    values.define(node.outputs[0], array.padded(3, left, right, zero))
+
+
+@_add.register
+def _(op: operators.Slice, node: Node, values: Values) -> None:
+    result = node.outputs[0]
+    axis = op.axis % len(result.shape)
+    array = values.array(node.inputs[0])
+    values.define(result, array.sliced(axis, op.start, result.shape[axis], op.step))
+
+
+@_add.register
+def _(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
+    n, c, h, w = node.outputs[0].shape
+    grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
+    slot = values.in_order(
+        grouped.transposed((0, 2, 1, 3, 4)), np.dtype(node.inputs[0].dtype).itemsize
+    )
+    values.define(node.outputs[0], Patchwork.of(slot, (n, c, h, w)))
+
+
+@_add.register
+def _(op: operators.Reshape, node: Node, values: Values) -> None:
+    values.define(node.outputs[0], values.shaped(node.inputs[0], node.outputs[0].shape))
+
+
+@_add.register
+def _(op: operators.Transpose, node: Node, values: Values) -> None:
+    values.define(node.outputs[0], values.array(node.inputs[0]).transposed(op.axes))
+
+
+# -------------------------------------------------------------------- the world outside
+
+
+@_add.register
+def _(op: operators.Quantize, node: Node, values: Values) -> None:
+    _boundary(StepKind.QUANTIZE, op.scale, op.zero_point, node, values)
+
+
+@_add.register
+def _(op: operators.Dequantize, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    _boundary(StepKind.DEQUANTIZE, data.scale, data.zero_point, node, values)
+
+
+def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values: Values) -> None:
+    bits = int(np.float32(scale).view(np.uint32))
+    elements = node.inputs[0].elements
+    values.blob.step(
+        kind,
+        values.slot(node.inputs[0]),
+        values.result(node.outputs[0]),
+        *(elements, bits, zero_point),
+    )
+
+
+@_add.register
+def _(op: operators.Softmax, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    columns = data.shape[-1]
+    slots = values.slot(data), values.result(node.outputs[0])
+    values.blob.step(StepKind.SOFTMAX, *slots, data.elements // columns, columns)

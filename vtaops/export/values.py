@@ -1,0 +1,109 @@
+"""The values of a network on their way through a bundle: what has been computed, and where it is.
+
+Movements of elements are not carried out: they change the `Patchwork` of a tensor, and become steps
+where a computation needs the elements in order.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vtaops.export.blob import Blob, SlotKind, SlotNumber, StepKind
+from vtaops.export.boxes import Patchwork, copies
+from vtaops.graph import Graph, Tensor
+
+_MANY_BOXES = 16
+"""A patchwork of more is put in order before it is rearranged further."""
+
+
+class Values:
+    """The tensors of a graph as slots of a blob."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.blob = Blob()
+        self._outputs = graph.outputs
+        self._known = {
+            tensor.name: Patchwork.of(
+                self.blob.slot(SlotKind.INPUT, number, nbytes_of(tensor)), tensor.shape
+            )
+            for number, tensor in enumerate(graph.inputs)
+        }
+        self._results = {
+            tensor.name: self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
+            for number, tensor in reversed(list(enumerate(graph.outputs)))
+        }
+
+    def array(self, tensor: Tensor) -> Patchwork:
+        """Return a tensor as it is."""
+        found = self._known[tensor.name]
+        if len(found.boxes) > _MANY_BOXES:
+            self.slot(tensor)
+        return self._known[tensor.name]
+
+    def slot(self, tensor: Tensor) -> SlotNumber:
+        """Return a slot with the elements of a tensor in C order."""
+        slot = self.in_order(self._known[tensor.name], itemsize(tensor))
+        self._known[tensor.name] = Patchwork.of(slot, tensor.shape)
+        return slot
+
+    def shaped(self, tensor: Tensor, shape: tuple[int, ...]) -> Patchwork:
+        """Return a tensor in another shape."""
+        found = self.array(tensor)
+        if found.shape == shape:
+            return found
+        return Patchwork.of(self.slot(tensor), shape)
+
+    def result(self, tensor: Tensor) -> SlotNumber:
+        """Return a slot for a tensor, to be written by the next step."""
+        slot = self._results.get(tensor.name)
+        if slot is None:
+            slot = self.blob.temporary(nbytes_of(tensor))
+        self._known[tensor.name] = Patchwork.of(slot, tensor.shape)
+        return slot
+
+    def define(self, tensor: Tensor, array: Patchwork) -> None:
+        """Say what a tensor consists of."""
+        self._known[tensor.name] = array
+
+    def in_order(self, array: Patchwork, size: int) -> SlotNumber:
+        """Return a slot with the elements of an array, of `size` bytes each, in C order."""
+        if array.whole is not None:
+            return SlotNumber(array.whole)
+        slot = self.blob.temporary(math.prod(array.shape) * size)
+        self.copy(array, slot, size)
+        return slot
+
+    def copy(self, array: Patchwork, slot: SlotNumber, size: int, *, back: bool = False) -> None:
+        """Move the elements of an array to a slot; or `back`, from the slot to their sources."""
+        for box, at, axes in copies(array):
+            if box.source is None:
+                if back:
+                    continue
+                value = np.array([box.first], {1: np.int8, 4: np.int32, 8: np.int64}[size])
+                source, first = self.blob.constant(value), 0
+            else:
+                source, first = SlotNumber(box.source), box.first
+            ends = [source, slot, size, first, at] if not back else [slot, source, size, at, first]
+            words = [n for e, a, b in axes for n in ((e, b, a) if back else (e, a, b))]
+            self.blob.step(StepKind.COPY, *ends, *words)
+
+    def finish(self) -> None:
+        """Move outputs that are elsewhere to their places."""
+        for number, tensor in enumerate(self._outputs):
+            slot = self._results[tensor.name]
+            if self.blob.slots[slot][1] != number:  # an output that is there twice
+                slot = self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
+            if self._known[tensor.name].whole != slot:
+                self.copy(self._known[tensor.name], slot, itemsize(tensor))
+
+
+def itemsize(tensor: Tensor) -> int:
+    """Return the bytes of an element."""
+    return np.dtype(tensor.dtype).itemsize
+
+
+def nbytes_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor."""
+    return tensor.elements * itemsize(tensor)

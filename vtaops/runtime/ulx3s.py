@@ -1,0 +1,351 @@
+"""Ulx3s: VTA on a ULX3S board, or on the virtual one, behind the `Device` protocol.
+
+Owns memory, launches and recovery; `vtaops.runtime.uartbone` owns the line. A board whose line
+failed is reset, which empties its memory: buffers of before raise `BufferLost`, upon which programs
+are placed anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.base.shapes import ceil_div
+from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.registers import RtlRegisters
+from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
+from vtaops.machine.capabilities import FULL
+from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
+from vtaops.program.statistics import Statistics, count_instructions
+from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime.instruction_check import check_instructions
+from vtaops.runtime.pages import PageAllocator, PageBuffer
+from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds without a byte after which the line counts as dead."""
+
+_SIMULATED_SECONDS = 120.0  # of silence: what a simulator takes for all that may be on its way
+_POLL_SECONDS = 1e-3
+_FAILED_POLLS = 3  # in a row; the registers of one poll are not of one moment
+_ZERO_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
+_LAST_STATE = RtlRegisters.CYCLES_HIGH
+_LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
+_SDRAM_CLOCK = 0x02  # CKE of `dfii_control`; with bit 0 the controller commands the chip
+_SDRAM_RUN = 0x01
+_CHIP, _WRITE, _COLUMN, _ROW = 1, 2, 4, 8  # of `dfii_pi0_command`
+_PRECHARGE, _REFRESH, _MODE = _CHIP | _WRITE | _ROW, _CHIP | _COLUMN | _ROW, 15
+_ALL_BANKS = 1 << 10
+
+
+@dataclass
+class _Loaded:
+    """What the host knows of a buffer: when it was allocated, and what it wrote to it."""
+
+    generation: int
+    image: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+class _Page:
+    """The registers of VTA: written over the bus, read from a copy that came in one burst."""
+
+    def __init__(self, bone: UartBone) -> None:
+        self._bone = bone
+        self._copy = np.zeros(0, np.uint32)
+
+    def refresh(self, last: int) -> None:
+        """Copy the registers up to a byte offset."""
+        self._copy = self._bone.read(ADDRESSES["vta"], last // WORD_BYTES + 1)
+
+    def read(self, offset: int) -> int:
+        return int(self._copy[offset // WORD_BYTES])
+
+    def write(self, offset: int, data: int) -> None:
+        self._bone.write(ADDRESSES["vta"] + offset, data)
+
+
+class Ulx3s(ConfiguredDevice):
+    """VTA on a ULX3S.
+
+    What it runs must be for the configuration in the bitstream, which the board tells. Calls from
+    several threads take turns; from several processes they do not: the last one to open the board
+    has it, and the others lose their memory there.
+
+    Parameters
+    ----------
+    config : HardwareConfig, str or Path, optional
+        What the board must have; by default any configuration is taken.
+    address : str
+        Path of its serial port, or ``host:port`` of a virtual board.
+    timeout : float
+        Seconds without a byte after which the line counts as dead.
+    connect : callable, optional
+        Returns the line, whenever it is opened; by default that of `address`.
+
+    Raises
+    ------
+    DeviceError
+        If the line cannot be opened, or no design of vtaops answers there.
+    ConfigError
+        If the board has another configuration.
+    """
+
+    capabilities = FULL
+
+    def __init__(
+        self,
+        config: HardwareConfig | str | Path | None = None,
+        address: str = "/dev/ttyUSB0",
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        connect: Callable[[], AnyLine] | None = None,
+    ) -> None:
+        timeout = as_seconds(timeout)
+        self.address = address
+        self.simulated = not address.startswith("/dev/tty")
+        """Whether the board is a virtual one, where every byte takes its time."""
+        patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
+        self._connect = connect or partial(Line, address, BAUD, patience)
+        self._line: AnyLine | None = None
+        self._lock = threading.RLock()
+        self._generation = 0
+        self._pages = PageAllocator(MEMORY_BYTES, "the board")
+        self._loaded: dict[PageBuffer, _Loaded] = {}
+        self._lost = self._closed = False
+        self._known: dict[bytes, Statistics] = {}
+        self._statistics = Statistics()
+        self._performance, self._counted = TsimPerformance(), TsimPerformance()
+        try:
+            self.design = self._reset()
+            super().__init__(self.design.config)
+            self._agree(config)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that went to the board since its last reset."""
+        return self._bone.sent_bytes
+
+    # ------------------------------------------------------------------------ memory
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        nbytes = as_nbytes(nbytes)
+        with self._turn():
+            buffer = self._pages.alloc(nbytes)
+            try:
+                self._zero(buffer.address, ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES)
+            except BaseException:
+                self._pages.free(buffer)
+                raise
+            self._loaded[buffer] = _Loaded(self._generation)
+            return buffer
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        with self._lock:
+            self._pages.free(buffer)
+            del self._loaded[buffer]  # type: ignore[arg-type]
+
+    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        image = as_bytes(data)
+        with self._turn():
+            own = self._own(buffer, image.size)
+            whole = np.zeros(ceil_div(image.size, WORD_BYTES) * WORD_BYTES, np.uint8)
+            if whole.size > image.size:  # the bytes beside the last one stay
+                last = ADDRESSES["memory"] + buffer.address + whole.size - WORD_BYTES
+                whole[-WORD_BYTES:] = self._bone.read(last).view(np.uint8)
+            whole[: image.size] = image
+            self._bone.write(ADDRESSES["memory"] + buffer.address, whole.view(np.uint32))
+            own.image = image.copy()
+
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+        with self._turn():
+            self._own(buffer, nbytes)
+            words = ceil_div(nbytes, WORD_BYTES)
+            found = self._bone.read(ADDRESSES["memory"] + buffer.address, words)
+            return np.array(found.view(np.uint8)[:nbytes])
+
+    # -------------------------------------------------------------------------- runs
+
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+        with self._turn():
+            statistics = self._checked(self._instructions(insn_address, count))
+            self._registers.start(insn_address, count)
+            failure = self._wait(timeout)
+            if failure is not None:
+                self._lost = True  # what it wrote, nobody knows
+                raise failure
+            self._page.refresh(_LAST_COUNTER)
+            counted = self._registers.performance()
+            if counted is not None:
+                self._performance += counted - self._counted
+                self._counted = counted
+            self._statistics += statistics
+
+    def stats(self) -> Statistics:
+        return self._statistics
+
+    def reset_stats(self) -> None:
+        self._statistics, self._performance = Statistics(), TsimPerformance()
+
+    def performance(self) -> TsimPerformance:
+        """Return cycles and where they went, counted by the logic since `reset_stats`."""
+        return self._performance
+
+    def info(self) -> dict[str, Any]:
+        """Return what the board tells about itself."""
+        with self._turn():
+            self._page.refresh(_LAST_STATE)
+            registers = self._registers.values()
+        return {
+            "interface": "Virtual Ulx3s" if self.simulated else "Ulx3s",
+            "config": self._config.bitstream_id,
+            "clock_mhz": self.design.clock_mhz,
+            "memory_bytes": MEMORY_BYTES,
+            "sent_bytes": self.sent_bytes,
+            "registers": registers,
+        }
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._disconnect()
+
+    def __repr__(self) -> str:
+        return f"Ulx3s({self.address!r}, {self._config.bitstream_id})"
+
+    # ----------------------------------------------------------------------- details
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let one call at a time use the board; reset it before, if the line failed."""
+        with self._lock:
+            if self._closed:
+                raise DeviceError("this device is closed; open a new one")
+            if self._lost:
+                self._reset()
+            try:
+                yield
+            except LinkError as error:
+                self._lost = True
+                raise BufferLost(f"{error}; the board is reset, load the program again") from error
+
+    def _disconnect(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def _reset(self) -> Ulx3sDesign:
+        """Bring the board to a known state, its memory zero; return what it is."""
+        self._lost = True
+        self._generation += 1
+        self._disconnect()
+        self._line = self._connect()
+        self._bone = UartBone(self._line, ADDRESSES["link_crc"], ADDRESSES["identity_word0"])
+        self._page = _Page(self._bone)
+        self._registers = RtlRegisters(lambda *_: self._page, 0)
+        self._bone.recover(ADDRESSES["ctrl_reset"])
+        words = self._bone.read(ADDRESSES["identity_word0"], 4)
+        design = Ulx3sDesign.of_identity(tuple(int(word) for word in words))
+        self._start_sdram(design.cas_latency)
+        self._counted = TsimPerformance()
+        self._lost = False
+        return design
+
+    def _start_sdram(self, cas_latency: int) -> None:
+        """Do what the data sheet asks of an SDRAM that was switched on."""
+        self._set("sdram_dfii_control", _SDRAM_CLOCK)
+        mode = cas_latency << 4
+        steps = ((_ALL_BANKS, _PRECHARGE), (0, _REFRESH), (0, _REFRESH), (mode, _MODE))
+        for address, command in steps:
+            self._set("sdram_dfii_pi0_address", address)
+            self._set("sdram_dfii_pi0_baddress", 0)
+            self._set("sdram_dfii_pi0_command", command)
+            self._set("sdram_dfii_pi0_command_issue", 1)
+        self._set("sdram_dfii_control", _SDRAM_RUN)
+
+    def _agree(self, config: HardwareConfig | str | Path | None) -> None:
+        wanted = None if config is None else HardwareConfig.of(config)
+        if wanted is None:
+            return
+        if wanted.fingerprint != self._config.fingerprint:
+            raise ConfigError(
+                f"the board has configuration {self._config.bitstream_id}, not "
+                f"{wanted.bitstream_id} ({wanted.name}); open it with that, or flash another "
+                f"bitstream"
+            )
+        self._config = wanted
+
+    def _set(self, name: str, value: int) -> None:
+        self._bone.write(ADDRESSES[name], value)
+
+    def _zero(self, address: int, nbytes: int) -> None:
+        """Let the board fill memory with zeros."""
+        self._set("zero_base", address)
+        self._set("zero_length", nbytes)
+        self._set("zero_enable", 1)
+        deadline = time.monotonic() + _ZERO_SECONDS
+        while not self._bone.read(ADDRESSES["zero_done"])[0]:
+            if time.monotonic() > deadline:
+                raise LinkError(f"the board did not fill {nbytes} bytes in {_ZERO_SECONDS} s")
+        self._set("zero_enable", 0)
+
+    def _own(self, buffer: DeviceBuffer, nbytes: int) -> _Loaded:
+        self._pages.check(buffer, nbytes)
+        own = self._loaded[buffer]  # type: ignore[index]
+        if own.generation != self._generation:
+            raise BufferLost("the board was reset since the program was loaded; load it again")
+        return own
+
+    def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
+        """Return the words that the host wrote at `address`."""
+        nbytes = count * INSTRUCTION_BYTES
+        for buffer in self._loaded:
+            offset = address - buffer.address
+            image = self._loaded[buffer].image
+            if offset >= 0 and offset + nbytes <= image.size and count > 0:
+                if offset % INSTRUCTION_BYTES:
+                    break
+                self._own(buffer, 0)
+                return image[offset : offset + nbytes].view(np.uint64).reshape(-1, 2)
+        raise DeviceError(
+            f"cannot launch {count} instructions from address {address:#x}: they must have been "
+            f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
+        )
+
+    def _checked(self, words: npt.NDArray[np.uint64]) -> Statistics:
+        digest = hashlib.sha256(words.tobytes()).digest()
+        if digest not in self._known:
+            check_instructions(self._config, words, self.capabilities)
+            self._known[digest] = count_instructions(self._config, words)
+        return self._known[digest]
+
+    def _wait(self, timeout: float) -> DeviceError | None:
+        """Wait for FINISH; return what went wrong."""
+        deadline, failures = time.monotonic() + timeout, 0
+        while True:
+            late = time.monotonic() > deadline
+            self._page.refresh(_LAST_STATE)
+            failure = self._registers.failure()
+            if self._registers.finished():
+                return DeviceError(f"the run on the board failed: {failure}") if failure else None
+            failures = failures + 1 if failure else 0
+            if failures == _FAILED_POLLS:
+                return DeviceError(f"the run on the board failed: {failure}")
+            if late:
+                return DeviceTimeout(f"the board did not reach FINISH within {timeout} s")
+            time.sleep(_POLL_SECONDS)
