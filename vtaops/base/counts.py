@@ -14,6 +14,10 @@ Own = TypeVar("Own", bound="Counts")
 class Counts:
     """A dataclass of numbers."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by name."""
+        return dict(vars(self))
+
     def __add__(self: Own, other: Own) -> Own:
         return self._combined(add, other)
 
