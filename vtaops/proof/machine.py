@@ -601,5 +601,10 @@ _LONGEST = 256
 
 
 def _unique_rows(rows: Ints) -> tuple[Ints, Ints]:
-    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    """Return different rows, and which of them each row is."""
+    factors = np.random.default_rng(0).integers(1, 1 << 40, rows.shape[1])
+    _, first, inverse = np.unique(rows @ factors, return_index=True, return_inverse=True)
+    unique: Ints = rows[first]
+    if (unique[inverse] != rows).any():  # two rows had one number
+        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
     return unique, inverse.reshape(-1)

@@ -57,24 +57,23 @@ class Definition:
             for name in ("bias", "multiplier", "scales")
             if name in given
         }
-        rounding = self.rounding
-        if [*vectors] == ["bias"] and rounding == "half_up" and 0 < self._shift <= 15:
-            x, rounding = fields.sum(x, self._with_half(vectors["bias"])), "truncate"
-        elif "bias" in vectors:
-            x = fields.sum(x, vectors["bias"])
+        rounding, bias = self.rounding, vectors.get("bias")
+        if bias is not None and len(vectors) == 1 and self._adds_half:
+            bias, rounding = self._with_half(bias), "truncate"
+        x = x if bias is None else fields.sum(x, bias)
         if "scales" in vectors:
             return self._requantized(x, vectors["scales"], 0)
-        if self.multiplier and "multiplier" not in vectors:
-            x = fields.sum(x, fields.numbers(self.constant))
-            return self._requantized(x, self.multiplier, self.shift)
         if "multiplier" in vectors:
             x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
-        x = self._shifted(x, self._shift, rounding)
-        if "residual" in given:
-            x = self._with_residual(x, given["residual"])
-        return self._clipped(x)
+        elif self.multiplier:
+            x = fields.sum(x, fields.numbers(self.constant))
+            return self._requantized(x, self.multiplier, self.shift)
+        return self._clipped(self._with_residual(self._shifted(x, self._shift, rounding), given))
 
-    def _with_residual(self, x: Terms, residual: Terms) -> Terms:
+    def _with_residual(self, x: Terms, given: Given) -> Terms:
+        if "residual" not in given:
+            return x
+        residual = given["residual"]
         if self.residual_clip:
             x = self.fields.clamped(x, *self.residual_clip)
         x = self.fields.sum(x, self.fields.times(residual, self.residual_scale))
@@ -95,6 +94,11 @@ class Definition:
         if shift <= 15:
             return fields.shifted(fields.sum(x, fields.numbers(1 << shift - 1)), shift)
         return fields.shifted(fields.sum(fields.shifted(x, shift - 1), fields.numbers(1)), 1)
+
+    @property
+    def _adds_half(self) -> bool:
+        """Whether half a step of the result is part of the int32 sum."""
+        return self.rounding == "half_up" and 0 < self._shift <= 15
 
     def _with_half(self, bias: Terms) -> Terms:
         """Return a bias with half a step of the result: int32 holds it, or packing refuses it."""
