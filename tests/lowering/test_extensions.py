@@ -87,6 +87,21 @@ def test_what_post_cannot_do_stays_in_the_alu():
     assert passes(compiled(whole))
 
 
+@pytest.mark.parametrize("shift", [1, 3, 15, 16])
+@pytest.mark.parametrize("extreme", [2**31 - 1, -(2**31)])
+def test_half_a_step_wraps_behind_a_product_as_it_is_defined(shift, extreme):
+    """POST adds it without wrapping, so the ALU does; `vtaops.prove` found the difference."""
+    image = {"in_channels": 16, "out_channels": 16, "height": 2, "width": 2, "kernel": 1}
+    steps = {"shift": shift, "rounding": "half_up", "clip": (-128, 127)}
+    op = Conv2d(bias=True, multiplier=True, **image, **steps)
+    numbers = {"bias": extreme, "multiplier": 1}
+    program = vtaops.compile(op, PYNQ)
+    arrays = [np.full(b.shape, numbers.get(b.name, 0), b.dtype) for b in program.inputs]
+    with Fsim(PYNQ) as device:
+        np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
+    assert program.prove().unproven == ()
+
+
 def test_more_biases_than_rows_stay_in_the_accumulators():
     wide = Gemm(m=1, n=(POST_ROWS + 2) * 16, k=16, bias=True)
     program = compiled(wide, tiling=Tiling(oc=wide.n, ic=16, h=1, w=1))

@@ -121,7 +121,20 @@ class _Fold:
             passes.append(found)
             places.append(k)
         post = _post_of(passes)
-        return None if post is None else _Chain(tuple(places), elements, post, bias)
+        if post is None or (post.round_half and self._is_product(elements)):
+            return None
+        return _Chain(tuple(places), elements, post, bias)
+
+    def _is_product(self, elements: Elements) -> bool:
+        """Whether a MUL wrote accumulators last: any int32, to which half may be too much to add.
+
+        The sum wraps in the ALU, and does not in POST; elsewhere sums are far from that.
+        """
+        last = int(self.uses.last_writes("acc", elements).max())
+        if last < 0:
+            return False
+        instruction = self.operations[last].instruction
+        return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
         """Let what wrote the accumulators post-process, or else one pass."""
@@ -392,8 +405,7 @@ def _post_of(passes: list[tuple[AluOp, int]]) -> Post | None:
     """Return the POST that does what passes do: a right shift that may round, then a clip.
 
     Rounding is ``(x + half) >> shift``, or ``((x >> (shift - 1)) + 1) >> 1``
-    (`vtaops.ops.epilogue.shift_stages`). The sum with half wraps in the ALU where it exceeds
-    32 bits, and does not here.
+    (`vtaops.ops.epilogue.shift_stages`).
     """
     if [op for op, _ in passes[-2:]] != [AluOp.MAX, AluOp.MIN]:
         return None
