@@ -45,7 +45,8 @@ INPUTS = 20
 
 NOT_VERIFIED, REFUTED, PROVEN, MISSED = "not verified", "refuted", "proven, equal", "MISSED"
 SATURATED, UNSHOWN, UNPROVEN = "always the same result", "no counterexample", "not proven"
-VERDICTS = (NOT_VERIFIED, REFUTED, PROVEN, SATURATED, UNSHOWN, UNPROVEN, MISSED)
+CRASHED = "CRASHED"
+VERDICTS = (NOT_VERIFIED, REFUTED, PROVEN, SATURATED, UNSHOWN, UNPROVEN, MISSED, CRASHED)
 """What becomes of a mutant.
 
 Refuted ones have a counterexample. Of those that are refused without one, some are of programs
@@ -150,6 +151,8 @@ def judge(op: Operator, program: Program, mutant: Program, seed: int) -> str:
         if error.counterexample:
             return REFUTED
         verdict = UNSHOWN
+    except Exception:  # a checker that cannot read what the verifier accepts
+        return CRASHED
     if verdict == UNPROVEN:
         return verdict
     with vtaops.runtime.open_device("fsim", program.config) as device:
