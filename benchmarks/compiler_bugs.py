@@ -1,4 +1,4 @@
-"""Bugs put into the compiler, one at a time: does the verifier see them, the proof, random inputs?
+"""Bugs put into the compiler, one at a time: which judge sees them? Verifier, proof, inputs.
 
     python -m benchmarks compiler_bugs [--json FILE]
 
@@ -6,7 +6,8 @@ Each bug of `trials.planted_bugs` changes one place of lowering, linking, mappin
 process of its own compiles a fixed set of small operators and networks with it, unverified, and
 asks three judges on their own (`trials.compiler_bugs`). A bug *shows* on a subject if random inputs
 differ on fsim, the verifier refuses the program, or its proof fails. What compiles no more is
-counted as seen by the compiler.
+counted as seen by the compiler. The proof presumes the verifier, which finds races and tiles that
+nobody wrote; so what matters is ``unseen``: subjects that differ, and that both let pass.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ def counted(subjects: dict[str, dict[str, str]]) -> dict[str, Any]:
     row: dict[str, Any] = {
         judge: sum(bool(verdicts.get(judge)) for verdicts in subjects.values()) for judge in JUDGES
     }
-    row["unseen by the proof"] = [
-        name for name, v in subjects.items() if v.get("fsim") and not v.get("proof")
+    row["of"] = len(subjects)
+    row["unseen"] = [
+        name
+        for name, v in subjects.items()
+        if v.get("fsim") and not (v.get("verifier") or v.get("proof"))
     ]
     row["subjects"] = {name: v for name, v in subjects.items() if any(v.values())}
     return row
@@ -58,9 +62,10 @@ def counted(subjects: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 def bug_table(rows: dict[str, dict[str, Any]]) -> Table:
     """Return the table: the programs, of all subjects, on which each judge saw each bug."""
-    table = figure_table("Bugs of the compiler", ["bug"], JUDGES)
+    table = figure_table("Bugs of the compiler", ["bug"], ("subjects", *JUDGES))
     for name, row in rows.items():
-        table.add_row(name, *(str(row[judge] or "-") for judge in JUDGES))
+        seen = (str(row[judge] or "-") for judge in JUDGES)
+        table.add_row(name, str(row["of"]), *seen)
     return table
 
 

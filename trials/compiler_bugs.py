@@ -88,10 +88,25 @@ OPERATORS: dict[str, Operator] = {
         clip=(-128, 127),
     ),
     "MaxPool2d": vtaops.MaxPool2d(channels=16, height=9, width=9, kernel=3, strides=2, padding=1),
+    "Conv2d without a bias": vtaops.Conv2d(
+        in_channels=20,
+        out_channels=20,
+        height=6,
+        width=7,
+        kernel=1,
+        strides=2,
+        shift=6,
+        rounding="half_up",
+        clip=(-128, 127),
+    ),
     "Gemm": vtaops.Gemm(m=20, n=80, k=300, **EPILOGUE),
 }
 
-GRAPHS = ((3, "pynq"), (8, "pynq"), (12, "tiny"), (5, "pynq_ext"), (7, "pynq_ext"), (9, "pynq_ext"))
+GRAPHS = (
+    *((seed, "tiny") for seed in (1, 2, 7, 10, 12, 15, 17, 46)),
+    *((seed, "pynq") for seed in (3, 8)),
+    *((seed, "pynq_ext") for seed in (5, 7, 9)),
+)
 """Seeds of random networks, and their hardware."""
 
 

@@ -83,10 +83,10 @@ BUGS = (
         "content = (relocation, copy.number)",
     ),
     Bug(
-        "micro-ops: steps of fused loops too short",
-        "lowering/emission/microcode.py",
-        "spans = tuple(stride * inner.extent for stride in inner.strides)",
-        "spans = tuple(stride * (inner.extent - (inner.extent > 2)) for stride in inner.strides)",
+        "last iteration of a guarded loop left out",
+        "lowering/emission/computation.py",
+        "range(int(holds[0]), int(holds[-1]) + 1)",
+        "range(int(holds[0]), int(holds[-1]) + (holds.size < 2))",
     ),
     Bug(
         "hardware loops: src steps of the outer loop for the inner",
