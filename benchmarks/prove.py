@@ -1,15 +1,21 @@
 """The proof that programs compute what they declare: its cost, and what it catches.
 
-    python -m benchmarks prove [--operators 300] [--graphs 40] [--mutants 500] [--json FILE]
+    python -m benchmarks prove [--operators 300] [--graphs 40] [--mutants 500] [--minutes 20]
+        [--json FILE]
 
 Layers of ResNet-18 and whole networks with their CPU time; random operators on random
 configurations and random graphs, each of which must be proven; and mutants of programs, one field,
 micro-op or relocation changed in each: those that the verifier accepts are proven, and run on fsim
 with `INPUTS` inputs. A mutant that is proven and differs there is a *miss*; one that is refused
-must have a counterexample, or is counted as one without. Times are CPU time of this process.
+must have a counterexample, or is counted as one without, with the reason that can be told. Times
+are CPU time of this process, on one thread.
 """
 
 from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: CPU time of one thread
 
 import random
 import time
@@ -19,10 +25,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.table import Table
 
 import vtaops
 from benchmarks import networks
-from benchmarks.options import Json, write_json
+from benchmarks.options import Json, Minutes, Seed, figure_table, machine, write_json
 from trials import random_cases
 from trials.mutations import KINDS, mutate
 from trials.random_graphs import random_graph
@@ -35,6 +43,17 @@ from vtaops.schedule.workloads import find
 INPUTS = 20
 """Inputs on which a mutant that is proven is compared with its original."""
 
+NOT_VERIFIED, REFUTED, PROVEN, MISSED = "not verified", "refuted", "proven, equal", "MISSED"
+SATURATED, UNSHOWN, UNPROVEN = "always the same result", "no counterexample", "not proven"
+CRASHED = "CRASHED"
+VERDICTS = (NOT_VERIFIED, REFUTED, PROVEN, SATURATED, UNSHOWN, UNPROVEN, MISSED, CRASHED)
+"""What becomes of a mutant.
+
+Refuted ones have a counterexample. Of those that are refused without one, some are of programs
+whose result is the same for all inputs that were tried, because their clip saturates.
+"""
+
+CONFIGS = ("pynq", "pynq_ext")
 LAYERS = [f"resnet18.C{number}" for number in range(2, 12)]
 
 FAMILIES = {
@@ -109,43 +128,52 @@ def campaign(count: int, graphs: int, seed: int) -> dict[str, Any]:
     return {"operators": count, "graphs": graphs, "refused": refused, "seconds": seconds}
 
 
+def inputs(op: Operator, rng: np.random.Generator) -> list[list[Any]]:
+    """Return arguments on which a mutant is compared with its original; some are extremes."""
+    found = [random_arguments(op, rng) for _ in range(INPUTS)]
+    extremes = np.array([-128, 127])
+    for arrays in found[3::4]:
+        for number, array in enumerate(arrays):
+            if array.dtype == np.int8:
+                arrays[number] = rng.choice(extremes, array.shape).astype(np.int8)
+    return found
+
+
 def judge(op: Operator, program: Program, mutant: Program, seed: int) -> str:
     """Return what verifier and proof say of a mutant, and whether fsim agrees."""
     try:
         mutant.verify()
     except VTAError:
-        return "not verified"
+        return NOT_VERIFIED
     try:
-        proven = vtaops.prove(mutant, against=op).complete
-        if not proven:
-            return "not proven"
+        verdict = PROVEN if vtaops.prove(mutant, against=op).complete else UNPROVEN
     except NotEquivalent as error:
-        return "refuted" if error.counterexample else "refused without counterexample"
-    rng = np.random.default_rng(seed)
+        if error.counterexample:
+            return REFUTED
+        verdict = UNSHOWN
+    except Exception:  # a checker that cannot read what the verifier accepts
+        return CRASHED
+    if verdict == UNPROVEN:
+        return verdict
     with vtaops.runtime.open_device("fsim", program.config) as device:
-        for number in range(INPUTS):
-            arrays = random_arguments(op, rng)
-            if number % 4 == 3:  # extremes
-                arrays = [
-                    rng.choice(np.array([-128, 127]), a.shape).astype(a.dtype)
-                    if a.dtype == np.int8
-                    else a
-                    for a in arrays
-                ]
-            results = [p.run(device, *arrays) for p in (program, mutant)]
-            if not np.array_equal(*results):
-                return "MISSED"
-    return "proven, equal"
+        given = inputs(op, np.random.default_rng(seed))
+        wanted, found = (np.stack([p.run(device, *a) for a in given]) for p in (program, mutant))
+    if not np.array_equal(wanted, found):
+        return MISSED if verdict == PROVEN else REFUTED
+    if verdict == PROVEN:
+        return PROVEN
+    return SATURATED if (wanted == wanted[0]).all() else UNSHOWN
 
 
-def mutants(count: int, seed: int) -> dict[str, Any]:
+def mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
     """Judge mutants of random programs."""
     rng = np.random.default_rng(seed)
     verdicts: Counter[str] = Counter()
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     kept: list[str] = []
-    begin = time.process_time()
+    begin, end = time.process_time(), time.monotonic() + 60 * minutes
     programs: list[tuple[Operator, Program]] = []
-    while verdicts.total() - verdicts["not verified"] < count:
+    while verdicts.total() - verdicts[NOT_VERIFIED] < count and time.monotonic() < end:
         if not programs:
             programs = random_programs(20, int(rng.integers(1 << 30)))
         op, program = programs[int(rng.integers(len(programs)))]
@@ -157,33 +185,63 @@ def mutants(count: int, seed: int) -> dict[str, Any]:
             continue
         verdict = judge(op, program, mutant.program, int(rng.integers(1 << 30)))
         verdicts[verdict] += 1
-        if verdict in ("MISSED", "not proven", "refused without counterexample"):
+        kinds[kind][verdict] += 1
+        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
             kept.append(f"{verdict}: {kind}: {mutant.change}: {op} {program.config.bitstream_id}")
-    seconds = time.process_time() - begin
-    return {"verdicts": dict(verdicts), "cases": kept[:200], "seconds": seconds}
+    return {
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "kinds": {kind: dict(counted) for kind, counted in kinds.items()},
+        "cases": kept[:200],
+        "seconds": time.process_time() - begin,
+    }
+
+
+def cost_table(rows: list[dict[str, Any]]) -> Table:
+    """Return the table of what proofs cost."""
+    table = figure_table(
+        "Cost of a proof", ["subject", "hardware"], ["M products", "CPU s", "error below"]
+    )
+    for row in rows:
+        products, exponent = row["products"] / 1e6, np.ceil(np.log2(row["error"]))
+        figures = f"{products:,.0f}", f"{row['seconds']:.2f}", f"2^{exponent:.0f}"
+        table.add_row(row["subject"], row["config"], *figures)
+    return table
+
+
+def mutant_table(figures: dict[str, Any]) -> Table:
+    """Return the table of what became of mutants, by kind."""
+    table = figure_table("Mutants of programs", ["change"], VERDICTS)
+    for kind, counted in figures["kinds"].items():
+        table.add_row(kind, *(str(counted.get(verdict, 0)) for verdict in VERDICTS))
+    table.add_section()
+    table.add_row("all", *map(str, figures["verdicts"].values()))
+    return table
 
 
 def main(
     operators: Annotated[int, typer.Option(help="Random operators.")] = 300,
     graphs: Annotated[int, typer.Option(help="Random graphs.")] = 40,
     mutated: Annotated[int, typer.Option("--mutants", help="Mutants that verify.")] = 500,
-    seed: Annotated[int, typer.Option(help="Of the random cases.")] = 0,
+    seed: Seed = 0,
+    minutes: Minutes = 60,
     costs: Annotated[bool, typer.Option(help="Measure layers and networks, too.")] = True,
     json_file: Json = None,
 ) -> None:
     """Measure the proof, and what it catches."""
-    data = {
-        "cost": [row for config in ("pynq", "pynq_ext") for row in cost(config)] if costs else [],
-        "campaign": campaign(operators, graphs, seed),
-        "mutants": mutants(mutated, seed),
-    }
+    data: dict[str, Any] = {"machine": machine()}
+    data["cost"] = [row for name in CONFIGS for row in cost(name)] if costs else []
+    data["campaign"] = campaign(operators, graphs, seed)
+    write_json(json_file, data)  # mutants take long
+    data["mutants"] = mutants(mutated, seed, minutes)
     write_json(json_file, data)
-    for row in data["cost"]:
-        typer.echo(f"{row['subject']} on {row['config']}: {row['seconds']:.2f} s")
-    typer.echo(f"refused: {data['campaign']['refused']}")
-    typer.echo(f"mutants: {data['mutants']['verdicts']}")
-    for case in data["mutants"]["cases"]:
-        typer.echo(case)
+    console = Console(width=150)
+    if costs:
+        console.print(cost_table(data["cost"]))
+    refused = len(data["campaign"]["refused"])
+    console.print(f"{operators} random operators, {graphs} random graphs: {refused} not proven")
+    for line in [*data["campaign"]["refused"], *data["mutants"]["cases"]]:
+        console.print(line, highlight=False)
+    console.print(mutant_table(data["mutants"]))
 
 
 if __name__ == "__main__":

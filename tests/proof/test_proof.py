@@ -14,7 +14,8 @@ from trials.mutations import mutate
 from trials.random_graphs import random_graph
 from vtaops import HardwareConfig, NotEquivalent, ProgramError, VTAError
 from vtaops.graph import Add, Convolution, Graph, MaxPool, Requantization, evaluate
-from vtaops.machine.isa import Encoding, words_to_array
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Encoding, Gemm, Load, words_to_array
 from vtaops.model import Region
 from vtaops.ops.reference import evaluate as evaluate_operator
 from vtaops.ops.reference import random_arguments
@@ -189,6 +190,26 @@ def test_a_wrong_program_is_refuted_with_inputs_that_show_it(kind, fields):
         assert not np.array_equal(found, evaluate_operator(op, arrays))
         assert type(wrong.decode()[error.instruction]).__name__ == "Store"
     assert refuted
+
+
+def test_a_load_that_reads_no_row_writes_its_padding():
+    program = vtaops.compile(replace(CONV, height=4), "pynq")
+    loads = [k for k, i in enumerate(program) if isinstance(i, Load) and i.memory == Memory.INP]
+    number = loads[0]
+    height = program.decode()[number].y_size
+    padding = program.decode()[number].y_pad_top + height
+    wrong = changed(program, number, y_size=0, y_pad_top=padding)
+    error = refutation(wrong)
+    assert error is not None
+    assert error.counterexample is not None
+
+
+def test_a_clip_to_one_number_leaves_nothing_else():
+    program = vtaops.compile(replace(CONV, clip=(-43, -43)), "pynq")
+    number = next(k for k, i in enumerate(program) if isinstance(i, Gemm) and not i.reset)
+    wrong = changed(program, number, wgt_factor_in=0, src_factor_in=0)
+    wrong.verify()
+    assert wrong.prove().complete
 
 
 def test_another_shift_is_refuted():

@@ -275,7 +275,7 @@ class TermMachine:
         whole = slice(i.sram_base, i.sram_base + i.sram_size)
         if i.forward:
             found: Any = self._outputs(index).value
-            found = found.reshape(*found.shape[:2], -1)
+            found = found.reshape(2, len(index), self.config.out.lanes)
         else:
             nbytes = self.config.dram_element_bytes(memory)
             scalar = 4 if memory in (Memory.ACC, Memory.POST) else 1
@@ -283,7 +283,7 @@ class TermMachine:
         shape = self.config.scratchpad(memory).shape
         if memory == Memory.INP:
             self.inp[:, whole], self.inp_holds[whole] = 0, 0
-            self.inp[:, places] = found.reshape(-1, len(places), *shape)
+            self.inp[:, places] = found.reshape(*found.shape[:-1], *shape)
             self.inp_holds[places] = 1
         elif memory == Memory.WGT:
             self._load_weights(whole, places, found.reshape(*found.shape[:-1], *shape))
@@ -330,7 +330,9 @@ class TermMachine:
         terms = self._outputs(index)
         down = i.dram_base + np.arange(i.y_size) * i.x_stride
         places = (down[:, None] + np.arange(i.x_size)).reshape(-1)
-        self.dram.write(buffer, places, terms.value.reshape(2, len(index), -1), self._index)
+        self.dram.write(
+            buffer, places, terms.value.reshape(2, len(index), self.config.out.lanes), self._index
+        )
 
     def _outputs(self, index: Ints) -> Terms:
         """Return elements of the output memory."""

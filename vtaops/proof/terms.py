@@ -8,6 +8,7 @@ clamp does. So the laws of integers that compilers use hold by construction::
 
     (N >> a) + Y == (N + (Y << a)) >> a         (N >> a) >> b == N >> (a + b)
     min(max(clamp(N, l, h), c), d) is a clamp of N, in any order and number
+    clamp(N, l, l) == l
 
 `Fields.settled` makes a plain term of it: a hash of polynomial, shift and bounds. Beside residues a
 term has a range that its polynomial cannot leave, ``middle - radius`` to ``middle + radius``.
@@ -235,6 +236,8 @@ class Fields:
         if number.any():
             exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
             value = np.where(number, np.minimum(np.maximum(exact, x.low), x.high), value)
+        if np.any(x.low == x.high):
+            value = np.where(x.low == x.high, x.low, value)
         return Terms(value, middle, radius, degree=x.degree)
 
     def _clamps(self, x: Terms) -> Any:

@@ -1,0 +1,324 @@
+"""Bugs of a compiler, and how one is put into the package: in memory, before it is imported.
+
+Each of `BUGS` changes one line of the compiler. ``python -m trials.planted_bugs NAME`` compiles
+small operators and networks with it and prints what each judge says (`trials.compiler_bugs`), as
+JSON. Imports nothing of the package before the bug is in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType
+from typing import Any, NamedTuple
+
+
+class Bug(NamedTuple):
+    """A change of one place: of a file of the package, by its path."""
+
+    name: str
+    path: str
+    right: str
+    wrong: str
+
+
+BUGS = (
+    Bug(
+        "LOAD rows one element too far apart",
+        "lowering/copies.py",
+        "stride = int(box[1, 0] - box[0, 0]) if y_size > 1 else x_size\n"
+        "    expected = box[0, 0] + np.arange(y_size)[:, None] * stride + np.arange(x_size)\n",
+        "stride = int(box[1, 0] - box[0, 0]) if y_size > 1 else x_size\n"
+        "    expected = box[0, 0] + np.arange(y_size)[:, None] * stride + np.arange(x_size)\n"
+        "    stride += y_size > 1 and any(sides)\n",
+    ),
+    Bug(
+        "padding on the top and the bottom exchanged",
+        "lowering/copies.py",
+        "sides = (top, bottom, left, right)",
+        "sides = (bottom, top, left, right)",
+    ),
+    Bug(
+        "padding on the left and the right exchanged",
+        "lowering/copies.py",
+        "sides = (top, bottom, left, right)",
+        "sides = (top, bottom, right, left)",
+    ),
+    Bug(
+        "runs of a copy one element too long",
+        "lowering/copies.py",
+        "yield part, min(end, part + MAX_SIZE)",
+        "yield part, min(len(flat), end + 1, part + MAX_SIZE)",
+    ),
+    Bug(
+        "parts of a split copy to the first place",
+        "lowering/copies.py",
+        "yield from _cover(part, sram + index * size, pads)",
+        "yield from _cover(part, sram, pads)",
+    ),
+    Bug(
+        "border: rows of another image height",
+        "lowering/emission/images.py",
+        "outer_height = border.top + height + border.bottom",
+        "outer_height = height + border.bottom",
+    ),
+    Bug(
+        "border: column without the left side",
+        "lowering/emission/images.py",
+        "return place + column + border.left",
+        "return place + column",
+    ),
+    Bug(
+        "border filled with zeros, not the zero point",
+        "network/regions.py",
+        "fill = memory.zero_point",
+        "fill = 0",
+    ),
+    Bug(
+        "a tile that is still there, although the content is another",
+        "lowering/emission/transfers.py",
+        "content = (relocation, copy.number, shift)",
+        "content = (relocation, copy.number)",
+    ),
+    Bug(
+        "last iteration of a guarded loop left out",
+        "lowering/emission/computation.py",
+        "range(int(holds[0]), int(holds[-1]) + 1)",
+        "range(int(holds[0]), int(holds[-1]) + (holds.size < 2))",
+    ),
+    Bug(
+        "hardware loops: src steps of the outer loop for the inner",
+        "lowering/emission/instructions.py",
+        'fields[f"{operand}_factor_in"] = kernel.inner.strides[column]',
+        'fields[f"{operand}_factor_in"] = kernel.inner.strides[min(column, 1)]',
+    ),
+    Bug(
+        "outer loop one iteration short",
+        "lowering/emission/instructions.py",
+        '"iter_out": kernel.outer.extent,',
+        '"iter_out": max(1, kernel.outer.extent - 1),',
+    ),
+    Bug(
+        "touches without those of the outer loop",
+        "lowering/emission/instructions.py",
+        "for loop in (kernel.inner, kernel.outer):",
+        "for loop in (kernel.inner,):",
+    ),
+    Bug(
+        "touches of products without weights",
+        "lowering/emission/instructions.py",
+        'touches.append(Touch("wgt", _touched(kernel, 2), write=False))',
+        "pass",
+    ),
+    Bug(
+        "weights of a moved operation stay",
+        "lowering/emission/instructions.py",
+        "rows = operation.micro_ops + np.array(tiles, np.int64)",
+        "rows = operation.micro_ops + np.array((dst, src, 0), np.int64)",
+    ),
+    Bug(
+        "missing reset",
+        "lowering/emission/computation.py",
+        "halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]",
+        "halves = [reset] if leaf.call == RESET_CALL else [replace(leaf, call=GEMM_CALL)]",
+    ),
+    Bug(
+        "maxima begin with 0, not with -128",
+        "lowering/emission/computation.py",
+        'addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self._leaf.imm}',
+        'addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": 0}',
+    ),
+    Bug(
+        "first products accumulate instead of overwriting",
+        "lowering/passes/overwrite.py",
+        "replace(i, uop_end=stop, overwrite=1)",
+        "replace(i, uop_end=stop)",
+    ),
+    Bug(
+        "overwriting product one micro-op too long",
+        "lowering/passes/overwrite.py",
+        "rest = [_with(operation, replace(i, uop_begin=stop))] if stop < i.uop_end else []",
+        "rest = [_with(operation, replace(i, uop_begin=stop - 1))] if stop < i.uop_end else []",
+    ),
+    Bug(
+        "POST rounds never",
+        "lowering/passes/post.py",
+        "return Post(enable=1, round_half=int(half > 0),",
+        "return Post(enable=1, round_half=0,",
+    ),
+    Bug(
+        "POST takes the bias of the next row",
+        "lowering/passes/post.py",
+        'row_of[vector.steps("dst")] = vector.steps("src") + first',
+        'row_of[vector.steps("dst")] = vector.steps("src") + first + 1',
+    ),
+    Bug(
+        "POST: bounds of the clip exchanged for those of int8",
+        "lowering/passes/post.py",
+        "multiplier=1, shift=shift, low=low, high=high)",
+        "multiplier=1, shift=shift, low=-128, high=high)",
+    ),
+    Bug(
+        "POST: setting kept over operators",
+        "lowering/passes/post.py",
+        "return result if now == Post() else [*result, set_to(Post())]",
+        "return result",
+    ),
+    Bug(
+        "micro-ops of a stretch at the place of another",
+        "lowering/linking/micro_ops.py",
+        "self._places[key] = self._size\n",
+        "self._places[key] = self._size - (self._size > 8)\n",
+    ),
+    Bug(
+        "LOAD UOP one short",
+        "lowering/linking/micro_ops.py",
+        "y_size=1, x_size=size, x_stride=size",
+        "y_size=1, x_size=max(1, size - 1), x_stride=size",
+    ),
+    Bug(
+        "tokens: reads need no wait for writes of later tiles",
+        "lowering/linking/tokens.py",
+        "for touch in operation.touches:\n            self._uses[unit].note(touch, position)",
+        "for touch in operation.touches[:1]:\n            self._uses[unit].note(touch, position)",
+    ),
+    Bug(
+        "parts of a concatenation at the first slot",
+        "lowering/linking/link.py",
+        "return i.dram_base + offset // element",
+        "return i.dram_base",
+    ),
+    Bug(
+        "forwarded LOAD one element too far",
+        "lowering/passes/forward.py",
+        "load = replace(load, dram_base=piece.source, x_stride=piece.stride, forward=1)",
+        "load = replace(load, dram_base=piece.source + (piece.y > 0), x_stride=piece.stride, "
+        "forward=1)",
+    ),
+    Bug(
+        "images live one operator too short",
+        "network/regions.py",
+        "Lifetime(min(numbers), max(numbers), sizes[name])",
+        "Lifetime(min(numbers), max(min(numbers), max(numbers) - 1), sizes[name])",
+    ),
+    Bug(
+        "zero point of the input forgotten",
+        "network/epilogue.py",
+        "total = -zero_points[0] * sums",
+        "total = 0 * sums",
+    ),
+    Bug(
+        "zero point of the residual forgotten",
+        "network/epilogue.py",
+        "total = total - zero_points[1] * factor",
+        "total = total - 0 * factor",
+    ),
+    Bug(
+        "residual shifted by a bit less",
+        "network/epilogue.py",
+        "scale, rest = factor >> bits, shift - bits",
+        "scale, rest = factor >> bits, max(0, shift - bits - 1)",
+    ),
+    Bug(
+        "channels of a concatenation in other lanes",
+        "network/places.py",
+        "start += widths[name]",
+        "start += image_of(tensor)[1]",
+    ),
+    Bug(
+        "channel shuffle the other way round",
+        "network/mapping.py",
+        "np.array(lanes).reshape(op.groups, -1).T.ravel()",
+        "np.array(lanes).reshape(-1, op.groups).T.ravel()",
+    ),
+    Bug(
+        "factors of an addition exchanged",
+        "network/mapping.py",
+        "kernel = np.full((size, 1, 1, 1), first, np.int8)",
+        "kernel = np.full((size, 1, 1, 1), second, np.int8)",
+    ),
+    Bug(
+        "mean without padding: constant of the whole window",
+        "network/averages.py",
+        "- data.zero_point * factor * count",
+        "- data.zero_point * factor * window.count",
+    ),
+    Bug(
+        "digits of a bias: rest of the other sign",
+        "machine/views.py",
+        "digits[:, -1] = last",
+        "digits[:, -1] = -last",
+    ),
+    Bug(
+        "weights of groups packed at the first group",
+        "machine/views.py",
+        "columns = (group % self.merged * channels)[:, None] + np.arange(channels)",
+        "columns = (group % self.merged * 0)[:, None] + np.arange(channels)",
+    ),
+    Bug(
+        "windows of weights: columns of the window before",
+        "machine/views.py",
+        "column = window * self.step + tile\n",
+        "column = max(0, window * self.step + tile - 1)\n",
+    ),
+    Bug(
+        "packing: inner blocks in the wrong order",
+        "machine/layout.py",
+        'Layout(f"OIHW{config.block_out}o{config.block_in}i", view=view)',
+        'Layout(f"OIHW{config.block_in}i{config.block_out}o", view=view)',
+    ),
+)
+"""Bugs by name; each is a mistake that a compiler like this has had, or could well have."""
+
+
+class _Patched(SourceFileLoader):
+    """Loads a module with one line changed."""
+
+    def __init__(self, name: str, path: str, bug: Bug) -> None:
+        super().__init__(name, path)
+        self._bug = bug
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the changed source."""
+        path = self.get_filename(fullname)
+        source = self.get_data(path).decode()
+        if source.count(self._bug.right) != 1:
+            raise ValueError(
+                f"{self._bug.name}: its line occurs {source.count(self._bug.right)} "
+                f"times in {path}, not once"
+            )
+        return compile(source.replace(self._bug.right, self._bug.wrong), path, "exec")
+
+
+class _Finder(MetaPathFinder):
+    """Finds the one module that has the bug."""
+
+    def __init__(self, bug: Bug) -> None:
+        self._bug = bug
+        self._module = "vtaops." + bug.path.removesuffix(".py").replace("/", ".")
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return where the module is; None for all others."""
+        if fullname != self._module:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Patched(fullname, spec.origin, self._bug)
+        return spec
+
+
+def main(name: str) -> None:
+    """Examine the compiler with a bug, or without one if there is none of that name."""
+    for bug in BUGS:
+        if bug.name == name:
+            sys.meta_path.insert(0, _Finder(bug))
+    from trials.compiler_bugs import examine
+
+    print(json.dumps(examine()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
