@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vtaops import HardwareConfig
 from vtaops.machine.isa import Encoding
-from vtaops.runtime.fsim import _sizes, _slots
+from vtaops.runtime.fsim import sizes_of, slots_of
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "sim" / "fsim"
@@ -71,8 +71,8 @@ def launch(fuzzer: Path, name: str, count: int, seed: int) -> tuple[int, str, st
 
 def _described(config: HardwareConfig) -> str:
     """Return geometry and encoding as the fuzzer reads them."""
-    lines = [" ".join(map(str, _sizes(config).values()))]
-    for kind, slots in _slots(Encoding.of(config)).items():
+    lines = [" ".join(map(str, sizes_of(config).values()))]
+    for kind, slots in slots_of(Encoding.of(config)).items():
         for name, (offset, width, signed) in slots.items():
             lines.append(f"{kind} {name} {offset} {width} {int(signed)}")
     return "\n".join(lines) + "\n"

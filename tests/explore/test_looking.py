@@ -81,7 +81,7 @@ def test_sweep_searches(tmp_path):
         ("sweep --search 5 --fits xc7z020", "--search proposes designs"),
         ("sweep --search 5 --config pynq --config tiny", "starts from one configuration"),
         ("sweep -o front.gif", "must end in .png"),
-        ("sweep -o no/folder.csv", "no such folder"),
+        ("sweep -o no/folder.csv", "There is no folder 'no'"),
         ("sweep --resume", "there is no store"),
         ("sweep --store text", "cannot open the store"),
         ("store ls", "there is no store"),

@@ -13,7 +13,6 @@ import os
 import select
 import shutil
 import socket
-import tempfile
 import tty
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import read_file
+from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.build import build_library
 from vtaops.hardware.tools import execute_tool
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, SIMULATED_BIT_CYCLES, Ulx3sDesign, write_system
@@ -56,9 +56,9 @@ def build_simulator(design: Ulx3sDesign) -> Path:
         If LiteX, Verilator or a C++ compiler is missing or fails.
     """
     files = dict(design.rtl().files)
-    with tempfile.TemporaryDirectory() as folder:
-        write_system(design, Path(folder))
-        files["soc.v"] = Path(folder, "soc.v").read_bytes()
+    with TemporaryFolder() as folder:
+        write_system(design, folder)
+        files["soc.v"] = (folder / "soc.v").read_bytes()
     source = data_directory("sim/tsim/ulx3s")
     files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
     options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes

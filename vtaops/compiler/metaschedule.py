@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,7 +66,6 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         super().__init__()
         self.make = make or (lambda module: build(module, config))
         self.refused = ""
-        self._folder = TemporaryFolder()
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Return the path of a Program, or why there is none, for each candidate."""
@@ -77,9 +77,15 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         except VTAError as error:
             self.refused = str(error)
             return ms.builder.BuilderResult(None, self.refused)
-        folder = Path(tempfile.mkdtemp(dir=self._folder.path))  # MetaSchedule deletes it
+        folder = Path(tempfile.mkdtemp(dir=_programs().path))  # MetaSchedule deletes it
         program.save(folder / "program.vta")
         return ms.builder.BuilderResult(str(folder / "program.vta"), None)
+
+
+@cache
+def _programs() -> TemporaryFolder:
+    """Return where candidates are saved: they are run after their builder may be gone."""
+    return TemporaryFolder()
 
 
 @derived_object

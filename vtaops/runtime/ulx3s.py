@@ -8,7 +8,6 @@ are placed anew.
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
@@ -119,7 +119,7 @@ class Ulx3s(ConfiguredDevice):
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
         self._line: AnyLine | None = None
-        self._lock = threading.RLock()
+        self._lock = ForkLock("the board")
         self._generation = 0
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._loaded: dict[PageBuffer, _Loaded] = {}
