@@ -45,18 +45,26 @@ def examined(name: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def sees(judge: str, verdicts: dict[str, str]) -> bool:
+    """Whether a judge sees a bug: the proof by a refutation, not by a program it cannot read."""
+    said = verdicts.get(judge, "")
+    return said.startswith("NotEquivalent") if judge == "proof" else bool(said)
+
+
 def counted(subjects: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Return on how many subjects each judge saw the bug, and where the judges differ."""
+    """Return on how many subjects each judge saw the bug, and on which only fsim did."""
     row: dict[str, Any] = {
-        judge: sum(bool(verdicts.get(judge)) for verdicts in subjects.values()) for judge in JUDGES
+        judge: sum(sees(judge, verdicts) for verdicts in subjects.values()) for judge in JUDGES
     }
     row["of"] = len(subjects)
     row["unseen"] = [
         name
-        for name, v in subjects.items()
-        if v.get("fsim") and not (v.get("verifier") or v.get("proof"))
+        for name, verdicts in subjects.items()
+        if sees("fsim", verdicts) and not (sees("verifier", verdicts) or sees("proof", verdicts))
     ]
-    row["subjects"] = {name: v for name, v in subjects.items() if any(v.values())}
+    row["subjects"] = {
+        name: verdicts for name, verdicts in subjects.items() if any(verdicts.values())
+    }
     return row
 
 

@@ -354,7 +354,7 @@ class TermMachine:
         if i.use_bias:
             row = self.loaded[bias]
             x = fields.sum(x, row if isinstance(row, Terms) else fields.numbers(row))
-            if self.overflow is None and np.max(x.reach) > INT32:
+            if self.overflow is None and not np.max(x.reach) <= INT32:
                 self.overflow = self._index
         multiplier: Any = i.multiplier
         shift: Any = i.shift
@@ -387,7 +387,7 @@ class TermMachine:
             case Pool():
                 self._pool(i, plan)
         reach = self.acc.reach() if self._sum_bound > INT32 else 0
-        if reach > INT32 and self.overflow is None:
+        if not reach <= INT32 and self.overflow is None:
             self.overflow = self._index
         self._sum_bound = reach or self._sum_bound
 

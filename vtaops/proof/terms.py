@@ -224,7 +224,8 @@ class Fields:
         if not waits.any():
             return x
         bottom, top = ends(x)
-        outside = (x.low > bottom) | (x.high < top) | (np.asarray(x.shift) > 0)
+        inside = (x.low <= bottom) & (x.high >= top)  # not of a range beyond float64
+        outside = ~inside | (np.asarray(x.shift) > 0)
         number = self.is_number(x.value)
         low = np.where(np.isfinite(x.low), x.low, bottom)
         high = np.where(np.isfinite(x.high), x.high, np.maximum(top, low))
@@ -256,7 +257,7 @@ class Fields:
     def fitting(self, x: Terms) -> Terms:
         """Return plain terms that int32 holds: those of 32 bits that wrapped, where they could."""
         x = self.settled(x)
-        wide = x.reach > INT32
+        wide = ~(x.reach <= INT32)  # nor is one beyond float64
         if not wide.any():
             return x
         wraps = np.broadcast_to(wide, x.shape) & ~self.is_number(x.value)
@@ -275,7 +276,7 @@ class Fields:
         if shift.any():
             bottom, top = ends(x)
             reach = np.maximum(-bottom, top) + y.reach
-            if ((reach > INT32) & (shift > 0)).any():
+            if (~(reach <= INT32) & (shift > 0)).any():
                 x = self.settled(x)
                 shift = np.zeros_like(shift)
         first, second = aligned(x.value, y.value)
@@ -288,8 +289,10 @@ class Fields:
         """Return the products."""
         x, y = self.settled(x), self.settled(y)
         value = self.product(*aligned(x.value, y.value))
-        middle = x.middle * y.middle
-        radius = x.radius * np.abs(y.middle) + y.radius * np.abs(x.middle) + x.radius * y.radius
+        with np.errstate(over="ignore", invalid="ignore"):  # MULs that follow each other
+            middle = x.middle * y.middle
+            radius = x.radius * np.abs(y.middle) + y.radius * np.abs(x.middle)
+            radius = radius + x.radius * y.radius
         degree = x.degree + y.degree
         self.degree = max(self.degree, degree)
         return Terms(value, middle, radius, degree=degree)
