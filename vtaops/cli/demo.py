@@ -24,7 +24,7 @@ from vtaops.base.shapes import Array
 def demo(
     *, output: Path = Path("vtaops-demo"), config: str = "pynq", no_open: bool = False
 ) -> None:
-    """Quantise, compile, verify and run a small trained network; draw where its cycles go.
+    """Quantise, compile, prove and run a small trained network; draw where its cycles go.
 
     The network reads characters of 34 classes; vtaops carries it with 132 images. What each step
     reads and writes stays in the folder, and each can be repeated with the command that is shown.
@@ -56,8 +56,8 @@ def demo(
 
     with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}"):
         write_file(quantized, quantize(network, {"image": calibration}).SerializeToString())
-    with _step(f"vtaops compile {quantized} --config {config} -o {compiled}"):
-        model = compile_model(quantized, config)
+    with _step(f"vtaops compile {quantized} --config {config} --prove -o {compiled}"):
+        model = compile_model(quantized, config, prove=True)
         model.save(compiled)
     with _step(f"vtaops run {compiled} --input {image}"):
         scores = np.concatenate([model.run(single[None]) for single in images])
@@ -67,7 +67,7 @@ def demo(
     found = scores.argmax(1)
     cycles, clock = model.cycles(), model.config.board.clock_mhz
     typer.echo(
-        f"\n{model!r}\n"
+        f"\n{model!r}, proven for every input: vtaops verify {compiled} proves it again\n"
         f"{np.mean(found == samples['labels']):.1%} of {len(images)} images are read correctly; "
         f"the first are {''.join(samples['characters'][found[:20]])}\n"
         f"{cycles:,} cycles an image by the timing model: {1e-3 * cycles / clock:.3f} ms at "
