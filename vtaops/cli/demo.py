@@ -16,9 +16,9 @@ import numpy as np
 import typer
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ProgramError
+from vtaops.base.errors import ProgramError, raising
 from vtaops.base.files import write_file
-from vtaops.base.shapes import Array
+from vtaops.quantization.pictures import Preparation
 
 
 def demo(
@@ -46,10 +46,11 @@ def demo(
     carried = data_directory("examples/glyphs")
     with np.load(carried / "samples.npz") as file:
         samples = dict(file)
-    calibration, images = (_prepared(samples[name]) for name in ("calibration", "images"))
+    calibration, images = (Preparation().apply(samples[name]) for name in ("calibration", "images"))
     names = "glyphs.onnx", "calibration.npz", "image.npy", "glyphs.q.onnx", "glyphs.vtam"
     network, inputs, image, quantized, compiled = (output / name for name in names)
-    _make_folder(output)
+    with raising(ProgramError, f"cannot make the folder {output}", OSError):
+        output.mkdir(parents=True, exist_ok=True)
     write_file(network, (carried / "glyphs.onnx").read_bytes())
     np.savez_compressed(inputs, image=calibration)
     np.save(image, images[:1])
@@ -85,15 +86,3 @@ def _step(command: str) -> Iterator[None]:
     begin = time.perf_counter()
     yield
     typer.echo(f"  {time.perf_counter() - begin:.1f} s")
-
-
-def _prepared(images: Array) -> Array:
-    """Return uint8 images as the network takes them: float32 in -1..1."""
-    return np.asarray(images / np.float32(127.5) - 1, np.float32)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ProgramError(f"cannot make the folder {folder}: {error}") from error

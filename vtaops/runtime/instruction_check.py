@@ -8,6 +8,8 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.features import first_unsupported
+from vtaops.program.statistics import Statistics, count_instructions
 
 
 def check_instructions(
@@ -42,3 +45,20 @@ def check_instructions(
             f"instruction {found[0]} {found[1]}, so this hardware does not support it; "
             f"compile the program for it"
         )
+
+
+class CheckedStreams:
+    """The instruction streams that a board has been given: each is checked and counted once."""
+
+    def __init__(self) -> None:
+        self._counted: dict[bytes, Statistics] = {}
+
+    def count(
+        self, config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
+    ) -> Statistics:
+        """Return the counters of a stream; parameters and errors as `check_instructions`."""
+        digest = hashlib.sha256(words.tobytes()).digest()
+        if digest not in self._counted:
+            check_instructions(config, words, capabilities)
+            self._counted[digest] = count_instructions(config, words)
+        return self._counted[digest]

@@ -9,7 +9,6 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import threading
 import time
@@ -37,7 +36,7 @@ from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, contr
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, words_to_array
-from vtaops.program.statistics import Statistics, count_instructions
+from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import (
     ADDRESS_LIMIT,
     as_bytes,
@@ -47,7 +46,7 @@ from vtaops.runtime.arguments import (
     foreign_buffer,
 )
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
-from vtaops.runtime.instruction_check import check_instructions
+from vtaops.runtime.instruction_check import CheckedStreams
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
@@ -385,7 +384,7 @@ class PynqDevice(ConfiguredDevice):
         self._buffers: dict[int, PynqBuffer] = {}  # by address
         self._statistics = Statistics()
         self._performance = TsimPerformance()
-        self._known: dict[bytes, Statistics] = {}  # checked instruction streams
+        self._streams = CheckedStreams()
         self._lock = ForkLock("the device")
         self._closed = False
 
@@ -465,7 +464,7 @@ class PynqDevice(ConfiguredDevice):
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
-            statistics = self._checked(words)
+            statistics = self._streams.count(self._config, words, self.capabilities)
             with _worded("cannot flush the cache"):
                 for buffer in self._buffers.values():
                     if buffer._dirty:
@@ -542,13 +541,6 @@ class PynqDevice(ConfiguredDevice):
             f"cannot launch {count} instructions from address {address:#x}: they must lie in one "
             f"buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
         )
-
-    def _checked(self, words: npt.NDArray[np.uint64]) -> Statistics:
-        digest = hashlib.sha256(words.tobytes()).digest()
-        if digest not in self._known:
-            check_instructions(self._config, words, self.capabilities)
-            self._known[digest] = count_instructions(self._config, words)
-        return self._known[digest]
 
 
 def _worded(what: str) -> AbstractContextManager[None]:

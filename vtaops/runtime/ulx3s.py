@@ -7,7 +7,6 @@ are placed anew.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,10 +26,10 @@ from vtaops.hardware.registers import RtlRegisters
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
-from vtaops.program.statistics import Statistics, count_instructions
+from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
-from vtaops.runtime.instruction_check import check_instructions
+from vtaops.runtime.instruction_check import CheckedStreams
 from vtaops.runtime.pages import PageAllocator, PageBuffer
 from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
 
@@ -124,7 +123,7 @@ class Ulx3s(ConfiguredDevice):
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._loaded: dict[PageBuffer, _Loaded] = {}
         self._lost = self._closed = False
-        self._known: dict[bytes, Statistics] = {}
+        self._streams = CheckedStreams()
         self._statistics = Statistics()
         self._performance, self._counted = TsimPerformance(), TsimPerformance()
         try:
@@ -183,7 +182,8 @@ class Ulx3s(ConfiguredDevice):
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
         insn_address, count, timeout = as_launch(insn_address, count, timeout)
         with self._turn():
-            statistics = self._checked(self._instructions(insn_address, count))
+            words = self._instructions(insn_address, count)
+            statistics = self._streams.count(self._config, words, self.capabilities)
             self._registers.start(insn_address, count)
             failure = self._wait(timeout)
             if failure is not None:
@@ -326,13 +326,6 @@ class Ulx3s(ConfiguredDevice):
             f"cannot launch {count} instructions from address {address:#x}: they must have been "
             f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
         )
-
-    def _checked(self, words: npt.NDArray[np.uint64]) -> Statistics:
-        digest = hashlib.sha256(words.tobytes()).digest()
-        if digest not in self._known:
-            check_instructions(self._config, words, self.capabilities)
-            self._known[digest] = count_instructions(self._config, words)
-        return self._known[digest]
 
     def _wait(self, timeout: float) -> DeviceError | None:
         """Wait for FINISH; return what went wrong."""
