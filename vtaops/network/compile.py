@@ -15,6 +15,7 @@ from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.placement import placement
+from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
@@ -131,8 +132,11 @@ def plan_model(
 
 
 def _for_target(graph: Graph, target: Target) -> Graph:
-    """Return the graph that some hardware executes: with tables where the hardware has them."""
-    return functions_as_tables(graph) if target.tables else graph
+    """Return the graph that some hardware executes.
+
+    With tables where the hardware has them, and two operators for some that it lacks.
+    """
+    return decomposed(functions_as_tables(graph) if target.tables else graph, target)
 
 
 def target_of(
