@@ -77,6 +77,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
     for i in instructions:
         used["post"] += isinstance(i, Post) and i.enable
         used["table"] += isinstance(i, Post) and i.use_table
+        used["exact"] += isinstance(i, Post) and i.fine
         used["depthwise"] += isinstance(i, Depthwise)
         used["overwrite"] += isinstance(i, Gemm) and i.overwrite
         used["pool"] += isinstance(i, Pool)
