@@ -1,4 +1,4 @@
-"""Limits of fixed-point scaling on VTA: by shifts alone, and with the extensions ``post``, ``exact``.
+"""Limits of fixed-point scaling on VTA: by shifts, and with the extensions ``post`` and ``exact``.
 
 A scale is one word. Coarse ones hold a multiplier of 16 bits and a shift; fine ones, of the
 extension ``exact``, a multiplier of 24 bits whose highest bit is 1, a shift, and a nudge: what the

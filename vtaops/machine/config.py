@@ -485,7 +485,8 @@ class HardwareConfig:
         for name, does in (("table", "maps what 'post' makes"), ("exact", "refines 'post'")):
             if name in self.extensions and "post" not in self.extensions:
                 raise ConfigError(
-                    f"EXTENSIONS is {list(self.extensions)}; {name!r} {does}, so it needs 'post' too"
+                    f"EXTENSIONS is {list(self.extensions)}; {name!r} {does}, so it "
+                    f"needs 'post' too"
                 )
 
     def _check_arithmetic(self) -> None:

@@ -649,7 +649,7 @@ def _operands_text(i: LoopInstruction) -> str:
 def _disassemble_post(i: Post) -> str:
     if not i.enable:
         return f"{'POST':<10}off"
-    scale = "* scale" if i.use_scale else f"* {i.multiplier} >> {i.shift}"
+    scale = f"* {'fine ' * i.fine}scale" if i.use_scale else f"* {i.multiplier} >> {i.shift}"
     row = f" row {i.row} +{i.row_factor_out},+{i.row_factor_in}" if i.reads_row else ""
     return (
         f"{'POST':<10}{'+ bias ' if i.use_bias else ''}{scale}"
