@@ -21,18 +21,23 @@ from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, t
 from vtaops.relax.values import Body, Value, read
 
 NO_OPERATOR = "VTA has no operator "
+TFLITE = "vtaops.tflite"
+"""The attribute of a Relax function whose source rounds as TFLite does."""
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
 def to_graph(
-    mod: Any, name: str = "network", names: Callable[[Body], dict[Value, str]] | None = None
+    mod: Any,
+    name: str = "network",
+    names: Callable[[Body], dict[Value, str]] | None = None,
 ) -> Graph:
     """Translate a Relax module in normal form (see `vtaops.relax.to_relax`) to an integer graph.
 
     Parameters
     ----------
     mod
-        A module whose function `main` computes on tensors of static shape.
+        A module whose function `main` computes on tensors of static shape; with the attribute
+        `TFLITE` as TFLite's reference kernels do, value by value.
     name
         Of the graph.
     names
@@ -51,7 +56,9 @@ def to_graph(
         If the module holds more than one function, or types that no device has.
     """
     body = read(mod)
-    return _Emitter(mod, body, ValuePlan(body), name, names(body) if names else {}).graph
+    attrs = mod["main"].attrs
+    plan = ValuePlan(body, tflite=bool(attrs and TFLITE in attrs))
+    return _Emitter(mod, body, plan, name, names(body) if names else {}).graph
 
 
 class ValuePlan:
@@ -69,7 +76,8 @@ class ValuePlan:
         Why, for values of `host` and `quantized`.
     """
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, tflite: bool = False) -> None:
+        self._tflite = tflite
         self.sources: dict[Value, Source] = {}
         self.quantized: dict[Value, Grid] = {}
         self.host: dict[Value, None] = {}
@@ -102,7 +110,7 @@ class ValuePlan:
         try:
             grid = natural_grid(value)
             if grid is not None:
-                target = ResultRange(grid)
+                target = ResultRange(grid, tflite=self._tflite)
                 quantized = value.op == "quantize"
                 self.sources[value] = (
                     translate(value.args[0], target) if quantized else translate_root(value, target)
