@@ -48,7 +48,7 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
 
 
 def _exponentials(scale: float) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Return exp(-difference * scale) as Q0.31 for differences 0..255, and which are not nothing."""
+    """Return exp(-difference * scale), Q0.31, for differences 0..255, and which are something."""
     real = min(scale * (1 << (31 - INPUT_BITS)), (1 << 31) - 1.0)
     multiplier, shift = quantized_multiplier(real)
     left = 31 - shift

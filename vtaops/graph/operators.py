@@ -955,7 +955,7 @@ class Softmax(GraphOperator):
 class FixedSoftmax(GraphOperator):
     """The softmax along the last axis of int8 values, in steps of 1/256 above -128: as TFLite's.
 
-    Its fixed-point arithmetic is `vtaops.graph.fixed_softmax`; it depends on the scale of the input.
+    Its fixed-point arithmetic is `vtaops.graph.fixed_softmax`; the input's scale matters.
     """
 
     @property

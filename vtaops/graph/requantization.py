@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import (
+    BASES,
     FINE_BITS,
     FINE_SHIFTS,
     MAX_SCALE_SHIFT,
     MULTIPLIER_BITS,
-    NO_NUDGE,
+    NUDGES,
+    fine_scale,
     nudged,
 )
 from vtaops.base.shapes import Concise
@@ -36,10 +38,10 @@ Rounding = Literal["half_up", "nudged", "once", "twice", "quotient"]
 """How a product is rounded.
 
 `half_up`: to the nearest value, halves upwards; 16 bits of multiplier, shifts 0..47.
-`nudged`: half and the nudge, as fine scales do (`vtaops.base.fixed_point`).
+`nudged`: half, the nudge and the base, as fine scales do (`vtaops.base.fixed_point`).
 `once`: as `half_up`; 31 bits of multiplier, shifts 0..62: TFLite's fully connected layers.
-`twice`: as TFLite's other operators: the product shifted by 31 bits, halves upwards, then by the rest, halves away
-from zero; 31 bits of multiplier, shifts 0..62. A shift of 31 or less rounds once.
+`twice`: as TFLite's other operators: the product shifted by 31 bits, halves upwards, then by the
+rest, halves away from zero; 31 bits of multiplier, shifts 0..62. A shift of up to 31 rounds once.
 `quotient`: as the average pools of TFLite: the sum of the values, zero points included, over
 `multiplier`, halves away from zero.
 """
@@ -71,6 +73,8 @@ class Requantization(Concise):
         See `Rounding`; multiplier and shift have the ranges that it says.
     nudge : int or array_like of int
         Of `nudged`: -8..7.
+    fine : int
+        Of `nudged`: the kind of the scales, 1..3.
 
     Raises
     ------
@@ -83,13 +87,18 @@ class Requantization(Concise):
     zero_point: int = 0
     clip: tuple[int, int] = (-128, 127)
     rounding: Rounding = "half_up"
-    nudge: Any = NO_NUDGE
+    nudge: Any = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
         if self.rounding not in get_args(Rounding):
             raise ShapeError(f"rounding is {self.rounding!r}; it must be one of {[*_LIMITS]}")
-        highest = -NO_NUDGE - 1 if self.rounding == "nudged" else NO_NUDGE
-        ranges = *_LIMITS[self.rounding], range(NO_NUDGE, highest + 1)
+        nudges = self.rounding == "nudged"
+        if self.fine not in (range(1, len(BASES)) if nudges else range(1)):
+            raise ShapeError(
+                f"fine is {self.fine}; with the rounding nudged it lies in 1..3, else 0"
+            )
+        ranges = *_LIMITS[self.rounding], NUDGES if nudges else range(1)
         for name, allowed in zip(("multiplier", "shift", "nudge"), ranges, strict=True):
             values = integers(name, getattr(self, name), allowed.start, allowed.stop - 1)
             if values.ndim > 1:
@@ -173,11 +182,19 @@ class Requantization(Concise):
         return (self.zero_point << shift) + ((1 << shift) >> 1)
 
     @property
+    def words(self) -> Integers:
+        """The scales as hardware with the extension ``post`` holds them, or ``exact``."""
+        if self.rounding == "nudged":
+            return np.asarray(fine_scale(self.multiplier, self.shift, self.nudge), np.int64)
+        found: Integers = self.multiplier | self.shift << MULTIPLIER_BITS
+        return found
+
+    @property
     def by_sign(self) -> Integers:
         """What is added to half where the sum is not negative, and taken from it where it is."""
         if self.rounding == "twice":
             return np.where(self.shift > 31, np.int64(1 << 30), np.int64(0))
-        found: Integers = np.asarray(nudged(self.nudge), np.int64)
+        found: Integers = np.asarray(nudged(self.fine, self.nudge), np.int64)
         return found
 
     def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:

@@ -273,7 +273,7 @@ def _average(image: Value, target: ResultRange, count: int, **window: Any) -> So
 
 
 def _tflite_mean(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
-    """Return how TFLite rounds a mean: the quotient of a pool, else a multiplier over the pixels."""
+    """Return how TFLite rounds a mean: as a pool, or as a product with one over the pixels."""
     zero, bounds = target.grid.zero_point, (target.low, target.high)
     if pool and ratio == 1:
         return Requantization(count, 0, zero, bounds, "quotient")
@@ -283,7 +283,10 @@ def _tflite_mean(ratio: float, count: int, pool: bool, target: ResultRange) -> R
 
 
 def _softmax(value: Value, target: ResultRange) -> Source:
-    if target.grid != Grid(1 / 256, -128) or int(value.attrs.axis) not in (-1, len(value.shape) - 1):
+    if target.grid != Grid(1 / 256, -128) or int(value.attrs.axis) not in (
+        -1,
+        len(value.shape) - 1,
+    ):
         raise NotTranslated("a softmax whose result is no 1/256 above -128")
     return step(ops.FixedSoftmax(), operand(value.args[0])[0], scale=target.grid.scale)
 
