@@ -172,7 +172,7 @@ def test_damaged_blobs_end_in_a_code(network):
     assert status(blob[:-8]) == status(blob[:50]) == status(b"") == c_bundles.BLOB
     assert status(b"VTAX" + blob[4:]) == c_bundles.BLOB
     assert status(blob[3::-1] + blob[4:]) == c_bundles.ENDIAN
-    assert status(blob[:4] + b"\2\0\0\0" + blob[8:]) == c_bundles.VERSION
+    assert status(blob[:4] + b"\1\0\0\0" + blob[8:]) == c_bundles.VERSION
     assert status(blob, bundle.arena_nbytes - 8) == c_bundles.ARENA
     other = rewritten(blob, lambda data: data.__setitem__(48, data[48] ^ 1))
     assert status(other) == c_bundles.CONFIG
