@@ -79,7 +79,8 @@ def _near_zero(x: Integers) -> Integers:
     square = _product(x, x)
     quartic = _shifted_right(_product(square, square), 2)
     terms = _product(quartic + _product(square, x), third) + square
-    return middle + _product(middle, x + _shifted_right(terms, 1))
+    result: Integers = middle + _product(middle, x + _shifted_right(terms, 1))
+    return result
 
 
 def _one_over_one_plus(x: Integers) -> Integers:
@@ -89,7 +90,8 @@ def _one_over_one_plus(x: Integers) -> Integers:
     for _ in range(3):
         rest = (1 << 29) - _product(half, found)
         found = found + np.clip(_product(found, rest) << 2, *INT32)
-    return np.clip(found << 1, *INT32)
+    result: Integers = np.clip(found << 1, *INT32)
+    return result
 
 
 def _product(a: Integers, b: Any) -> Integers:
@@ -97,10 +99,12 @@ def _product(a: Integers, b: Any) -> Integers:
     product = a * b
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     total = product + nudge
-    return np.sign(total) * (np.abs(total) >> 31)
+    result: Integers = np.sign(total) * (np.abs(total) >> 31)
+    return result
 
 
 def _shifted_right(x: Integers, bits: Any) -> Integers:
     """Return ``x / 2**bits``, the nearest, halves away from zero."""
     half = (np.int64(1) << np.asarray(bits, np.int64)) >> 1
-    return np.sign(x) * ((np.abs(x) + half) >> bits)
+    result: Integers = np.sign(x) * ((np.abs(x) + half) >> bits)
+    return result

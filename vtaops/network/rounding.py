@@ -224,13 +224,9 @@ def _(op: Weighted, node: Node, given: Sequence[Span], target: Target) -> Form |
         )
         return Form(replace(op, requantization=coarse), count, _sums(low, high))
     chosen, bias = _fine_channels(scaling, low, high)
-    moved = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
-    moved = (moved + bias).astype(np.int32)
-    made = replace(
-        op,
-        requantization=_nudged(chosen, scaling),
-        bias=moved if op.bias is not None or bias.any() else None,
-    )
+    before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
+    moved = (before + bias).astype(np.int32) if bias.any() else op.bias
+    made = replace(op, requantization=_nudged(chosen, scaling), bias=moved)
     return Form(made, sum(scale.differing for scale in chosen), _sums(low, high))
 
 
