@@ -677,25 +677,34 @@ class LeakyRelu(Requantized):
 
     Parameters
     ----------
-    positive, negative : int
-        Factors, 1..127 and -127..127.
+    positive : int
+        Factor, 1..127.
+    negative : int or ndarray of int, shape (C,)
+        Factor, or one for each channel (axis 1): -127..127.
     requantization : Requantization
         One for all channels.
     """
 
     positive: int = 1
-    negative: int = 1
+    negative: Any = 1
     requantization: Requantization = field(default_factory=Requantization)
 
     def __post_init__(self) -> None:
         integers("positive", self.positive, 1, 127)
-        integers("negative", self.negative, -127, 127)
+        negative = integers("negative", self.negative, -127, 127)
+        if negative.ndim > 1:
+            raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
+        object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return self.result(inputs[0].shape)
+        shape, factors = inputs[0].shape, np.shape(self.negative)
+        if factors and (len(shape) < 2 or factors != shape[1:2]):
+            raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
+        return self.result(shape)
 
     def sums(self, *real: Integers) -> Integers:
-        return real[0] * np.where(real[0] >= 0, self.positive, self.negative)
+        negative = along(1, real[0].ndim, np.asarray(self.negative))
+        return real[0] * np.where(real[0] >= 0, self.positive, negative)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

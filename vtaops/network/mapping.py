@@ -300,7 +300,7 @@ class Mapper(Places):
         """Return what follows the sums of products of an operator."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
-            weight = weight.transpose(1, 0, 2, 3)
+            weight = rules.constant_weight(op)
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
             return MappedEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)

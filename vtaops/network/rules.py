@@ -118,9 +118,9 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
 @_reason.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
     zero_point = node.inputs[0].zero_point
-    if zero_point:  # every phase has taps of its own, so one constant for a channel is not enough
+    if zero_point and not one_tap(op):  # every phase has taps, hence a constant, of its own
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
-    return _sum_reason(op.weight.transpose(1, 0, 2, 3), op.bias, op.requantization, node, target)
+    return _sum_reason(constant_weight(op), op.bias, op.requantization, node, target)
 
 
 @_reason.register
@@ -192,6 +192,8 @@ def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
+    if np.ndim(op.negative):
+        return "it has a factor for each channel; VTA scales all its channels alike"
     if op.negative > op.positive or op.negative == 0:
         return f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
     return _symmetric(op.requantization, node, target)
@@ -239,6 +241,20 @@ def same_image(before: Tensor, after: Tensor) -> bool:
 def moves_for_dense(node: Node) -> bool:
     """Whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
     return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
+
+
+def one_tap(op: ops.TransposedConvolution) -> bool:
+    """Whether every pixel of the result has one tap, all with the same sum of weights."""
+    weight = op.weight.astype(np.int64)
+    sums = np.stack([weight.sum(axis=0), np.abs(weight).sum(axis=0)])
+    alone = op.weight.shape[2:] == op.strides and op.output_padding == (0, 0)
+    return alone and bool((sums == sums[..., :1, :1]).all())
+
+
+def constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
+    """Return the weights that meet the zero point of the input, output channels first."""
+    weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
+    return weight[..., :1, :1] if one_tap(op) else weight
 
 
 def is_flattening(node: Node, graph: Graph) -> bool:

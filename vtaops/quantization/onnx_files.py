@@ -22,7 +22,7 @@ from vtaops.base.shapes import Array
 if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
-    from onnx import ValueInfoProto
+    from onnx import ValueInfoProto as ValueInfoProto
 else:  # ONNX is imported where it is needed; others import the types from here
     ModelProto = NodeProto = ValueInfoProto = Any
 
@@ -354,10 +354,11 @@ def _check_types(model: ModelProto) -> None:
     types = require("onnx").TensorProto.DataType
     known = {types.Value(name) for name in _TYPES}
     for tensor in _tensors(model):
-        if tensor.data_type not in known:
+        kind = tensor.data_type
+        if kind not in known:
+            name = types.Name(kind) if kind in types.values() else f"number {kind}"
             raise UnsupportedError(
-                f"tensor {tensor.name!r} has the data type {tensor.data_type}; "
-                f"vtaops reads {', '.join(_TYPES)}"
+                f"tensor {tensor.name!r} has the data type {name}; vtaops reads {', '.join(_TYPES)}"
             )
 
 

@@ -157,13 +157,15 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
     (count,) = counts
     stacks = {name: array.reshape(count, *shapes[name]) for name, array in arrays.items()}
     return [
-        {name: np.ascontiguousarray(stack[number]) for name, stack in stacks.items()}
+        {name: np.array(stack[number], order="C") for name, stack in stacks.items()}
         for number in range(count)
     ]
 
 
 def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
     """Return how many batches of a shape an array holds."""
+    if not shape:  # a scalar: one for each sample
+        shape = (1,)
     fits = array.ndim == len(shape) and array.shape[1:] == tuple(shape[1:])
     if not fits or len(array) % shape[0]:
         raise ModelError(

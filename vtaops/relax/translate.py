@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.shapes import Sides, ceil_div
+from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Size
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization, quantized_multiplier
 from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
+from vtaops.relax.pixels import moved_pixels
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, pair, real, sides
@@ -293,15 +294,30 @@ def _softmax(value: Value, target: ResultRange) -> Source:
 
 def _leaky(value: Value, target: ResultRange) -> Source:
     """Slope and unit as two small integers; in networks of shifts the unit is a power of two."""
+    return _leaky_step(value, np.array(float(value.attrs.alpha)), target)
+
+
+def _prelu(value: Value, target: ResultRange) -> Source:
+    slope = real(value.args[1])
+    axis = int(value.attrs.axis) % len(value.shape)
+    if slope is None or axis != 1 or slope.size not in (1, value.shape[1]):
+        raise NotTranslated("a PReLU whose slopes are no constants of channels")
+    return _leaky_step(value, slope.reshape(-1 if slope.size > 1 else ()), target)
+
+
+def _leaky_step(value: Value, slope: Array, target: ResultRange) -> Source:
     data, scale = operand(value.args[0])
-    ratio, slope = scale / target.grid.scale, float(value.attrs.alpha)
-    if not abs(slope) <= 127:
-        raise NotTranslated(f"the slope {slope} of a leaky ReLU; the most is 127")
+    ratio = scale / target.grid.scale
+    if not np.abs(slope).max() <= 127:
+        raise NotTranslated(f"the slope {np.abs(slope).max()} of a leaky ReLU; the most is 127")
     units = [64] if _is_power_of_two(ratio) else range(1, 128)
-    unit = min(units, key=lambda n: (abs(round(slope * n) / n - slope), -n))
+    unit = min(units, key=lambda n: (float(np.abs(np.rint(slope * n) / n - slope).sum()), -n))
+    steps = np.rint(slope * unit)
+    if np.abs(steps).max() > 127:
+        raise NotTranslated(f"the slope {np.abs(slope).max()} beside others of a PReLU")
     scaling = target.requantization(ratio / unit)
-    op = ops.LeakyRelu(unit, round(slope * unit), scaling)
-    return step(op, data, scale=target.grid.scale)
+    negative = steps.astype(np.int64) if steps.ndim else int(steps)
+    return step(ops.LeakyRelu(unit, negative, scaling), data, scale=target.grid.scale)
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
@@ -358,7 +374,18 @@ def _reshape(value: Value, target: ResultRange) -> Source:
     if shuffled is not None:
         image, groups = shuffled
         return _moved(ops.ChannelShuffle(groups), translate(image, target))
+    pixels = moved_pixels(value)
+    if pixels is not None:
+        if target not in value.steps:
+            image, make = pixels
+            value.steps[target] = _moved(make(_unchanged(target.grid)), translate(image, target))
+        found: Step = value.steps[target]
+        return found
     return _moved(ops.Reshape(value.shape), translate(value.args[0], target))
+
+
+def _unchanged(grid: Grid) -> Requantization:
+    return Requantization(1, 0, grid.zero_point)
 
 
 def _shuffle(value: Value) -> tuple[Value, int] | None:
@@ -508,6 +535,7 @@ COMPUTING: dict[str, Rule] = {
     "minimum": _bound,
     "maximum": _bound,
     "nn.leakyrelu": _leaky,
+    "nn.prelu": _prelu,
 }
 
 MOVING: dict[str, Rule] = {
