@@ -45,6 +45,10 @@ class PinFault(IntEnum):
     """The line to the host has the other level."""
     STARVE_REFRESH = 3
     """Refresh commands do not reach the SDRAM."""
+    CUT_TO_BOARD = 4
+    """The line from the host rests: bytes are lost."""
+    CUT_FROM_BOARD = 5
+    """The line to the host rests."""
 
 
 def build_simulator(design: Ulx3sDesign) -> Path:

@@ -25,11 +25,11 @@ from vtaops.hardware.netlist import Replication, align
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import execute_tool
-from vtaops.machine.config import EXTENSIONS, HardwareConfig
+from vtaops.machine.config import EXTENSIONS, TARGETS, HardwareConfig
 from vtaops.program.timing import Sdram, TimingParameters
 
-DEFAULT_CLOCK_MHZ = 50.0
-BAUD = 3_000_000
+DEFAULT_CLOCK_MHZ = float(TARGETS["ulx3s"].clock_mhz)
+BAUD = TARGETS["ulx3s"].line_baud
 """Bits a second of the UART: the most that the board's USB chip transfers."""
 SIMULATED_BIT_CYCLES = 4
 """Cycles of a bit in simulation, where a byte costs time and a wire does not."""
