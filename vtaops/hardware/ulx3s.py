@@ -140,7 +140,7 @@ class Ulx3sDesign:
     def parameters(self) -> RtlParameters:
         """Parameters of the RTL: a port of 8 bytes, and a product in each DSP block."""
         free = {"LFE5U-45F": 48, "LFE5U-85F": 132}[self.device]
-        wanted = self.config.macs_per_cycle if self.multipliers is None else self.multipliers
+        wanted = self.config.macs_per_micro_op if self.multipliers is None else self.multipliers
         return RtlParameters(
             port_bytes=8,
             address_bits=32,

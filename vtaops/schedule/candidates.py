@@ -296,7 +296,7 @@ def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: b
     """Return how many products share the step of another one (the extension ``pairs``)."""
     if "pairs" not in config.extensions:
         return 0
-    summed = ic * shape.taps
+    summed = np.maximum(ic * shape.taps, 1)
     return shape.outputs * shape.products * (0.5 if least else summed // 2 / summed)
 
 
