@@ -117,8 +117,26 @@ void Executor::check_rows(const Instruction& in) const {
   }
 }
 
+namespace {
+
+// What multiplies a sum, and what is added to the product before the shift.
+struct Scale {
+  int64_t multiplier, shift, nudge;
+};
+
+Scale coarse(int32_t word) { return {word & 0xFFFF, word >> 16 & 0x3F, 0}; }
+
+// A word of the extension `exact`: the highest bit of the multiplier is not stored.
+Scale fine(int32_t word, int64_t kind) {
+  const int64_t base = kind < 2 ? 0 : int64_t{1} << (21 + kind);
+  return {(word & 0x7FFFFF) | 0x800000, (word >> 23 & 0x1F) + 20,
+          base + (word >> 28) * int64_t{1 << 14}};
+}
+
+}  // namespace
+
 // out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element, or what a
-// table has for it.
+// table has for it. The nudge of a fine scale joins half, with the sign of the sum.
 void Executor::post_process(std::size_t element, std::size_t row) {
   const std::size_t lanes = geometry_.lanes(), block = geometry_.block;
   const int32_t* const bias = &parameters_[row % geometry_.post_rows * block];
@@ -128,10 +146,12 @@ void Executor::post_process(std::size_t element, std::size_t row) {
     const uint32_t acc = static_cast<uint32_t>(sram_.acc[element * lanes + lane]);
     const uint32_t added = post_.use_bias ? static_cast<uint32_t>(bias[channel]) : 0;
     const int64_t sum = static_cast<int32_t>(acc + added);
-    const int64_t multiplier = post_.use_scale ? scale[channel] & 0xFFFF : post_.multiplier;
-    const int64_t shift = post_.use_scale ? scale[channel] >> 16 & 0x3F : post_.shift;
-    const int64_t half = post_.round_half && shift ? int64_t{1} << (shift - 1) : 0;
-    const int64_t value = ((sum * multiplier + half) >> shift) + post_.zero_point;
+    const Scale by = !post_.use_scale ? Scale{post_.multiplier, post_.shift, 0}
+                     : post_.fine     ? fine(scale[channel], post_.fine)
+                                      : coarse(scale[channel]);
+    const int64_t half = post_.round_half && by.shift ? int64_t{1} << (by.shift - 1) : 0;
+    const int64_t rounding = half + (sum < 0 ? -by.nudge : by.nudge);
+    const int64_t value = ((sum * by.multiplier + rounding) >> by.shift) + post_.zero_point;
     const int64_t clipped = std::min(std::max(value, post_.low), post_.high);
     out_[element * lanes + lane] =
         post_.use_table ? tables_[post_.table_index * kTableValues + (clipped + 128)]

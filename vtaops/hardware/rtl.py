@@ -14,6 +14,13 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
+from vtaops.base.fixed_point import (
+    BASES,
+    FINE_BITS,
+    FINE_SHIFTS,
+    MULTIPLIER_BITS,
+    NUDGE_STEP,
+)
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import COUNTERS
 from vtaops.machine import isa
@@ -292,7 +299,10 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "GEMM_STAGES": gemm_stages(config),
         "COMPUTE_DEPTH": compute_depth(config),
         "POST_STAGES": post_stages(config),
-        "POST_MULTIPLIER_BITS": 16,
+        "POST_MULTIPLIER_BITS": FINE_BITS if "exact" in config.extensions else MULTIPLIER_BITS,
+        "FINE_SHIFT": FINE_SHIFTS.start,
+        "NUDGE_STEP": NUDGE_STEP,
+        "LOG_NUDGE_BASE": BASES[2].bit_length() - 1,
         "POST_ROW_BITS": config.post.log_depth - 1,
         "READ_CLIENTS": 3,
         "CLIENT_BITS": 2,
@@ -339,7 +349,7 @@ def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
     slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
     bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
-    extended = ("overwrite", "forward", "use_table", "table_index")
+    extended = ("overwrite", "forward", "use_table", "table_index", "fine")
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
         **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
@@ -379,8 +389,9 @@ def _post_slot(config: HardwareConfig) -> list[str]:
     """Return the fields of POST that accompany a pipeline step: all but the factors."""
     common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
-    table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension
-    return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **table})
+    # Those of extensions are 0 without them.
+    extended = {"use_table": 1, "table_index": config.table.log_depth, "fine": 2}
+    return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **extended})
 
 
 def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:

@@ -52,6 +52,7 @@ EXTENSIONS = {
     "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
     "pairs": "two neighbouring products of one accumulator in a step, by an array clocked twice",
     "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
+    "exact": "multipliers of 24 bits, and a rounding that depends on the sign: as TFLite's (post)",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
@@ -487,11 +488,12 @@ class HardwareConfig:
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
 
     def _check_needs(self) -> None:
-        if "table" in self.extensions and "post" not in self.extensions:
-            raise ConfigError(
-                f"EXTENSIONS is {list(self.extensions)}; 'table' maps what 'post' makes, so it "
-                f"needs 'post' too"
-            )
+        for name, does in (("table", "maps what 'post' makes"), ("exact", "refines 'post'")):
+            if name in self.extensions and "post" not in self.extensions:
+                raise ConfigError(
+                    f"EXTENSIONS is {list(self.extensions)}; {name!r} {does}, so it "
+                    f"needs 'post' too"
+                )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (

@@ -15,11 +15,13 @@ from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.placement import placement
+from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
+from vtaops.network.rounding import Rounded, as_hardware_rounds
 from vtaops.network.rules import Target
 
 
@@ -84,8 +86,8 @@ def compile_model(
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
-    graph = _for_target(as_graph(source), target)
-    decided = plan(graph, target)
+    rounded = _for_target(as_graph(source), target)
+    graph, decided = rounded.graph, plan(rounded, target)
     if not host:
         _judge(source, graph, decided)
     fragments = Fragments(target, search)
@@ -130,9 +132,14 @@ def plan_model(
     return plan(_for_target(as_graph(source), target), target)
 
 
-def _for_target(graph: Graph, target: Target) -> Graph:
-    """Return the graph that some hardware executes: with tables where the hardware has them."""
-    return functions_as_tables(graph) if target.tables else graph
+def _for_target(graph: Graph, target: Target) -> Rounded:
+    """Return the graph that some hardware executes.
+
+    With tables where the hardware has them, two operators for some that it lacks, and rounded as it
+    rounds.
+    """
+    tables = functions_as_tables(graph) if target.tables else graph
+    return as_hardware_rounds(decomposed(tables, target), target)
 
 
 def target_of(

@@ -362,6 +362,8 @@ class TermMachine:
             row = self.loaded[scale]
             terms = isinstance(row, Terms)
             multiplier, shift = (row, 0) if terms else (row & 0xFFFF, row >> 16 & 0x3F)
+            if i.fine:
+                multiplier, shift = row if terms else fields.numbers(row), -i.fine
         clip, rounds = (i.low, i.high), bool(i.round_half)
         x = fields.byte(fields.requantized(x, multiplier, shift, i.zero_point, clip, rounds))
         return fields.mapped(x, self.loaded[table]) if i.use_table else x

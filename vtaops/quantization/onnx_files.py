@@ -22,7 +22,7 @@ from vtaops.base.shapes import Array
 if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
-    from onnx import ValueInfoProto
+    from onnx import ValueInfoProto as ValueInfoProto
 else:  # ONNX is imported where it is needed; others import the types from here
     ModelProto = NodeProto = ValueInfoProto = Any
 

@@ -69,7 +69,7 @@ def _inputs(kernel: MicroKernel, tiles: int) -> Touch:
 
 def _post(leaf: CallNest) -> Post:
     """Return the POST that a requantisation stands for; its rows are those of the micro-ops."""
-    scaling = dict(zip(("zero_point", "low", "high"), leaf.scaling, strict=True))
+    scaling = dict(zip(("zero_point", "low", "high", "fine"), leaf.scaling, strict=True))
     use_bias = int(len(leaf.operands) > 3)
     return Post(enable=1, use_bias=use_bias, use_scale=1, round_half=1, **scaling)
 
