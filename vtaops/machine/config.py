@@ -50,6 +50,7 @@ EXTENSIONS = {
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
     "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
     "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
+    "pairs": "two neighbouring products of one accumulator in a step, by an array clocked twice",
     "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
     "exact": "multipliers of 24 bits, and a rounding that depends on the sign: as TFLite's (post)",
 }
@@ -417,7 +418,12 @@ class HardwareConfig:
 
     @property
     def macs_per_cycle(self) -> int:
-        """Multiply-accumulates of one GEMM micro-op, which the array does in one cycle."""
+        """Multiply-accumulates that the array does in one cycle."""
+        return self.macs_per_micro_op * (2 if "pairs" in self.extensions else 1)
+
+    @property
+    def macs_per_micro_op(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op: a step, or half a step with ``pairs``."""
         return self.batch * self.block_in * self.block_out
 
     @property
