@@ -59,7 +59,7 @@ LAYERS: dict[str, Sequence[Operator]] = {
     "depthwise": [replace(WIDE, groups=256, kernel=3, padding=1)],
     "pool": [MaxPool2d(channels=64, height=56, width=56, kernel=3, strides=2, padding=1)],
     "forward": chain(96, 28)[:2],
-    "exact": [replace(WIDE, fine=True)],
+    "exact": [replace(WIDE, fine=2)],
 }
 """Of the size of networks; each uses the extension of its name, and others."""
 
@@ -85,7 +85,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
     for i in instructions:
         used["post"] += isinstance(i, Post) and i.enable
         used["table"] += isinstance(i, Post) and i.use_table
-        used["exact"] += isinstance(i, Post) and i.fine
+        used["exact"] += isinstance(i, Post) and i.fine > 0
         used["depthwise"] += isinstance(i, Depthwise)
         used["overwrite"] += isinstance(i, Gemm) and i.overwrite
         used["pool"] += isinstance(i, Pool)

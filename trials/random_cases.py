@@ -285,8 +285,10 @@ def random_fine(rng: random.Random) -> Operator:
     if isinstance(op, Elementwise | AvgPool2d):
         multiplier = rng.randint(1 << 23, (1 << 24) - 1)
         shift = rng.choice([20, 51, rng.randint(24, 40)])
-        return replace(op, multiplier=multiplier, shift=shift, nudge=rng.randint(-8, 7))
-    return replace(op, fine=True)
+        return replace(
+            op, multiplier=multiplier, shift=shift, fine=rng.randint(1, 3), nudge=rng.randint(-8, 7)
+        )
+    return replace(op, fine=rng.randint(1, 3))
 
 
 def random_factor(rng: random.Random) -> int:

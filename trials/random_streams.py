@@ -200,7 +200,7 @@ class RandomProgram:
             shift = multiplier.bit_length() + self.integer(20, 25)
         own = int(self.rng.integers(2))
         mapped = int(self.has("table") and self.rng.random() < 0.4)
-        fine = int(own and self.has("exact") and self.rng.integers(2))
+        fine = int(self.rng.integers(4)) if own and self.has("exact") else 0
         self.emit(
             Post(
                 enable=1,

@@ -127,10 +127,10 @@ struct Scale {
 Scale coarse(int32_t word) { return {word & 0xFFFF, word >> 16 & 0x3F, 0}; }
 
 // A word of the extension `exact`: the highest bit of the multiplier is not stored.
-Scale fine(int32_t word) {
-  const int64_t code = word >> 28;
+Scale fine(int32_t word, int64_t kind) {
+  const int64_t base = kind < 2 ? 0 : int64_t{1} << (21 + kind);
   return {(word & 0x7FFFFF) | 0x800000, (word >> 23 & 0x1F) + 20,
-          code == -8 ? 0 : (int64_t{1} << 23) + code * (1 << 14)};
+          base + (word >> 28) * int64_t{1 << 14}};
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ void Executor::post_process(std::size_t element, std::size_t row) {
     const uint32_t added = post_.use_bias ? static_cast<uint32_t>(bias[channel]) : 0;
     const int64_t sum = static_cast<int32_t>(acc + added);
     const Scale by = !post_.use_scale ? Scale{post_.multiplier, post_.shift, 0}
-                     : post_.fine     ? fine(scale[channel])
+                     : post_.fine     ? fine(scale[channel], post_.fine)
                                       : coarse(scale[channel]);
     const int64_t half = post_.round_half && by.shift ? int64_t{1} << (by.shift - 1) : 0;
     const int64_t rounding = half + (sum < 0 ? -by.nudge : by.nudge);

@@ -1,8 +1,8 @@
 """Limits of fixed-point scaling on VTA: by shifts, and with the extensions ``post`` and ``exact``.
 
-A scale is one word. Coarse ones hold a multiplier of 16 bits and a shift; fine ones, of the
-extension ``exact``, a multiplier of 24 bits whose highest bit is 1, a shift, and a nudge: what the
-rounding gains where the sum is not negative, and loses where it is.
+A scale is one word. Coarse ones hold a multiplier of 16 bits and a shift. Fine ones, of the
+extension ``exact``, hold a multiplier of 24 bits whose highest bit is 1, a shift, and a nudge: with
+`BASES` it says what the rounding gains where the sum is not negative, and loses where it is.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ FINE_BITS = 24
 FINE_SHIFTS = range(20, 52)
 """Shifts of a fine scale."""
 
-NO_NUDGE = -8
-"""The nudge that stands for 0."""
+NUDGES = range(-8, 8)
+"""Nudges of a fine scale, in steps of ``2**NUDGE_STEP``."""
 
-NUDGE_BITS, NUDGE_STEP = 23, 14
-"""Logarithms: of the number that nudge 0 stands for, and of the step from one nudge to the next."""
+NUDGE_STEP = 14
+
+BASES = (0, 0, 1 << 23, 1 << 24)
+"""What is added to the steps, by the kind of scales: 0 are coarse ones, 1 to 3 fine ones. The kind
+2 is for TFLite's two roundings; 3 for those of means whose multiplier has a bit less."""
 
 
-def nudged(nudge: Any) -> Any:
-    """Return the number that a nudge, -8..7, stands for; an array for an array of NumPy."""
-    return (nudge != NO_NUDGE) * ((1 << NUDGE_BITS) + nudge * (1 << NUDGE_STEP))
+def nudged(kind: int, nudge: Any) -> Any:
+    """Return the number that a nudge stands for; an array for an array of NumPy."""
+    return (BASES[kind] + nudge * (1 << NUDGE_STEP)) * (kind > 0)
 
 
 def fine_scale(multiplier: Any, shift: Any, nudge: Any) -> Any:

@@ -15,11 +15,10 @@ from pathlib import Path
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
 from vtaops.base.fixed_point import (
+    BASES,
     FINE_BITS,
     FINE_SHIFTS,
     MULTIPLIER_BITS,
-    NO_NUDGE,
-    NUDGE_BITS,
     NUDGE_STEP,
 )
 from vtaops.base.shapes import ceil_div
@@ -302,7 +301,8 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "POST_STAGES": post_stages(config),
         "POST_MULTIPLIER_BITS": FINE_BITS if "exact" in config.extensions else MULTIPLIER_BITS,
         "FINE_SHIFT": FINE_SHIFTS.start,
-        **{"NO_NUDGE": NO_NUDGE, "NUDGE_BITS": NUDGE_BITS, "NUDGE_STEP": NUDGE_STEP},
+        "NUDGE_STEP": NUDGE_STEP,
+        "LOG_NUDGE_BASE": BASES[2].bit_length() - 1,
         "POST_ROW_BITS": config.post.log_depth - 1,
         "READ_CLIENTS": 3,
         "CLIENT_BITS": 2,
@@ -387,7 +387,7 @@ def _post_slot(config: HardwareConfig) -> list[str]:
     common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
     # Those of extensions are 0 without them.
-    extended = {"use_table": 1, "table_index": config.table.log_depth, "fine": 1}
+    extended = {"use_table": 1, "table_index": config.table.log_depth, "fine": 2}
     return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **extended})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import EXTENSIONS, HardwareConfig
-from vtaops.program.timing import TimingParameters
+from vtaops.program.timing import Sdram, TimingParameters
 
 DEFAULT_CLOCK_MHZ = 50.0
 BAUD = 3_000_000
@@ -38,6 +39,8 @@ MEMORY, MEMORY_BYTES = 0x4000_0000, 32 << 20
 """Where the host sees the SDRAM; VTA sees it from address 0."""
 REGISTERS = 0x3000_0000
 """Where the host sees VTA's registers."""
+MOST_BURSTS = 16
+"""Bursts of VTA in one direction while the other one waits."""
 CRC_POLYNOMIAL = 0xEDB8_8320
 """Of `zlib.crc32`, its lowest power in the highest bit."""
 IDENTITY_MAGIC = 0x5654_4101
@@ -121,8 +124,19 @@ class Ulx3sDesign:
 
     @property
     def timing(self) -> TimingParameters:
-        """The SDRAM as VTA sees it, fitted to products at the pins (docs/board.md)."""
-        return TimingParameters(bandwidth=1.77 if self.cas_latency == 2 else 1.75, dram_latency=16)
+        """The SDRAM as VTA sees it through LiteDRAM (docs/board.md)."""
+        sdram = Sdram(
+            cas_latency=self.cas_latency,
+            precharge=self._cycles(20),
+            activate=self._cycles(20),
+            refresh=self._cycles(66),
+            refresh_interval=self._cycles(64e6 / 8192),
+            most_bursts=MOST_BURSTS,
+        )
+        return TimingParameters(bandwidth=2.0, dram_latency=16, store_words=40, sdram=sdram)
+
+    def _cycles(self, nanoseconds: float) -> int:
+        return math.ceil(nanoseconds * self.clock_mhz / 1000)
 
     @property
     def baud(self) -> int:

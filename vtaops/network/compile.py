@@ -22,6 +22,7 @@ from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
+from vtaops.network.rounding import Rounded, as_hardware_rounds
 from vtaops.network.rules import Target
 
 
@@ -89,8 +90,8 @@ def compile_model(
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
-    graph = _for_target(as_graph(source, shapes), target)
-    decided = plan(graph, target)
+    rounded = _for_target(as_graph(source, shapes), target)
+    graph, decided = rounded.graph, plan(rounded, target)
     if not host:
         _judge(source, graph, decided)
     fragments = Fragments(target, search)
@@ -136,12 +137,14 @@ def plan_model(
     return plan(_for_target(as_graph(source, shapes), target), target)
 
 
-def _for_target(graph: Graph, target: Target) -> Graph:
+def _for_target(graph: Graph, target: Target) -> Rounded:
     """Return the graph that some hardware executes.
 
-    With tables where the hardware has them, and two operators for some that it lacks.
+    With tables where the hardware has them, two operators for some that it lacks, and rounded as it
+    rounds.
     """
-    return decomposed(functions_as_tables(graph) if target.tables else graph, target)
+    tables = functions_as_tables(graph) if target.tables else graph
+    return as_hardware_rounds(decomposed(tables, target), target)
 
 
 def target_of(

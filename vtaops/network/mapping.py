@@ -26,7 +26,7 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.views import constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
-from vtaops.network.epilogue import MappedEpilogue, as_int32, uniform
+from vtaops.network.epilogue import MappedEpilogue, as_int32, divided, uniform
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
@@ -430,7 +430,9 @@ class Mapper(Places):
             rounding="half_up",
             clip=op.requantization.clip,
         )
-        if self.scales:
+        if op.requantization.rounding == "quotient":
+            found = replace(pool, **divided(kernel[0] * kernel[1]))
+        elif self.scales:
             scaling = uniform(op.requantization, op.factor)
             zeros = -source.zero_point * kernel[0] * kernel[1]
             found = scaling and replace(pool, **scaling, constant=zeros)

@@ -41,6 +41,11 @@ class Target:
         return "post" in self.config.extensions
 
     @property
+    def fine(self) -> bool:
+        """Whether its fixed-point scales may be fine ones."""
+        return "exact" in self.config.extensions
+
+    @property
     def tables(self) -> bool:
         """Whether it maps results by tables."""
         return "table" in self.config.extensions
@@ -54,7 +59,17 @@ def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
             if not isinstance(node.op, ops.Matmul) and not fits_device(tensor):
                 return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
-    return _reason(node.op, node, graph, target)
+    return _reason(node.op, node, graph, target) or _rounding_reason(node.op, target)
+
+
+def _rounding_reason(op: GraphOperator, target: Target) -> str:
+    """Return why VTA does not round as an operator does; empty if it does."""
+    rounding = op.requantization.rounding if isinstance(op, ops.Requantized) else "half_up"
+    if rounding in ("once", "twice"):
+        return "it rounds as TFLite does, and VTA has only the like of it"
+    if rounding != "half_up" and not target.fine:
+        return f"{target.config.name} has no extension 'exact', which has its scales"
+    return ""
 
 
 def is_free(op: GraphOperator) -> bool:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from tvm import te
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import NO_NUDGE
 from vtaops.base.shapes import require_at_least
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.capabilities import Feature
@@ -69,10 +68,10 @@ class Elementwise(UniformlyScaled):
         the extension ``post``. Sums may then have scales up to `vtaops.ops.constants.WIDEST`.
     zero_point, constant : int
         With a multiplier: int8, and int32.
-    nudge : int
-        With a multiplier of 24 bits, whose highest is 1 and whose shift lies in 20..51: -8, or
-        -7..7 for ``2**23 + nudge * 2**14``, which half gains where the sum is not negative and
-        loses where it is; needs the extension ``exact``.
+    nudge, fine : int
+        Of a fine scale, whose multiplier has 24 bits and the highest is 1, and whose shift lies in
+        20..51: -8..7, and 1..3 for its base (`vtaops.base.fixed_point`); needs the extension
+        ``exact``.
 
     Raises
     ------
@@ -90,7 +89,8 @@ class Elementwise(UniformlyScaled):
     multiplier: int = 0
     zero_point: int = 0
     constant: int = 0
-    nudge: int = NO_NUDGE
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

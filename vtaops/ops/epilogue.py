@@ -25,14 +25,14 @@ from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import (
+    BASES,
     FINE_BITS,
     FINE_SHIFTS,
     MAX_SCALE_SHIFT,
     MAX_SHIFT,
     MULTIPLIER_BITS,
-    NO_NUDGE,
-    NUDGE_BITS,
     NUDGE_STEP,
+    NUDGES,
     fine_scale,
 )
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
@@ -100,20 +100,18 @@ class ScaleStage:
         Is added after the shift.
     clip : (int, int)
         Bounds of the result.
-    fine : bool
-        Whether the scales are fine ones; needs the extension ``exact``.
+    fine : int
+        1..3 if the scales are fine ones, with that base; needs the extension ``exact``. 0: coarse.
     """
 
     name: str
     operands: tuple[str, ...]
     zero_point: int
     clip: tuple[int, int]
-    fine: bool = False
+    fine: int = 0
 
     @staticmethod
-    def of(
-        bias: bool, zero_point: int, clip: tuple[int, int] | None, fine: bool = False
-    ) -> ScaleStage:
+    def of(bias: bool, zero_point: int, clip: tuple[int, int] | None, fine: int = 0) -> ScaleStage:
         """Return the stage of sums, with a bias or without; the bounds must be given."""
         assert clip is not None
         operands = ("bias", "scales") if bias else ("scales",)
@@ -283,8 +281,7 @@ def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
         multiplier = (scale & ((1 << top) - 1)).astype("int64") + (1 << top)
         shift = ((scale >> top) & 31).astype("int64") + FINE_SHIFTS.start
         code = scale >> (top + 5)
-        nudge = (code * (1 << NUDGE_STEP) + (1 << NUDGE_BITS)).astype("int64")
-        nudge = tirx.Select(code == NO_NUDGE, tirx.const(0, "int64"), nudge)
+        nudge = (code * (1 << NUDGE_STEP) + BASES[stage.fine]).astype("int64")
         rounding = tirx.Select(total < 0, tirx.const(0, "int64") - nudge, nudge)
     else:
         multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
@@ -323,8 +320,8 @@ class UniformScale:
     ----------
     multiplier, shift : int
         16 bits, unsigned, and 0..47; or those of a fine scale, 24 bits and 20..51.
-    nudge : int
-        Of a fine scale: -8..7.
+    nudge, fine : int
+        Of a fine scale: -8..7, 1..3; else 0.
     zero_point, constant : int
         int8, added after the shift; int32, added to the sums.
     clip : (int, int) or None
@@ -341,17 +338,22 @@ class UniformScale:
     zero_point: int
     constant: int
     clip: tuple[int, int] | None
-    nudge: int = NO_NUDGE
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.multiplier < 1 << MULTIPLIER_BITS or self.fine):
+        if self.fine not in range(len(BASES)):
+            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
+        if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
             raise ShapeError(
-                f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits, or that of a "
-                f"fine scale {FINE_BITS}, of which the highest is 1"
+                f"multiplier is {self.multiplier}; that of a fine scale has {FINE_BITS} bits, of "
+                f"which the highest is 1"
             )
-        if not NO_NUDGE <= self.nudge < -NO_NUDGE or not (self.fine or self.nudge == NO_NUDGE):
+        if not self.fine and not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
+            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
+        if self.nudge not in (NUDGES if self.fine else range(1)):
             raise ShapeError(
-                f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (-8)"
+                f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (0)"
             )
         if not -128 <= self.zero_point <= 127:
             raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
@@ -370,11 +372,6 @@ class UniformScale:
 
     def __bool__(self) -> bool:
         return self.multiplier > 0
-
-    @property
-    def fine(self) -> bool:
-        """Whether it is a fine scale."""
-        return self.multiplier >> FINE_BITS - 1 == 1
 
     @property
     def word(self) -> int:

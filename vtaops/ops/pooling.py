@@ -12,7 +12,6 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import NO_NUDGE
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
@@ -202,7 +201,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
     multiplier, shift, zero_point, constant : int
         A fixed-point scale instead, which holds the division: ``clip((((sum(window) + constant) *
         multiplier + half) >> shift) + zero_point)``, as for `Elementwise`; multiplier 0: none.
-    nudge : int
+    nudge, fine : int
         Of a fine scale, as for `Elementwise`.
 
     Raises
@@ -220,7 +219,8 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
     shift: int = 0
     zero_point: int = 0
     constant: int = 0
-    nudge: int = NO_NUDGE
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -170,8 +170,7 @@ def _scaled(acc: Float, scales: Float, op: Any) -> Int8Array:
     multiplier, shift, nudge = scale & 0xFFFF, scale >> 16, np.zeros_like(scale)
     if op.fine:
         multiplier, shift = scale % (1 << 23) + (1 << 23), 20 + scale // (1 << 23) % 32
-        code = scale // (1 << 28)
-        nudge = np.where(code == -8, 0, (512 + code) << 14)
+        nudge = (0, 0, 1 << 23, 1 << 24)[op.fine] + (scale // (1 << 28) << 14)
     half = ((1 << shift) >> 1) + np.where(total < 0, -nudge, nudge)
     value = (total * multiplier + half >> shift) + op.zero_point
     result: Int8Array = np.clip(value, *op.clip).astype(np.int8)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import NO_NUDGE, fine_parts, nudged
+from vtaops.base.fixed_point import fine_parts, nudged
 from vtaops.base.shapes import ceil_div
 from vtaops.machine import isa
 from vtaops.machine.alu import AluOp, wrapped
@@ -220,7 +220,7 @@ class Interpreter:
         if post.enable:
             multiplier = np.full(value.shape[-1], post.multiplier)
             shift = np.full(value.shape[-1], post.shift)
-            nudge = NO_NUDGE
+            nudge = np.int64(0)
             if post.use_bias:
                 value = wrapped(value + self.parameters[row])
             if post.use_scale:
@@ -229,7 +229,7 @@ class Interpreter:
                 if post.fine:
                     multiplier, shift, nudge = fine_parts(scale)
             half = np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0) * post.round_half
-            half = half + np.where(value < 0, -1, 1) * nudged(nudge)
+            half = half + np.where(value < 0, -1, 1) * nudged(post.fine, nudge)
             value = ((value * multiplier + half) >> shift) + post.zero_point
             value = value.clip(post.low, post.high)
             if post.use_table:

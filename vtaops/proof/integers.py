@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.fixed_point import NO_NUDGE, fine_parts, nudged
-from vtaops.proof.terms import FINE, Fields, Floats, Terms
+from vtaops.base.fixed_point import fine_parts, nudged
+from vtaops.proof.terms import Fields, Floats, Terms
 
 
 class Integers(Fields):
@@ -54,15 +54,17 @@ class Integers(Fields):
         clip: tuple[float, float],
         rounds: bool = True,
     ) -> Terms:
-        nudge = np.int64(NO_NUDGE)
+        kind, nudge = 0, np.int64(0)
         if isinstance(multiplier, Terms):
             scale = multiplier.value[0].astype(np.int64)
-            fine = shift == FINE
+            kind = -shift
             multiplier, shift = scale & 0xFFFF, scale >> 16
-            if fine:
+            if kind:
                 multiplier, shift, nudge = fine_parts(scale)
         shift, acc = np.asarray(shift, np.int64), wrapped(x.value).astype(np.int64)
-        half = ((np.int64(1) << shift) >> 1) * rounds + np.where(acc < 0, -1, 1) * nudged(nudge)
+        half = ((np.int64(1) << shift) >> 1) * rounds + np.where(acc < 0, -1, 1) * nudged(
+            kind, nudge
+        )
         scaled = ((acc * np.asarray(multiplier, np.int64) + half) >> shift) + zero_point
         return Terms(np.clip(scaled.astype(np.float64), *clip))
 

@@ -31,7 +31,6 @@ from vtaops.program.traffic import Ints, elements
 from vtaops.proof.terms import (
     BYTE,
     EXACT,
-    FINE,
     INT32,
     NOTHING,
     WORD,
@@ -364,7 +363,7 @@ class TermMachine:
             terms = isinstance(row, Terms)
             multiplier, shift = (row, 0) if terms else (row & 0xFFFF, row >> 16 & 0x3F)
             if i.fine:
-                multiplier, shift = row if terms else fields.numbers(row), FINE
+                multiplier, shift = row if terms else fields.numbers(row), -i.fine
         clip, rounds = (i.low, i.high), bool(i.round_half)
         x = fields.byte(fields.requantized(x, multiplier, shift, i.zero_point, clip, rounds))
         return fields.mapped(x, self.loaded[table]) if i.use_table else x

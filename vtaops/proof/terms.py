@@ -35,9 +35,6 @@ WORD = (-0.5, 2.0**31 - 0.5)
 """Middle and radius of what int32 holds."""
 NOTHING = np.uint64(2**64 - 1)
 """No key of a term."""
-FINE = -1
-"""The shift of a fine scale that is terms, and so unknown (`vtaops.base.fixed_point`)."""
-
 EXACT = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
 LONGEST = 62
@@ -362,7 +359,7 @@ class Fields:
 
         Multipliers of 16 bits and shifts, 0..47, are numbers that broadcast; half is half a step of
         the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift;
-        those of fine scales have the shift `FINE`.
+        for fine ones it says the kind, -1..-3.
         Products that no int32 brings to half a step leave nothing.
         """
         low, high = map(np.float64, clip)
@@ -372,8 +369,7 @@ class Fields:
             return self.clamped(self.sum(self.shifted(x, shift), self.numbers(zero_point)), *clip)
         x = self.fitting(x)
         if isinstance(multiplier, Terms):
-            name = ("fine scale" if shift == FINE else "scale", rounds)
-            value = self.of(name, x, multiplier.spread(x.shape))
+            value = self.of(("scale", rounds, -shift), x, multiplier.spread(x.shape))
             value = self.centred(value + zero_point)
             return Terms(value, np.float64(0), np.float64(EXACT), low=low, high=high)
         shift = np.asarray(shift, np.int64)

@@ -21,6 +21,8 @@ from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, t
 from vtaops.relax.values import FOREIGN, Body, Value, read
 
 NO_OPERATOR = "VTA has no operator "
+TFLITE = "vtaops.tflite"
+"""The attribute of a Relax function whose source rounds as TFLite does."""
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
@@ -44,7 +46,8 @@ def to_graph(
     Parameters
     ----------
     mod
-        A module whose function `main` computes on tensors of static shape.
+        A module whose function `main` computes on tensors of static shape; with the attribute
+        `TFLITE` as TFLite's reference kernels do, value by value.
     name
         Of the graph.
     names
@@ -66,7 +69,9 @@ def to_graph(
     """
     body = read(mod)
     source = parts(body) if parts else None
-    return _Emitter(mod, body, ValuePlan(body), name, names(body) if names else {}, source).graph
+    attrs = mod["main"].attrs
+    plan = ValuePlan(body, tflite=bool(attrs and TFLITE in attrs))
+    return _Emitter(mod, body, plan, name, names(body) if names else {}, source).graph
 
 
 class ValuePlan:
@@ -84,7 +89,8 @@ class ValuePlan:
         Why, for values of `host` and `quantized`.
     """
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, tflite: bool = False) -> None:
+        self._tflite = tflite
         self.sources: dict[Value, Source] = {}
         self.quantized: dict[Value, Grid] = {}
         self.host: dict[Value, None] = {}
@@ -122,7 +128,7 @@ class ValuePlan:
         try:
             grid = natural_grid(value)
             if grid is not None:
-                target = ResultRange(grid)
+                target = ResultRange(grid, tflite=self._tflite)
                 quantized = value.op == "quantize"
                 self.sources[value] = (
                     translate(value.args[0], target) if quantized else translate_root(value, target)

@@ -15,7 +15,7 @@ from vtaops.graph import Graph
 from vtaops.quantization import onnx_files
 from vtaops.quantization.onnx_files import ModelProto
 from vtaops.relax.channels_first import channels_first
-from vtaops.relax.graphs import to_graph
+from vtaops.relax.graphs import TFLITE, to_graph
 from vtaops.relax.messages import last_line
 from vtaops.relax.names import tensor_names
 from vtaops.relax.qoperators import to_pairs
@@ -73,7 +73,9 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
         module = normalize(from_tflite_file(Path(source), shapes))
         with raising(ModelError, "not a valid TFLite model", Exception, told=last_line):
-            return normalize(channels_first(module))
+            module = normalize(channels_first(module))
+            module["main"] = module["main"].with_attr(TFLITE, True)
+            return module
     if _is_onnx(source):
         pairs = to_pairs(onnx_files.load(source, shapes))
         return normalize(_from_onnx(pairs, foreign=False).module)

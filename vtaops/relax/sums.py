@@ -17,6 +17,7 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
 from vtaops.graph.operators import MAX_FACTOR
+from vtaops.graph.requantization import Rounding
 from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
 from vtaops.relax.values import Value, integers, pair, real, sides
 
@@ -58,7 +59,13 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Step:
         """Return the operator that rounds the sum to a grid."""
-        requantization = target.requantization(self.scale / target.grid.scale)
+        scale = self.scale
+        rounding: Rounding = "twice"
+        if target.tflite and self.product.func is Dense:
+            rounding = "once"
+            if np.ndim(scale) == 0:  # there TFLite multiplies in float32
+                scale = np.asarray(np.float32(scale), np.float64)
+        requantization = target.requantization(scale / target.grid.scale, rounding)
         steps = np.rint(self.bias / self.scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
             raise NotTranslated("a bias beyond 32 bits")

@@ -15,8 +15,8 @@ import numpy as np
 
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Size
-from vtaops.graph import Requantization
 from vtaops.graph import operators as ops
+from vtaops.graph.requantization import Requantization, quantized_multiplier
 from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
 from vtaops.relax.pixels import moved_pixels
@@ -51,6 +51,8 @@ def translate(value: Value, target: ResultRange) -> Source:
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value that is to be computed now; see `translate`."""
     rule = RULES.get(value.op)
+    if target.tflite and value.op == "nn.softmax":
+        rule = _softmax
     try:
         if rule is None:
             raise NotTranslated(f"VTA has no operator {value.op}")
@@ -140,9 +142,15 @@ def _add(value: Value, target: ResultRange) -> Source:
     if flipped and sign < 0:
         raise NotTranslated("a vector less an image")
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
-    unit = target.grid.scale
+    unit, zero = target.grid.scale, target.grid.zero_point
     bounds = (target.low, target.high)
-    op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, target.grid.zero_point, bounds)
+    op: ops.GraphOperator
+    if target.tflite:
+        op = ops.RescaledAdd.from_scales(
+            a_scale, b_scale, unit, sign=int(sign), zero_point=zero, clip=bounds
+        )
+    else:
+        op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, zero, bounds)
     return step(op, a, b, scale=unit)
 
 
@@ -182,6 +190,8 @@ def _product(
 ) -> Step:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     ratio = a_scale * b_scale / target.grid.scale
+    if target.tflite:  # there TFLite computes in float32
+        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.grid.scale))
     return step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
@@ -247,16 +257,39 @@ def _average(image: Value, target: ResultRange, count: int, **window: Any) -> So
     if not count:
         raise NotTranslated("a mean over no pixels")
     data, scale = operand(image)
-    ratio = scale / target.grid.scale
-    op = ops.AveragePool.from_ratio(
-        ratio,
-        count,
-        shifts_only=_is_power_of_two(ratio),
-        zero_point=target.grid.zero_point,
-        clip=(target.low, target.high),
-        **window,
-    )
+    ratio, bounds = scale / target.grid.scale, (target.low, target.high)
+    if target.tflite:
+        scaling = _tflite_mean(ratio, count, bool(window), target)
+        op = ops.AveragePool(requantization=scaling, **window)
+    else:
+        op = ops.AveragePool.from_ratio(
+            ratio,
+            count,
+            shifts_only=_is_power_of_two(ratio),
+            zero_point=target.grid.zero_point,
+            clip=bounds,
+            **window,
+        )
     return step(op, data, scale=target.grid.scale)
+
+
+def _tflite_mean(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
+    """Return how TFLite rounds a mean: as a pool, or as a product with one over the pixels."""
+    zero, bounds = target.grid.zero_point, (target.low, target.high)
+    if pool and ratio == 1:
+        return Requantization(count, 0, zero, bounds, "quotient")
+    multiplier, shift = quantized_multiplier(ratio)
+    more = min(count.bit_length() - 1, 32, 62 - shift)
+    return Requantization((multiplier << more) // count, shift + more, zero, bounds, "twice")
+
+
+def _softmax(value: Value, target: ResultRange) -> Source:
+    if target.grid != Grid(1 / 256, -128) or int(value.attrs.axis) not in (
+        -1,
+        len(value.shape) - 1,
+    ):
+        raise NotTranslated("a softmax whose result is no 1/256 above -128")
+    return step(ops.FixedSoftmax(), operand(value.args[0])[0], scale=target.grid.scale)
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:

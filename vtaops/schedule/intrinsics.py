@@ -167,7 +167,7 @@ def requantize(config: HardwareConfig, stage: ScaleStage) -> str:
     operands = [_acc(config, "dst", "w"), _acc(config, "src")]
     operands += [_Operand("bias", config.post, BIAS_SCOPE)] * (len(stage.operands) - 1)
     operands += [_Operand("scales", config.post, SCALE_SCOPE)]
-    numbers = stage.zero_point, *stage.clip, int(stage.fine)
+    numbers = stage.zero_point, *stage.clip, stage.fine
     text = ".".join(map(str, (*numbers, len(stage.operands))))
     name = f"{REQUANTIZE_CALL}.{text}.{config.batch}x{config.block_out}"
     return _register(name, operands, meaning, lambda *tiles: (REQUANTIZE_CALL, *numbers, *tiles))
