@@ -60,6 +60,19 @@ def load_samples(
     return samples
 
 
+def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
+    """Return the first arrays of calibration data for inputs of which only the names are known.
+
+    Raises
+    ------
+    ModelError
+        If there are none.
+    """
+    shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
+    _, arrays = next(iter(_sources(source, shapes)), ("", {}))
+    return _converted("the calibration data", arrays, {})
+
+
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
     """Return the shapes that the first arrays give to inputs with dynamic dimensions.
 
