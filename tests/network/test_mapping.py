@@ -1,5 +1,7 @@
 """What the compiler of networks makes of a graph: what is free, what is folded, what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -157,6 +159,21 @@ def test_means_without_their_padding_run_in_parts(zero, free):
     assert len(model.regions) == len(model.stages) == 1
     data = int8(1, 24, 7, 9)
     assert np.array_equal(model.run(data), model.reference(data))
+
+
+def test_over_a_serial_line_the_host_sends_the_image_instead_of_its_windows():
+    graph = Graph()
+    x = graph.input("x", (1, 3, 32, 32))
+    graph.output(graph.add(convolution(3, 16, 7, padding=3, strides=(2, 2)), x))
+    ulx3s = vtaops.HardwareConfig.load("ulx3s")
+    sizes = []
+    for config in (ulx3s, replace(ulx3s, target="pynq")):
+        model = compiled(graph, config)
+        data = int8(1, 3, 32, 32)
+        assert np.array_equal(model.run(data), model.reference(data))
+        (buffer,) = (b for b in model.programs[0].inputs if b.name == "x")
+        sizes.append(buffer.nbytes)
+    assert sizes == [8 * 32 * 32, 16 * 16 * 8 * -(-3 * 7 * 7 // 8)]
 
 
 def test_what_fits_no_scratchpad_runs_on_the_host():

