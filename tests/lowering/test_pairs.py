@@ -1,4 +1,4 @@
-"""The extension ``pairs``: what a step is, the micro-ops that the compiler chooses, what it saves."""
+"""The extension ``pairs``: what a step is, what the compiler makes of it, and what it saves."""
 
 from dataclasses import replace
 
