@@ -74,6 +74,47 @@ def test_what_onnxruntime_writes_by_default(form, activations, per_channel):
         assert difference.max() <= 1
 
 
+def test_uint8_weights_with_zero_points_run_on_vta():
+    """Less their zero point they have 9 bits: sums of two int8 tensors, on copies of the data."""
+    model = by_onnxruntime(
+        small_network(), images(), weight_type=QuantType.QUInt8, activation_type=QuantType.QUInt8
+    )
+    zeros = [numpy_helper.to_array(t) for t in model.graph.initializer if "zero_point" in t.name]
+    assert any(z.dtype == np.uint8 and z.size == 1 and z.flat[0] not in (0, 128) for z in zeros)
+    compiled = vtaops.compile_model(model, "pynq_ext")
+    assert len(compiled.regions) == 1
+    x = images(1, seed=3)
+    np.testing.assert_array_equal(compiled.run(x), compiled.reference(x))
+    difference, _ = steps_apart(import_model(model), model, x)
+    assert difference.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("types", "text"),
+    [
+        ({"activation_type": QuantType.QInt16}, "a tensor of int16; VTA computes with 8 bits"),
+        ({"weight_type": QuantType.QInt16}, "weights of more than 8 bits"),
+    ],
+)
+def test_integers_of_16_bits_are_refused_by_name(types, text):
+    given = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8} | types
+    model = by_onnxruntime(small_network(), images(), **given)
+    assert any(text in op.reason for op in hosts(import_model(model)))
+
+
+def test_integers_of_4_bits_are_refused_by_name():
+    builder = Builder()
+    x = builder.input([1, 4])
+    builder.constants.append(helper.make_tensor("w", TensorProto.INT4, [4, 2], [1] * 8))
+    scale = builder.constant(np.float32(0.5))
+    weight = builder.add("DequantizeLinear", "w", scale)
+    builder.output(builder.add("MatMul", x, weight))
+    model = builder.model()
+    model.opset_import[0].version = 21
+    with pytest.raises(UnsupportedError, match=r"tensor .w. has the data type 22 .INT4"):
+        import_model(model)
+
+
 @pytest.mark.parametrize("scales", ["pow2", "free"])
 @pytest.mark.parametrize("zero_points", [False, True])
 def test_what_our_quantiser_writes(scales, zero_points):

@@ -41,7 +41,8 @@ PACKAGE = "vta_pkg"
 
 FAULTS = {
     "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
-    "load": "LOAD writes beyond the end of its scratchpad, or pads a table",
+    "load": "LOAD writes beyond the end of its scratchpad, pads a table, or forwards from beyond "
+    "the output scratchpad or to another memory than that of the inputs",
     "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
     "store": "STORE reads beyond the end of the output scratchpad",
     "token_overflow": "a token queue overflowed",

@@ -96,6 +96,7 @@ class ValuePlan:
         self.host: dict[Value, None] = {}
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
+        self._failed: dict[Value, str] = {}
         self._quantised_model = any(value.op == "quantize" for value in body.bindings)
         self._visit(body.outputs)
 
@@ -138,7 +139,7 @@ class ValuePlan:
             reason = str(error)
             if value.op == "quantize" and (grid := _grid_or_none(value)) is not None:
                 self.quantized[value] = grid
-                self.reasons[value] = reason
+                self.reasons[value] = self._failed[value.args[0]] = reason
                 return [value.args[0]]
         self.host[value] = None
         self.reasons[value] = reason
@@ -147,6 +148,8 @@ class ValuePlan:
     def _why(self, value: Value) -> str:
         if not self._quantised_model:
             return NOT_QUANTIZED
+        if value.op in RULES and value in self._failed:
+            return self._failed[value]
         if value.op in RULES or value.op == "split":
             return f"{value.op}{BETWEEN_FLOATS}"
         return f"{NO_OPERATOR}{value.op.removeprefix(FOREIGN)}"

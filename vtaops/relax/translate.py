@@ -15,7 +15,6 @@ import numpy as np
 
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Size
-from vtaops.graph import Requantization
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization, quantized_multiplier
 from vtaops.quantization.scales import Grid

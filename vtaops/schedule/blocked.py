@@ -454,7 +454,12 @@ def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
-    return _pooled(op, config, alu_passes=_passes(op, config), staged=False)
+    shape = _pooled(op, config, alu_passes=_passes(op, config), staged=False)
+    height, width = op.window.kernel
+    if height * width <= config.inp.depth:
+        return shape
+    # A window that is larger than its scratchpad is summed row by row.
+    return replace(shape, rows=replace(shape.rows, taps=tuple(range(height))))
 
 
 def _pooled(
