@@ -100,6 +100,7 @@ def write_design(
         "family": family,
         "part": part,
         "clock_mhz": clock_mhz,
+        "pairs": int("pairs" in config.extensions),
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,

@@ -419,7 +419,12 @@ class HardwareConfig:
     @property
     def macs_per_cycle(self) -> int:
         """Multiply-accumulates that the array does in one cycle."""
-        return self.macs_per_micro_op * (2 if "pairs" in self.extensions else 1)
+        return self.macs_per_micro_op * self.products_per_cycle
+
+    @property
+    def products_per_cycle(self) -> int:
+        """GEMM micro-ops that the array executes in one cycle, at most."""
+        return 2 if "pairs" in self.extensions else 1
 
     @property
     def macs_per_micro_op(self) -> int:

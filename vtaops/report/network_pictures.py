@@ -58,7 +58,7 @@ def network_roofline(model: Model) -> Figure:
                     f"#{len(points)}",
                     stats.gemm_counter * model.config.macs_per_micro_op,
                     max(reads, stats.out_store_nbytes),
-                    stats.gemm_counter + stats.alu_counter,
+                    stats.gemm_counter // model.config.products_per_cycle + stats.alu_counter,
                     max(1, cycles),
                 )
             )
