@@ -126,9 +126,11 @@ def _convolution(
 
 
 def _turned(window: Window) -> Window:
-    top, left, bottom, right = window.padding
-    pairs = (pair[::-1] for pair in (window.kernel, window.strides))
-    return Window(*pairs, (left, top, right, bottom), window.dilation[::-1])
+    """Return the window of an image whose rows are columns."""
+    (down, across), (top, left, bottom, right) = window.strides, window.padding
+    return Window(
+        window.kernel[::-1], (across, down), (left, top, right, bottom), window.dilation[::-1]
+    )
 
 
 def _rows(pixels: int, columns: int) -> list[int]:
