@@ -35,13 +35,17 @@ static int32_t clipped(int64_t value, const vta_scaling *scaling) {
 
 VTA_HOT void vta_requantize(int8_t *result, const uint32_t *sums, uint32_t count, scale by,
                             const vta_scaling *scaling) {
-  const int32_t multiplier = (int32_t)(by.multiplier & 0xffffu), shift = (int32_t)(by.shift & 63u);
+  const int32_t multiplier = (int32_t)(by.multiplier & 0x7fffffffu);
+  const int32_t shift = (int32_t)(by.shift & 63u);
   const int32_t zero = scaling->zero_point, low = scaling->low, high = scaling->high;
   uint32_t i;
-  if (shift < 17 || shift > 47 || !is_int8(zero)) { /* in 64 bits */
-    const int64_t half = (int64_t)((1ull << shift) >> 1);
-    for (i = 0; i < count; ++i)
-      result[i] = (int8_t)clipped(((int32_t)sums[i] * (int64_t)multiplier + half) >> shift, scaling);
+  if (shift < 17 || shift > 47 || multiplier > 0xffff || by.shift >> 8 || !is_int8(zero)) {
+    const int64_t half = (int64_t)((1ull << shift) >> 1 & ~(3ull << 62));
+    const int64_t more = (int64_t)((int32_t)by.shift >> 8) * 16384; /* by the sign of the sum */
+    for (i = 0; i < count; ++i) { /* in 64 bits */
+      const int64_t sum = (int32_t)sums[i], rounding = sum < 0 ? half - more : half + more;
+      result[i] = (int8_t)clipped((sum * multiplier + rounding) >> shift, scaling);
+    }
     return;
   }
   for (i = 0; i < count; ++i) { /* the same in 32: the low 16 bits of the product do not matter */
@@ -373,6 +377,60 @@ static int softmax(const vta_model *model, const uint32_t *words) {
   return VTA_OK;
 }
 
+/* The nearest of a * b / 2**31: halves up, where the product is negative too. */
+static int64_t high_product(int64_t a, int64_t b) {
+  const int64_t product = a * b, half = (int64_t)1 << 30;
+  return (product + (product >= 0 ? half : 1 - half)) / ((int64_t)1 << 31);
+}
+
+static int64_t within_int32(int64_t x) {
+  return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x;
+}
+
+/* 1 / (1 + x) for 0 <= x < 1, both Q0.31: three steps of Newton's method in Q2.29. */
+static int64_t one_over_one_plus(int64_t x) {
+  const int64_t half = (x + INT32_MAX + 1) >> 1;
+  int64_t found = 1515870810 + high_product(half, -1010580540);
+  int step;
+  for (step = 0; step < 3; ++step) {
+    const int64_t rest = ((int64_t)1 << 29) - high_product(half, found);
+    found += within_int32(high_product(found, rest) * 4);
+  }
+  return within_int32(found * 2);
+}
+
+/* As vtaops/graph/fixed_softmax.py. */
+static int fixed_softmax(const vta_model *model, const uint32_t *words) {
+  const vta_fixed_softmax *const s = (const void *)words;
+  const uint64_t nbytes = times(s->rows, s->columns);
+  const int8_t *data = vta_readable(model, s->data, nbytes);
+  int8_t *result = vta_writable(model, s->result, nbytes);
+  const int32_t *const terms = vta_readable(model, s->terms, 256 * 4);
+  uint32_t r, c;
+  REQUIRE(data && result && terms && s->columns && s->columns < 4096 && s->reach < 256);
+  REQUIRE(terms[0] == INT32_MAX);
+  for (r = 0; r < s->rows; ++r, data += s->columns, result += s->columns) {
+    int greatest = data[0];
+    uint32_t sum = 0, zeros = 0;
+    int64_t inverse;
+    for (c = 1; c < s->columns; ++c) greatest = data[c] > greatest ? data[c] : greatest;
+    for (c = 0; c < s->columns; ++c) {
+      const uint32_t below = (uint32_t)(greatest - data[c]);
+      if (below <= s->reach) sum += (uint32_t)(((int64_t)terms[below] + 2048) >> 12) & 0xFFFFF;
+    }
+    while (!(sum >> (31 - zeros))) ++zeros;
+    inverse = one_over_one_plus(((int64_t)sum << zeros) - ((int64_t)1 << 31));
+    for (c = 0; c < s->columns; ++c) {
+      const uint32_t below = (uint32_t)(greatest - data[c]), bits = 35 - zeros;
+      int64_t value = 0;
+      if (below <= s->reach) value = high_product(inverse, terms[below]);
+      value = (value + ((int64_t)1 << (bits - 1))) >> bits;
+      result[c] = (int8_t)(value > 255 ? 127 : value - 128);
+    }
+  }
+  return VTA_OK;
+}
+
 /* ---------------------------------------------------------------------- products of tensors */
 
 /* Writes a number as digits whose products with (-128, ..., -128, 1) sum to it. */
@@ -423,6 +481,7 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
       sizeof(vta_quantize) / 4,
       sizeof(vta_softmax) / 4,
       sizeof(vta_row_sums) / 4,
+      sizeof(vta_fixed_softmax) / 4,
   };
   REQUIRE(kind < VTA_STEPS && (!lengths[kind] || lengths[kind] == count));
   switch (kind) {
@@ -437,6 +496,7 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
     case VTA_STEP_DEQUANTIZE: return dequantize(model, words);
     case VTA_STEP_SOFTMAX: return softmax(model, words);
     case VTA_STEP_ROW_SUMS: return row_sums(model, words);
+    case VTA_STEP_FIXED_SOFTMAX: return fixed_softmax(model, words);
     default: return VTA_ERROR_CONTENT;
   }
 }

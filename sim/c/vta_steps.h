@@ -6,7 +6,8 @@
 #include "vta.h"
 
 /* From sums to int8: clip(((sum * multiplier + half) >> shift) + zero_point, low, high). The slot
- * has `count` pairs (multiplier, shift): one, or one for each channel. */
+ * has `count` pairs (multiplier, shift): one, or one for each channel. Bits 8..31 of a shift are a
+ * signed number of 2**14 by which half grows where the sum is not negative, else shrinks. */
 typedef struct vta_scaling {
   uint32_t slot, count;
   int32_t zero_point, low, high;
@@ -80,6 +81,11 @@ typedef struct vta_quantize {
 typedef struct vta_softmax {
   uint32_t data, result, rows, columns;
 } vta_softmax;
+
+/* `terms`: exp(-d) as Q0.31 for d = 0..255 steps; those beyond `reach` are nothing. */
+typedef struct vta_fixed_softmax {
+  uint32_t data, result, rows, columns, terms, reach;
+} vta_fixed_softmax;
 
 /* Digits of factor * sum(row) + constant: all of it, or its units of 128, or the rest. */
 typedef struct vta_row_sums {

@@ -31,7 +31,7 @@ from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
 from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
-from vtaops.cli.ulx3s import build_board, virtual_board
+from vtaops.cli.ulx3s import build_board
 
 
 class RunFirst(TyperGroup):
@@ -83,7 +83,6 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 """The commands, and groups of commands, below their headings."""
 
 board_app.command("build")(build_board)
-board_app.command("virtual")(virtual_board)
 
 for heading, commands in COMMANDS.items():
     for command in commands:

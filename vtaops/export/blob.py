@@ -50,6 +50,7 @@ class StepKind(IntEnum):
     DEQUANTIZE = 11
     SOFTMAX = 12
     ROW_SUMS = 13
+    FIXED_SOFTMAX = 14
 
 
 class SlotKind(IntEnum):

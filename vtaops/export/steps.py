@@ -14,6 +14,8 @@ from vtaops.export.blob import NONE, Blob, SlotNumber, StepKind
 from vtaops.export.boxes import Patchwork, joined
 from vtaops.export.values import Values
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
+from vtaops.graph.fixed_softmax import exponentials
+from vtaops.graph.thresholds import quotient_scale
 
 Words = tuple[int, ...]
 
@@ -126,10 +128,9 @@ def _convolution(
 
 
 def _turned(window: Window) -> Window:
-    """Return the window of an image whose rows are columns."""
-    (down, across), (top, left, bottom, right) = window.strides, window.padding
+    top, left, bottom, right = window.padding
     return Window(
-        window.kernel[::-1], (across, down), (left, top, right, bottom), window.dilation[::-1]
+        window.kernel[::-1], window.strides[::-1], (left, top, right, bottom), window.dilation[::-1]
     )
 
 
@@ -214,13 +215,19 @@ def _scaling(blob: Blob, scaling: Requantization) -> Words:
 
     Twice the multiplier, shifted by one bit more, is the same.
     """
-    multiplier, shift = (
-        x.reshape(-1) for x in np.broadcast_arrays(scaling.multiplier, scaling.shift)
-    )
-    room = 16 - np.array([int(value).bit_length() for value in multiplier])
-    more = np.minimum(room, np.maximum(0, 17 - shift))
-    found = np.stack([multiplier << more, shift + more], axis=-1).astype(np.uint32)
+    found = _pairs(scaling)
+    if not scaling.by_sign.any():
+        room = 16 - np.frexp(found[:, 0])[1]
+        more = np.clip(17 - found[:, 1].astype(np.int64), 0, np.maximum(0, room)).astype(np.uint32)
+        found = np.stack([found[:, 0] << more, found[:, 1] + more], axis=-1)
     return (blob.constant(found), len(found), scaling.zero_point, *scaling.clip)
+
+
+def _pairs(scaling: Requantization) -> np.ndarray:
+    """Return multipliers and shifts, with what the rounding gains or loses by the sign."""
+    shifts = scaling.shift | (scaling.by_sign >> 14) % (1 << 24) << 8
+    pairs = np.stack(np.broadcast_arrays(scaling.multiplier, shifts), axis=-1)
+    return pairs.reshape(-1, 2).astype(np.uint32)
 
 
 # ----------------------------------------------------------------------------- pooling
@@ -238,20 +245,32 @@ def _(op: operators.AveragePool, node: Node, values: Values) -> None:
     if op.exclude_padding:
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
-            pair = scaling.multiplier.item(), scaling.shift.item()
-            entries.append([int(real), factor, *pair])
+            entries.append([int(real), factor, *_pairs(_of_values(scaling))[0]])
     cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
-    _pool(node, values, window, cases, (*_scaling(blob, op.requantization), op.factor))
+    scaling = op.requantization
+    zero = 0 if scaling.rounding == "quotient" else data.zero_point
+    _pool(node, values, window, cases, (*_scaling(blob, _of_values(scaling)), op.factor), zero)
 
 
-def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Words) -> None:
+def _of_values(scaling: Requantization) -> Requantization:
+    """Return a quotient of sums of values as a product; another requantisation as it is."""
+    if scaling.rounding != "quotient":
+        return scaling
+    scale = quotient_scale(int(scaling.multiplier))
+    numbers = scale.multiplier, scale.shift, 0, scaling.clip
+    return Requantization(*numbers, "nudged", scale.nudge, scale.kind)
+
+
+def _pool(
+    node: Node, values: Values, window: Window, cases: Words, scaling: Words, zero: int = 0
+) -> None:
     data, result = node.inputs[0], node.outputs[0]
     values.blob.step(
         StepKind.POOL,
         values.slot(data),
         values.result(result),
         *cases,
-        *(math.prod(data.shape[:2]), data.shape[1], data.zero_point),
+        *(math.prod(data.shape[:2]), data.shape[1], zero),
         *_window(data.shape[2:], result.shape[2:], window),
         *scaling,
     )
@@ -263,6 +282,14 @@ def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Wor
 @_add.register
 def _(op: operators.Add, node: Node, values: Values) -> None:
     _pair(StepKind.ADD, op.factors, op.requantization, node, values)
+
+
+@_add.register
+def _(op: operators.RescaledAdd, node: Node, values: Values) -> None:
+    raise UnsupportedError(
+        f"{node.name} ({op.kind}) has no C code: no factors of an addition give its results; "
+        f"compile the network from its file, which finds them where there are some"
+    )
 
 
 @_add.register
@@ -392,6 +419,18 @@ def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values:
         values.slot(node.inputs[0]),
         values.result(node.outputs[0]),
         *(elements, bits, zero_point),
+    )
+
+
+@_add.register
+def _(op: operators.FixedSoftmax, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    columns = data.shape[-1]
+    terms, reach = exponentials(data.scale)
+    slots = values.slot(data), values.result(node.outputs[0])
+    table = values.blob.constant(terms.astype(np.int32))
+    values.blob.step(
+        StepKind.FIXED_SOFTMAX, *slots, data.elements // columns, columns, table, reach
     )
 
 

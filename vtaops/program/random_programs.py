@@ -350,6 +350,8 @@ class _Writer:
         fields: dict[str, int] = {}
         if not use_scale:
             fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
+        elif "exact" in self.config.extensions:
+            fields |= {"fine": int(rng.integers(4))}
         if use_bias or use_scale:  # up to 8 iterations of each loop
             fields |= {"row": _half(POST_ROWS, context).base + self._integer(0, 1)}
             fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
