@@ -57,6 +57,7 @@ class _Network:
         self.input = self.writer.tensor((1, *size), "int8", scale, self._zero())
         self.spread[self.input] = 100 * scale
         self.images = [self.input]
+        self.computes = False
 
     def content(self) -> bytes:
         """Add operators; return the file."""
@@ -64,6 +65,8 @@ class _Network:
         kinds += [self.combine] * 3 + [self.pool, self.concatenation]
         for _ in range(int(self.rng.integers(2, 8))):
             kinds[self.rng.integers(len(kinds))]()
+        if not self.computes:
+            self.convolution()  # else nothing in the file rounds
         outputs = [self.images[-1]]
         if self.rng.random() < 0.7:
             outputs = [self.classifier()]
@@ -135,6 +138,7 @@ class _Network:
             for extent, k, s in zip((h, w), kernel, strides, strict=True)
         ]
         y = self._result((n, *size, outputs), reach)
+        self.computes = True
         writer.operator(
             kind,
             [x, weight, bias],
