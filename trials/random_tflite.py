@@ -57,7 +57,8 @@ class _Network:
         self.input = self.writer.tensor((1, *size), "int8", scale, self._zero())
         self.spread[self.input] = 100 * scale
         self.images = [self.input]
-        self.computes = False
+        self.rounded: set[int] = set()
+        """What a scale made, or is made of that."""
 
     def content(self) -> bytes:
         """Add operators; return the file."""
@@ -65,8 +66,9 @@ class _Network:
         kinds += [self.combine] * 3 + [self.pool, self.concatenation]
         for _ in range(int(self.rng.integers(2, 8))):
             kinds[self.rng.integers(len(kinds))]()
-        if not self.computes:
-            self.convolution()  # else nothing in the file rounds
+        if self.images[-1] not in self.rounded:
+            self.images = self.images[-1:]
+            self.convolution()  # else nothing before the output rounds
         outputs = [self.images[-1]]
         if self.rng.random() < 0.7:
             outputs = [self.classifier()]
@@ -138,7 +140,7 @@ class _Network:
             for extent, k, s in zip((h, w), kernel, strides, strict=True)
         ]
         y = self._result((n, *size, outputs), reach)
-        self.computes = True
+        self.rounded.add(y)
         writer.operator(
             kind,
             [x, weight, bias],
@@ -164,6 +166,7 @@ class _Network:
         y = self._result(shape, a * b if kind == "MUL" else a + b)
         pair = [x, other] if self.rng.random() < 0.5 else [other, x]
         self.writer.operator(kind, pair, [y], FusedActivationFunction=self._activation())
+        self.rounded.add(y)
         self.images.append(y)
 
     def pool(self) -> None:
@@ -181,6 +184,7 @@ class _Network:
         ]
         y = self.writer.tensor((n, *size, c), "int8", *self.writer.grids[x])
         self.spread[y] = self.spread[x]
+        self.rounded |= {y} if x in self.rounded else set()
         self.writer.operator(
             str(self.rng.choice(["AVERAGE_POOL_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"])),
             [x],
@@ -207,6 +211,7 @@ class _Network:
         joined = (*shape[:3], sum(self.writer.shapes[t][3] for t in parts))
         y = self.writer.tensor(joined, "int8", *grid)
         self.spread[y] = self.spread[x]
+        self.rounded |= {y} if self.rounded.intersection(parts) else set()
         self.writer.operator("CONCATENATION", parts, [y], Axis=3, FusedActivationFunction=0)
         self.images.append(y)
 
