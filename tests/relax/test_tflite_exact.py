@@ -53,7 +53,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     assert not any(ly.first for ly in trace_differences(path, {"x": image}, graph=model.graph))
     coarse = vtaops.compile_model(path, "pynq_ext")
     notes = [row.reason for row in coarse.plan if row.where == "vta"]
-    assert any("equal to TFLite but for a step at" in note for note in notes)
+    assert any("equal to TFLite but for one step at" in note for note in notes)
     apart = trace_differences(path, {"x": image}, graph=coarse.graph)
     assert sum(layer.values for layer in apart) > 1000
     assert not any(layer.unexplained for layer in apart)
