@@ -27,6 +27,7 @@ from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
+from vtaops.cli.models import models_app
 from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
@@ -75,7 +76,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
-    "Networks": (demo, compile, export, ops, profile, quantize),
+    "Networks": (demo, compile, export, ops, profile, quantize, models_app),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),

@@ -519,7 +519,10 @@ class Encoding:
                 bad = np.flatnonzero(columns[name] >= len(self._named[name]))
                 if bad.size:
                     self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
-            decoded = map(cls, *(column.tolist() for column in columns.values()))
+            # By position: a field that the configuration lacks may lie before one that it has.
+            zeros = [0] * len(rows)
+            known = {name: column.tolist() for name, column in columns.items()}
+            decoded = map(cls, *(known.get(f.name, zeros) for f in fields(cls)))
             found.update(zip(rows.tolist(), decoded, strict=True))
         return [found[row] for row in range(len(words))]
 

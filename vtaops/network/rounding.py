@@ -468,7 +468,8 @@ def _factors(first: float, second: float) -> list[tuple[int, int]]:
     for limit in (127, ops.TWO_DIGITS):
         greater = np.arange(1, limit + 1)
         smaller = np.rint(greater * (small / great)).astype(np.int64)
-        error = np.where(smaller > 0, np.abs(smaller / greater - small / great), np.inf)
+        reduced = (smaller > 0) & (np.gcd(greater, smaller) == 1)
+        error = np.where(reduced, np.abs(smaller / greater - small / great), np.inf)
         for index in np.argsort(error, kind="stable")[:FACTORS_TRIED].tolist():
             pair = int(greater[index]), int(smaller[index])
             pairs.append(pair if abs(first) >= abs(second) else pair[::-1])

@@ -240,10 +240,22 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
 def _mean(value: Value, target: ResultRange) -> Source:
     image = value.args[0]
     axes = sorted(int(axis) % len(image.shape) for axis in value.attrs.axis or ())
+    if target.tflite and len(image.shape) == 4 and axes == [1, 2]:
+        return _mean_of_last(value, target)
     if len(image.shape) != 4 or axes != [2, 3]:
         raise NotTranslated(f"a mean over the axes {axes} of {len(image.shape)}")
     pooled = _average(image, target, image.shape[2] * image.shape[3])
     return pooled if value.attrs.keepdims else _moved(ops.Reshape(value.shape), pooled)
+
+
+def _mean_of_last(value: Value, target: ResultRange) -> Source:
+    """Translate a mean over the pixels of an image whose channels come last."""
+    data, scale = operand(value.args[0])
+    _, h, w, _ = value.args[0].shape
+    scaling = _tflite_mean(scale / target.grid.scale, h * w, False, target)
+    image = _moved(ops.Transpose((0, 3, 1, 2)), data)
+    pooled = step(ops.AveragePool(requantization=scaling), image, scale=target.grid.scale)
+    return _moved(ops.Reshape(value.shape), pooled)
 
 
 def _adaptive_pool(value: Value, target: ResultRange) -> Source:
