@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.base.files import exists, open_file
+from vtaops.base.files import check_unpacked, exists, open_file
 from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
@@ -131,6 +131,7 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
     # of zip files, of zlib, of NumPy's headers, of memory
     text = f"{file} cannot be read as NumPy data"
     with raising(ModelError, text, Exception), open_file(file) as stream:
+        check_unpacked(stream)
         data = np.load(stream)
         if not isinstance(data, np.ndarray):
             with data:
