@@ -38,7 +38,7 @@ PROCESSORS = {
     "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
 }
-RUNTIME = "vta.o", "vta_steps.o", "vta_mapped.o", "vta_linux.o", "model.o"
+RUNTIME = "vta.o", "vta_steps.o", "vta_products.o", "vta_mapped.o", "vta_linux.o", "model.o"
 MLPERF_TINY = Path(__file__).parents[1].parent / "shared" / "models" / "mlperf_tiny"
 
 

@@ -22,7 +22,7 @@ from vtaops.machine.isa import Encoding, Load, words_to_array
 from vtaops.model import HostStage, Model
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
-STACK_NBYTES = 2048
+STACK_NBYTES = 2560
 """Stack that `vta_run` needs beside that of the device; tests measure it."""
 
 

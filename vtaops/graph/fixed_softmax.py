@@ -21,6 +21,8 @@ Integers = npt.NDArray[np.int64]
 INT32 = (-(1 << 31), (1 << 31) - 1)
 SUM_BITS = 12
 """Bits of a sum of exponentials before its binary point."""
+MOST = (1 << SUM_BITS) - 1
+"""Exponentials of which a sum has room."""
 INPUT_BITS = 5
 """Bits of a difference times the scale, before its binary point."""
 
@@ -35,28 +37,27 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
     scale : float
         What one step of it means.
     """
-    exponentials, counted = _exponentials(scale)
+    terms_of, reach = exponentials(scale)
     below = values.max(axis=-1, keepdims=True).astype(np.int64) - values
-    terms = exponentials[below]
-    total = np.where(counted[below], _shifted_right(terms, SUM_BITS), 0).sum(-1, keepdims=True)
-    leading = 31 - np.frexp(total.astype(np.float64))[1] + 1  # zeros before the first one
-    inverse = _one_over_one_plus((total << leading) - (1 << 31))
-    quotient = _shifted_right(_product(inverse, terms), SUM_BITS - leading + 23)
-    found = np.where(counted[below], np.clip(quotient - 128, -128, 127), -128)
+    terms, counted = terms_of[below], below <= reach
+    total = np.where(counted, _shifted_right(terms, SUM_BITS), 0).sum(-1, keepdims=True)
+    zeros = 32 - np.frexp(total.astype(np.float64))[1]  # before the first one of 32 bits
+    inverse = _one_over_one_plus((total << zeros) - (1 << 31))
+    quotient = _shifted_right(_product(inverse, terms), SUM_BITS - zeros + 23)
+    found = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
     result: npt.NDArray[np.int8] = found.astype(np.int8)
     return result
 
 
-def _exponentials(scale: float) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Return exp(-difference * scale), Q0.31, for differences 0..255, and which are something."""
+def exponentials(scale: float) -> tuple[Integers, int]:
+    """Return exp(-d * scale), Q0.31, for d = 0..255; and the greatest d that counts."""
     real = min(scale * (1 << (31 - INPUT_BITS)), (1 << 31) - 1.0)
     multiplier, shift = quantized_multiplier(real)
     left = 31 - shift
     reach = math.floor(((1 << INPUT_BITS) - 1) * (1 << (31 - INPUT_BITS)) / (1 << left))
     difference = np.arange(256, dtype=np.int64)
-    counted = difference <= reach
-    scaled = _product(np.where(counted, -difference, 0) << left, np.int64(multiplier))
-    return _exponential(scaled), counted
+    counted = np.where(difference <= reach, -difference, 0)
+    return _exponential(_product(counted << left, np.int64(multiplier))), min(reach, 255)
 
 
 def _exponential(x: Integers) -> Integers:
@@ -79,7 +80,8 @@ def _near_zero(x: Integers) -> Integers:
     square = _product(x, x)
     quartic = _shifted_right(_product(square, square), 2)
     terms = _product(quartic + _product(square, x), third) + square
-    return middle + _product(middle, x + _shifted_right(terms, 1))
+    result: Integers = middle + _product(middle, x + _shifted_right(terms, 1))
+    return result
 
 
 def _one_over_one_plus(x: Integers) -> Integers:
@@ -89,7 +91,8 @@ def _one_over_one_plus(x: Integers) -> Integers:
     for _ in range(3):
         rest = (1 << 29) - _product(half, found)
         found = found + np.clip(_product(found, rest) << 2, *INT32)
-    return np.clip(found << 1, *INT32)
+    result: Integers = np.clip(found << 1, *INT32)
+    return result
 
 
 def _product(a: Integers, b: Any) -> Integers:
@@ -97,10 +100,12 @@ def _product(a: Integers, b: Any) -> Integers:
     product = a * b
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     total = product + nudge
-    return np.sign(total) * (np.abs(total) >> 31)
+    result: Integers = np.sign(total) * (np.abs(total) >> 31)
+    return result
 
 
 def _shifted_right(x: Integers, bits: Any) -> Integers:
     """Return ``x / 2**bits``, the nearest, halves away from zero."""
     half = (np.int64(1) << np.asarray(bits, np.int64)) >> 1
-    return np.sign(x) * ((np.abs(x) + half) >> bits)
+    result: Integers = np.sign(x) * ((np.abs(x) + half) >> bits)
+    return result

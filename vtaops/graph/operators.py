@@ -23,7 +23,7 @@ from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
 from vtaops.base.shapes import Array, Concise, Sides, ceil_div
 from vtaops.base.window import Window
-from vtaops.graph.fixed_softmax import softmax
+from vtaops.graph import fixed_softmax
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import (
     Integers,
@@ -974,10 +974,13 @@ class FixedSoftmax(GraphOperator):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if not inputs[0].shape:
             raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        if inputs[0].shape[-1] > fixed_softmax.MOST:
+            most = fixed_softmax.MOST
+            raise ShapeError(f"a softmax of {inputs[0].shape[-1]} values; its sums hold {most}")
         return (Tensor("-", inputs[0].shape, "int8", 1 / 256, -128),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return softmax(arrays[0], inputs[0].scale)
+        return fixed_softmax.softmax(arrays[0], inputs[0].scale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

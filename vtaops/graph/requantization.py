@@ -186,14 +186,14 @@ class Requantization(Concise):
         """The scales as hardware with the extension ``post`` holds them, or ``exact``."""
         if self.rounding == "nudged":
             return np.asarray(fine_scale(self.multiplier, self.shift, self.nudge), np.int64)
-        found: Integers = self.multiplier | self.shift << MULTIPLIER_BITS
-        return found
+        coarse: Integers = self.multiplier | self.shift << MULTIPLIER_BITS
+        return coarse
 
     @property
     def by_sign(self) -> Integers:
         """What is added to half where the sum is not negative, and taken from it where it is."""
         if self.rounding == "twice":
-            return np.where(self.shift > 31, np.int64(1 << 30), np.int64(0))
+            return np.array(self.shift > 31, np.int64) << 30
         found: Integers = np.asarray(nudged(self.fine, self.nudge), np.int64)
         return found
 

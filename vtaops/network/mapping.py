@@ -430,12 +430,13 @@ class Mapper(Places):
             rounding="half_up",
             clip=op.requantization.clip,
         )
+        found: AvgPool2d | None
         if op.requantization.rounding == "quotient":
             found = replace(pool, **divided(kernel[0] * kernel[1]))
         elif self.scales:
             scaling = uniform(op.requantization, op.factor)
             zeros = -source.zero_point * kernel[0] * kernel[1]
-            found = scaling and replace(pool, **scaling, constant=zeros)
+            found = replace(pool, **scaling, constant=zeros) if scaling else None
         else:
             found = self._divided(op, pool, source.zero_point)
         if not found:

@@ -101,6 +101,11 @@ def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
         if node.name in forms and (reason := reason_for_host(node, lowered, target))
     }
     kept = {name: form for name, form in forms.items() if name not in reasons}
+    kept |= {
+        node.name: form
+        for node in graph.nodes
+        if node.name in reasons and (form := _on_host(node)) is not None
+    }
     result = lowered if not reasons else _rebuilt(graph, {n: f.op for n, f in kept.items()})
     return Rounded(result, {name: form.note for name, form in kept.items()}, reasons)
 
@@ -224,13 +229,9 @@ def _(op: Weighted, node: Node, given: Sequence[Span], target: Target) -> Form |
         )
         return Form(replace(op, requantization=coarse), count, _sums(low, high))
     chosen, bias = _fine_channels(scaling, low, high)
-    moved = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
-    moved = (moved + bias).astype(np.int32)
-    made = replace(
-        op,
-        requantization=_nudged(chosen, scaling),
-        bias=moved if op.bias is not None or bias.any() else None,
-    )
+    before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
+    moved = (before + bias).astype(np.int32) if bias.any() else op.bias
+    made = replace(op, requantization=_nudged(chosen, scaling), bias=moved)
     return Form(made, sum(scale.differing for scale in chosen), _sums(low, high))
 
 
@@ -423,6 +424,10 @@ def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -
 
 @_form.register
 def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) -> Form:
+    return _addition(op, node, given, fine=target.fine)
+
+
+def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool) -> Form:
     a, b = _values(node, given)
     results = op.requantization.apply(op.sums(a[:, None], b[None, :]))
     unit = [m / 2.0**s * (1 << 20) for m, s in zip(op.multipliers, op.shifts, strict=True)]
@@ -431,7 +436,7 @@ def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) ->
     first, second = (each * ratio for each in unit)
     best = ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
     fewest = _pairs_off(best, a, b, results)
-    if target.fine:
+    if fine:
         for factors in _factors(first, second):
             found = _fine_add(factors, first, a, b, results, scaling)
             off = results.size if found is None else _pairs_off(found, a, b, results)
@@ -440,6 +445,14 @@ def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) ->
             if not fewest:
                 break
     return Form(best, fewest, results.size)
+
+
+def _on_host(node: Node) -> Form | None:
+    """Return an addition equal to TFLite's, which any processor executes; None if there is none."""
+    if not isinstance(node.op, ops.RescaledAdd):
+        return None
+    form = _addition(node.op, node, [_ANY, _ANY], fine=True)
+    return None if form.differing else form
 
 
 def _pairs_off(op: ops.Add, a: Integers, b: Integers, results: Array) -> int:

@@ -223,11 +223,15 @@ class BlockedShape:
         return self.batch * self.oc * self.rows.extent * self.columns.extent * self.phases
 
     @property
+    def products(self) -> int:
+        """Tile products of each output tile."""
+        return self.ic * self.taps * self.parts // self.phases
+
+    @property
     def gemm_cycles(self) -> int:
         """Tile products, and steps of POOL: what reads input tiles, one a cycle."""
-        products = self.ic * self.taps * self.parts // self.phases
         others = max(self.addends, self.digits) + self.constants + self.maxima + self.coarse
-        return self.outputs * (products + others)
+        return self.outputs * (self.products + others)
 
     @property
     def compute_cycles(self) -> int:
