@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vtaops
+from vtaops import ShapeError
 from vtaops.graph import (
     AveragePool,
     ChannelShuffle,
@@ -21,6 +22,7 @@ from vtaops.graph import (
 )
 from vtaops.machine.views import Patches, constant_digits, constant_values
 from vtaops.network import plan_model
+from vtaops.ops import Elementwise
 from vtaops.program import Role
 
 RNG = np.random.default_rng(7)
@@ -209,3 +211,50 @@ def test_a_depthwise_block_runs_together_where_that_pays():
     graph.output(graph.add(convolution(96, 16), y))
     program = compiled(graph, "pynq_ext").programs[0]
     assert max(len(record.spans) for record in program.operators) > 10
+
+
+GATED = [
+    ((1, 40, 14, 14), (0, 0), (1, 40, 1, 1)),
+    ((1, 20, 7, 9), (3, -128), (1, 20, 1, 1)),
+    ((2, 16, 5, 5), (-5, 9), (2, 16, 1, 1)),
+    ((1, 20, 7, 9), (-5, 9), (1, 20, 7, 9)),
+]
+
+
+@pytest.mark.parametrize(("image", "zeros", "gate"), GATED)
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq"])
+def test_products_with_gates_run_on_vta(config, image, zeros, gate):
+    """One value for each channel times images, whatever the zero points of both are."""
+    graph = Graph()
+    x = graph.input("x", image, zero_point=zeros[0])
+    y = graph.input("y", gate, zero_point=zeros[1])
+    scaling = Requantization(1, 7) if config == "pynq" else Requantization(40000, 22, 5)
+    graph.output(graph.add(Multiply(scaling), x, y))
+    model = vtaops.compile_model(graph, config, capabilities="full")
+    assert [row.where for row in model.plan] == ["vta"]
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs]
+    np.testing.assert_array_equal(model.run(*arrays), model.reference(*arrays))
+    assert not model.prove().unproven
+
+
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
+def test_means_of_large_images_are_summed_by_rows(config):
+    graph = Graph()
+    x = graph.input("x", (1, 20, 56, 96), zero_point=3)
+    pool = AveragePool.from_ratio(1.0, 56 * 96, shifts_only=config == "pynq")
+    graph.output(graph.add(pool, x))
+    model = vtaops.compile_model(graph, config)
+    assert [row.where for row in model.plan] == ["vta"]
+    data = np.random.default_rng(0).integers(-128, 128, x.shape).astype(np.int8)
+    np.testing.assert_array_equal(model.run(data), model.reference(data))
+    assert not model.prove().unproven
+
+
+def test_elementwise_refuses_constants_and_channels_that_have_no_place():
+    with pytest.raises(ShapeError, match="only multiply, minimum, maximum take them"):
+        Elementwise(function="add", shape=(4, 4), data_offset=3)
+    with pytest.raises(ShapeError, match="other_offset is 40000; it must have 16 bits"):
+        Elementwise(function="multiply", shape=(4, 4), other_offset=40000)
+    with pytest.raises(ShapeError, match="needs two tensors, the first images"):
+        Elementwise(function="multiply", shape=(4, 4), by_channel=True)

@@ -179,6 +179,11 @@ def _elementwise(op: Definition, given: Given) -> Terms:
     if op.function == "identity":
         return x
     y = fields.times(given["other"], op.other_scale)
+    if op.function in ("multiply", "minimum", "maximum"):
+        x, y = (
+            fields.sum(value, fields.numbers(constant)) if constant else value
+            for value, constant in ((x, op.data_offset), (y, op.other_offset))
+        )
     combine: dict[str, Callable[[Terms, Terms], Terms]] = {
         "add": fields.sum,
         "sub": lambda a, b: fields.sum(a, fields.times(b, -1)),

@@ -429,9 +429,11 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
+    blocks = op.tiles(config, "other") if op.by_channel else 1
     return BlockedShape(
-        rows=_line(op.tiles(config)),
-        alu_passes=_passes(op, config),
+        batch=blocks,
+        rows=_line(op.tiles(config) // blocks),
+        alu_passes=_passes(op, config) + len(op.offset_stages),
         resets=_resets(config),
         addends=len(op.products) - 1,
         scaled=int(op.multiplier > 0),
