@@ -169,7 +169,8 @@ def _narrow(
     Weights that are no int8 once their zero point is taken off are sums of two or three that are:
     the input channels, on `axis` of the weights and `data_axis` of the data, come as often.
     """
-    parts, rest = [], weight
+    parts: list[Array] = []
+    rest = weight
     while rest.any() or not parts:
         parts.append(np.clip(rest, -128, 127).astype(np.int8))
         rest = rest - parts[-1]
