@@ -88,6 +88,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
         used["exact"] += isinstance(i, Post) and i.fine > 0
         used["depthwise"] += isinstance(i, Depthwise)
         used["overwrite"] += isinstance(i, Gemm) and i.overwrite
+        used["pairs"] += isinstance(i, Gemm) and i.uop_end - i.uop_begin > 1
         used["pool"] += isinstance(i, Pool)
         used["forward"] += isinstance(i, Load) and i.forward
     return {name: int(used[name]) for name in EXTENSIONS if used[name]}

@@ -266,8 +266,10 @@ class RandomGraph:
     def large_pool(self):
         """Make an image that is larger than its scratchpad, and the mean of it."""
         x = self.pick(lambda t: t.shape[1] <= 32)
+        if x is None:
+            return None
         factors = (ceil_div(self.rng.randint(40, 70), x.shape[2]),) * 2
-        if x is None or x.elements * factors[0] ** 2 > 200_000:
+        if x.elements * factors[0] ** 2 > 200_000:
             return None
         large = self.graph.add(Upsample(factors), x)
         count = large.shape[2] * large.shape[3]

@@ -17,7 +17,7 @@
 
 #define VTA_MAGIC 0x43415456u /* "VTAC" */
 #define VTA_MAGIC_SWAPPED 0x56544143u
-#define VTA_FORMAT_VERSION 1u
+#define VTA_FORMAT_VERSION 2u
 #define VTA_NONE 0xffffffffu /* no slot */
 #define VTA_MAX_RANK 8u
 

@@ -489,6 +489,7 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   nest.block = geometry_.block;
   nest.uops = uops;
   nest.uop_count = micro_op_count(in);
+  nest.pairs = geometry_.pairs;
   nest.outer.dst = in.dst_factor_out;
   nest.inner.dst = in.dst_factor_in;
   if (in.reset) {
@@ -522,13 +523,14 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   counters.gemm_counter += iterations(in);
 }
 
-// Whether several steps of an instruction write one accumulator.
-bool Executor::repeats_accumulators(const Instruction& in, const MicroOp* uops) {
+// Whether several steps of a product write one accumulator.
+bool Executor::repeats_accumulators(const Instruction& in, const GemmNest& nest) {
   seen_.assign(geometry_.acc_depth, false);
   for (int64_t o = 0; o < in.iter_out; ++o) {
     for (int64_t i = 0; i < in.iter_in; ++i) {
-      for (std::size_t u = 0; u < micro_op_count(in); ++u) {
-        const std::size_t dst = uops[u].dst + o * in.dst_factor_out + i * in.dst_factor_in;
+      for (std::size_t u = 0; u < nest.uop_count; ++u) {
+        if (nest.joins(u)) continue;
+        const std::size_t dst = nest.uops[u].dst + o * in.dst_factor_out + i * in.dst_factor_in;
         if (seen_[dst]) return true;
         seen_[dst] = true;
       }
@@ -537,28 +539,30 @@ bool Executor::repeats_accumulators(const Instruction& in, const MicroOp* uops) 
   return false;
 }
 
-// Products that are written, not added: onto zeros. Where steps write one accumulator, the last one
-// stays, so they go one by one, in order.
+// Steps that write their products, not add them: onto zeros. Where steps write one accumulator, the
+// last one stays, so they go one by one, in order.
 void Executor::overwrite(const Instruction& in, GemmNest nest, Deadline& deadline) {
   const MicroOp* const uops = nest.uops;
-  if (!repeats_accumulators(in, uops)) {
+  if (!repeats_accumulators(in, nest)) {
     run_slices(in, nest, kernels_.reset, deadline);
     group_by_weight(uops, nest.uop_count, nest);
     run_slices(in, nest, kernels_.gemm, deadline);
     return;
   }
+  const GemmNest all = nest;
   const std::size_t count = nest.uop_count;
   const Loop outer = nest.outer, inner = nest.inner;
-  nest.uop_count = 1;
   nest.outer = nest.inner = Loop{};
   for (int64_t o = 0; o < in.iter_out; ++o) {
     for (int64_t i = 0; i < in.iter_in; ++i) {
       nest.first_dst = o * outer.dst + i * inner.dst;
       nest.first_src = o * outer.src + i * inner.src;
       nest.first_wgt = o * outer.wgt + i * inner.wgt;
-      for (nest.uops = uops; nest.uops != uops + count; ++nest.uops) {
+      for (std::size_t u = 0; u < count; u += nest.uop_count) {
+        nest.uops = uops + u;
+        nest.uop_count = u + 1 < count && all.joins(u + 1) ? 2 : 1;
         kernels_.reset(nest);
-        group_by_weight(nest.uops, 1, nest);
+        group_by_weight(nest.uops, nest.uop_count, nest);
         kernels_.gemm(nest);
       }
       deadline.check();

@@ -38,6 +38,10 @@ ADDRESSES = 1 << 32
 """Bytes of DRAM that instructions can name."""
 
 
+_LATER = ("fine", "data_offset", "other_offset", "by_channel")
+"""Parameters that came later: where they say nothing, records are as they were before."""
+
+
 @collection_paused()
 def compile(
     op: Operator,
@@ -136,8 +140,8 @@ def emit(
     stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
     parameters = asdict(stated)
-    if not getattr(stated, "fine", False):  # as records were before the extension `exact`
-        parameters = {k: v for k, v in parameters.items() if k not in ("fine", "nudge")}
+    later = (*_LATER, *(() if getattr(stated, "fine", False) else ("nudge",)))
+    parameters = {k: v for k, v in parameters.items() if v or k not in later}
     record = OperatorRecord("", type(op).__name__, parameters, asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)

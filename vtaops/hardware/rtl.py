@@ -32,7 +32,7 @@ from vtaops.machine.config import (
     HardwareConfig,
     Memory,
 )
-from vtaops.program.timing.pipeline import compute_depth, post_stages, tree_stages
+from vtaops.program.timing.pipeline import compute_depth, gemm_stages, post_stages, tree_stages
 
 TOP_MODULE = "vta"
 AXI_TOP_MODULE = "vta_axi"
@@ -41,7 +41,8 @@ PACKAGE = "vta_pkg"
 
 FAULTS = {
     "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
-    "load": "LOAD writes beyond the end of its scratchpad, or pads a table",
+    "load": "LOAD writes beyond the end of its scratchpad, pads a table, or forwards from beyond "
+    "the output scratchpad or to another memory than that of the inputs",
     "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
     "store": "STORE reads beyond the end of the output scratchpad",
     "token_overflow": "a token queue overflowed",
@@ -269,7 +270,7 @@ def _log2(value: int) -> int:
 def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     port = parameters.port_bytes
     widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
-    multipliers = config.macs_per_cycle
+    multipliers = config.macs_per_micro_op
     if parameters.packed_multipliers:
         multipliers = config.batch * config.block_in * ceil_div(config.block_out, 2)
     if parameters.dsp_multipliers is not None:
@@ -296,7 +297,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "DSP_MULTIPLIERS": multipliers,
         "PACKED_MULTIPLIERS": int(parameters.packed_multipliers),
         "TREE_STAGES": tree_stages(config),
-        "GEMM_STAGES": tree_stages(config) + 2,
+        "GEMM_STAGES": gemm_stages(config),
         "COMPUTE_DEPTH": compute_depth(config),
         "POST_STAGES": post_stages(config),
         "POST_MULTIPLIER_BITS": FINE_BITS if "exact" in config.extensions else MULTIPLIER_BITS,
@@ -327,7 +328,10 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
     values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
     windows = "depthwise" in config.extensions
+    micro_ops = 2 if "pairs" in config.extensions else 1
     values |= {
+        "UOP_READS": micro_ops,
+        "UOP_BANKS": max(values["UOP_SLOTS"], micro_ops),
         "WINDOW_PARTS": WINDOW_PARTS,
         # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
         "INP_READS": WINDOW_TILES if reads_windows(config) else 1,

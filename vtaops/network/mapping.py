@@ -536,6 +536,9 @@ class Mapper(Places):
             scaling = uniform(op.requantization)
             assert scaling is not None
             fields = {**scaling, "constant": as_int32(constant)}
+        if isinstance(op, ops.Multiply):
+            (image, first), (gate, second) = ((t.shape, -t.zero_point) for t in node.inputs)
+            fields |= {"data_offset": first, "other_offset": second, "by_channel": image != gate}
         combined = Elementwise(
             function=function,
             shape=self._shape(data),

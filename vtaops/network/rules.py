@@ -177,12 +177,9 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
-    a, b = node.inputs
-    if a.shape != b.shape:
-        return f"its operands have the shapes {a.shape} and {b.shape}; VTA multiplies equal ones"
     if not target.capabilities.has(Feature.MUL):
         return f"{target.capabilities.name} cannot multiply two tensors"
-    return _symmetric(op.requantization, node, target)
+    return _one_constant(op.requantization, node, target)
 
 
 @_reason.register
@@ -350,6 +347,17 @@ def _sum_reason(
     if (128 * reach + np.abs(constant)).max() >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"
     return ""
+
+
+def _one_constant(scaling: Requantization, node: Node, target: Target) -> str:
+    """Return why VTA cannot requantise a product of tensors; empty if it can."""
+    if target.scales:
+        return _one_scale(scaling)
+    if node.outputs[0].zero_point:
+        return f"its result has the zero point {node.outputs[0].zero_point}; on VTA it needs 0"
+    if scaling.right_shift is not None and scaling.right_shift < 0:
+        return f"its scales need a shift to the left by {-scaling.right_shift}"
+    return no_shift(scaling)
 
 
 def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:

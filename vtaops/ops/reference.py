@@ -86,10 +86,10 @@ def _(op: ops.Conv2dTranspose, given: Given) -> Float:
 
 @_sums.register
 def _(op: ops.Elementwise, given: Given) -> Float:
-    value = given["data"] * op.scale
+    value = given["data"] * op.scale + op.data_offset
     if op.binary:
         combine = getattr(np, "subtract" if op.function == "sub" else op.function)
-        value = combine(value, given["other"] * op.other_scale)
+        value = combine(value, given["other"] * op.other_scale + op.other_offset)
     return value
 
 

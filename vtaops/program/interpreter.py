@@ -173,11 +173,15 @@ class Interpreter:
     # -------------------------------------------------------------------------- GEMM, ALU
 
     def _gemm(self, insn: isa.Gemm) -> None:
-        for (dst, src, wgt), row in zip(self.steps(insn), self.rows(insn), strict=True):
+        count, before = insn.uop_end - insn.uop_begin, -1
+        steps = enumerate(zip(self.steps(insn), self.rows(insn), strict=True))
+        for number, ((dst, src, wgt), row) in steps:
+            second = "pairs" in self.config.extensions and number % count % 2 == 1
+            joins, before = second and dst == before, dst
             if insn.reset:
                 self.acc[dst] = 0
             else:
-                addend = 0 if insn.overwrite else self.acc[dst]
+                addend = 0 if insn.overwrite and not joins else self.acc[dst]
                 multiply = self._window if isinstance(insn, isa.Depthwise) else self._product
                 self._accumulate(dst, addend + multiply(src, wgt))
                 self._write_out(dst, row)

@@ -486,6 +486,8 @@ class _Writer:
                 room -= factor * (extent - 1)
                 fields[f"{name}_factor_{loop}"] = factor
             columns[name] = window.base + self.rng.integers(0, room + 1, count)
+        if "pairs" in self.config.extensions and self.rng.random() < 0.5:
+            columns["dst"][1::2] = columns["dst"][: count // 2 * 2 : 2]
         return fields, columns
 
     def _repeats(

@@ -32,6 +32,16 @@ class Definition:
         self.fields, self.kind, self._parameters = fields, kind, dict(parameters)
         if kind not in _SUMS:
             raise Unknown(f"no meaning of {kind or 'a program without a record'} is known here")
+        for name, value in self._parameters.items():
+            self._check(name, value)
+
+    @staticmethod
+    def _check(name: str, value: Any) -> None:
+        """Refuse numbers that no operator has: a record may come from any file."""
+        most = 64 if name.endswith("shift") else 1 << 32
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, float) or (isinstance(number, int) and abs(number) > most):
+                raise Unknown(f"the record's {name} is {value!r:.60}, which no operator has")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -169,6 +179,11 @@ def _elementwise(op: Definition, given: Given) -> Terms:
     if op.function == "identity":
         return x
     y = fields.times(given["other"], op.other_scale)
+    if op.function in ("multiply", "minimum", "maximum"):
+        x, y = (
+            fields.sum(value, fields.numbers(constant)) if constant else value
+            for value, constant in ((x, op.data_offset), (y, op.other_offset))
+        )
     combine: dict[str, Callable[[Terms, Terms], Terms]] = {
         "add": fields.sum,
         "sub": lambda a, b: fields.sum(a, fields.times(b, -1)),

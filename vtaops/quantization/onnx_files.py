@@ -196,7 +196,7 @@ def initializers(model: ModelProto) -> Arrays:
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
     """Give a constant tensor another value, or add it to the graph."""
     onnx = require("onnx")
-    tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
+    tensor = onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
     for old in model.graph.initializer:
         if old.name == name:
             old.CopyFrom(tensor)
@@ -356,9 +356,10 @@ def _check_types(model: ModelProto) -> None:
     for tensor in _tensors(model):
         kind = tensor.data_type
         if kind not in known:
-            name = types.Name(kind) if kind in types.values() else f"number {kind}"
+            name = f" ({types.Name(kind)})" if kind in types.values() else ""
             raise UnsupportedError(
-                f"tensor {tensor.name!r} has the data type {name}; vtaops reads {', '.join(_TYPES)}"
+                f"tensor {tensor.name!r} has the data type {kind}{name}; "
+                f"vtaops reads {', '.join(_TYPES)}"
             )
 
 

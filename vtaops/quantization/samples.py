@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.base.files import exists, open_file
+from vtaops.base.files import check_unpacked, exists, open_file
 from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
@@ -58,6 +58,19 @@ def load_samples(
     if not samples:
         raise ModelError("calibration needs at least one sample; the data given hold none")
     return samples
+
+
+def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
+    """Return the first arrays of calibration data for inputs of which only the names are known.
+
+    Raises
+    ------
+    ModelError
+        If there are none.
+    """
+    shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
+    _, arrays = next(iter(_sources(source, shapes)), ("", {}))
+    return _converted("the calibration data", arrays, {})
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
@@ -118,6 +131,7 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
     # of zip files, of zlib, of NumPy's headers, of memory
     text = f"{file} cannot be read as NumPy data"
     with raising(ModelError, text, Exception), open_file(file) as stream:
+        check_unpacked(stream)
         data = np.load(stream)
         if not isinstance(data, np.ndarray):
             with data:

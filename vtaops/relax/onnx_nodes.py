@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from vtaops.base.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError, raising
 from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import ModelProto, NodeProto, require
 from vtaops.relax.messages import last_line
@@ -77,14 +77,14 @@ def import_nodes(model: ModelProto, *, foreign: bool) -> OnnxImport:
     logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
     importer = _Importer(model, foreign)
     (opset,) = (e.version for e in model.opset_import if e.domain in ("", "ai.onnx"))
-    try:
-        module = importer.from_onnx(model.graph, opset)
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        raise UnsupportedError(
-            f"TVM's front end cannot read this ONNX model: {last_line(error)}"
-        ) from error
+    text = "TVM's front end cannot read this ONNX model"
+    with raising(UnsupportedError, text, Exception, told=last_line):
+        try:
+            module = importer.from_onnx(model.graph, opset)
+        except Exception:
+            with suppress(Exception):  # a block that TVM leaves open, and complains of at its end
+                importer.bb._end_block()
+            raise
     return OnnxImport(module, importer.names, importer.expressions)
 
 
