@@ -342,19 +342,7 @@ class UniformScale:
     fine: int = 0
 
     def __post_init__(self) -> None:
-        if self.fine not in range(len(BASES)):
-            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
-        if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
-            raise ShapeError(
-                f"multiplier is {self.multiplier}; that of a fine scale has {FINE_BITS} bits, of "
-                f"which the highest is 1"
-            )
-        if not self.fine and not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
-            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
-        if self.nudge not in (NUDGES if self.fine else range(1)):
-            raise ShapeError(
-                f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (0)"
-            )
+        self._check_scale()
         if not -128 <= self.zero_point <= 127:
             raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
         if not self.multiplier:
@@ -368,6 +356,22 @@ class UniformScale:
             raise ShapeError(
                 f"shift is {self.shift}; with a multiplier it must lie in "
                 f"{shifts.start}..{shifts.stop - 1}"
+            )
+
+    def _check_scale(self) -> None:
+        """Refuse multipliers and nudges that the kind of scale has not."""
+        if self.fine not in range(len(BASES)):
+            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
+        if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
+            raise ShapeError(
+                f"multiplier is {self.multiplier}; that of a fine scale has {FINE_BITS} bits, of "
+                f"which the highest is 1"
+            )
+        if not self.fine and not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
+            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
+        if self.nudge not in (NUDGES if self.fine else range(1)):
+            raise ShapeError(
+                f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (0)"
             )
 
     def __bool__(self) -> bool:

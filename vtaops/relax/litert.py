@@ -104,11 +104,7 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
     """
     left, inputs = reference(path, arrays)
     values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
-    roots: dict[str | int, int] = dict(zip(values, inputs, strict=True))  # before what only moves
-    roots |= {number: number for number in inputs}
-    for operator in left:
-        moves = operator.kind not in KINDS and operator.inputs[0] in roots
-        roots[operator.output] = roots[operator.inputs[0]] if moves else operator.output
+    roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
     left = [operator for operator in left if operator.kind in KINDS]
     known = tuple(kind for kinds in KINDS.values() for kind in kinds)
     for node in graph.nodes:
@@ -127,6 +123,15 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
         other = (found.values.transpose(0, 3, 1, 2) if images else found.values).reshape(own.shape)
         yield found.name, node, other, own
         values[name] = np.ascontiguousarray(other)
+
+
+def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | int, int]:
+    """Return the tensor that each tensor of a file is, but for what only moves its values."""
+    roots: dict[str | int, int] = {number: number for number in inputs}
+    for operator in operators:
+        moves = operator.kind not in KINDS and operator.inputs[0] in roots
+        roots[operator.output] = roots[operator.inputs[0]] if moves else operator.output
+    return roots
 
 
 def _is_of(node: Node, operator: _Operator, roots: Mapping[str | int, int]) -> bool:
