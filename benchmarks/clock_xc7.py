@@ -61,7 +61,7 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
         f"abc9 -W {NET_PS}; clean; xilinx_srl -fixed -minlen 3; "
         "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6; "
         "opt_lut_ins -tech xilinx; clean; tee -o statistics.json stat -json; "
-        "write_json netlist.json"
+        "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
     )
     run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
 
