@@ -139,7 +139,7 @@ def library(compiler: str = "", flags: tuple[str, ...] = TRAPS) -> ctypes.CDLL:
 
     def build(folder: Path) -> Path:
         made = folder / "runtime.so"
-        files = [str(sources / name) for name in ("vta.c", "vta_steps.c")]
+        files = [str(sources / name) for name in ("vta.c", "vta_steps.c", "vta_products.c")]
         command = [compiler, *STRICT, *flags, "-shared", "-fPIC", "-o", str(made)]
         subprocess.run([*command, *files], check=True)
         return made

@@ -162,7 +162,7 @@ class Ulx3sDesign:
         lanes = self.config.batch * self.config.block_out
         taken = lanes * (_ALU_MULTIPLIERS + _POST_MULTIPLIERS * ("post" in self.config.extensions))
         free = max(0, _MULTIPLIERS[self.device] - taken)
-        wanted = self.config.macs_per_cycle if self.multipliers is None else self.multipliers
+        wanted = self.config.macs_per_micro_op if self.multipliers is None else self.multipliers
         return RtlParameters(
             port_bytes=8,
             address_bits=32,

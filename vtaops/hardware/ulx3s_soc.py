@@ -186,7 +186,7 @@ class _System(SoCCore):  # type: ignore[misc]
         self.vta_width = _Narrowing(wide, narrow)
         self.vta_memory = _Memory(master, wide)
         self.bus.add_slave("vta", slave, SoCRegion(origin=REGISTERS, size=0x1000, cached=False))
-        ports = {"i_aclk": ClockSignal(), "i_aresetn": ~ResetSignal()}
+        ports = {"i_aclk": ClockSignal(), "i_array_clk": ClockSignal(), "i_aresetn": ~ResetSignal()}
         for bus, prefix, towards, back in ((slave, "s_axi", "i", "o"), (master, "m_axi", "o", "i")):
             for name in ("aw", "w", "ar"):
                 channel = getattr(bus, name)

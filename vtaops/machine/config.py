@@ -50,7 +50,9 @@ EXTENSIONS = {
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
     "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
     "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
+    "pairs": "two neighbouring products of one accumulator in a step, by an array clocked twice",
     "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
+    "exact": "multipliers of 24 bits, and a rounding that depends on the sign: as TFLite's (post)",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
@@ -416,7 +418,17 @@ class HardwareConfig:
 
     @property
     def macs_per_cycle(self) -> int:
-        """Multiply-accumulates of one GEMM micro-op, which the array does in one cycle."""
+        """Multiply-accumulates that the array does in one cycle."""
+        return self.macs_per_micro_op * self.products_per_cycle
+
+    @property
+    def products_per_cycle(self) -> int:
+        """GEMM micro-ops that the array executes in one cycle, at most."""
+        return 2 if "pairs" in self.extensions else 1
+
+    @property
+    def macs_per_micro_op(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op: a step, or half a step with ``pairs``."""
         return self.batch * self.block_in * self.block_out
 
     @property
@@ -484,11 +496,12 @@ class HardwareConfig:
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
 
     def _check_needs(self) -> None:
-        if "table" in self.extensions and "post" not in self.extensions:
-            raise ConfigError(
-                f"EXTENSIONS is {list(self.extensions)}; 'table' maps what 'post' makes, so it "
-                f"needs 'post' too"
-            )
+        for name, does in (("table", "maps what 'post' makes"), ("exact", "refines 'post'")):
+            if name in self.extensions and "post" not in self.extensions:
+                raise ConfigError(
+                    f"EXTENSIONS is {list(self.extensions)}; {name!r} {does}, so it "
+                    f"needs 'post' too"
+                )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (

@@ -68,6 +68,10 @@ class Elementwise(UniformlyScaled):
         the extension ``post``. Sums may then have scales up to `vtaops.ops.constants.WIDEST`.
     zero_point, constant : int
         With a multiplier: int8, and int32.
+    nudge, fine : int
+        Of a fine scale, whose multiplier has 24 bits and the highest is 1, and whose shift lies in
+        20..51: -8..7, and 1..3 for its base (`vtaops.base.fixed_point`); needs the extension
+        ``exact``.
 
     Raises
     ------
@@ -85,6 +89,8 @@ class Elementwise(UniformlyScaled):
     multiplier: int = 0
     zero_point: int = 0
     constant: int = 0
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -223,11 +223,15 @@ class BlockedShape:
         return self.batch * self.oc * self.rows.extent * self.columns.extent * self.phases
 
     @property
+    def products(self) -> int:
+        """Tile products of each output tile."""
+        return self.ic * self.taps * self.parts // self.phases
+
+    @property
     def gemm_cycles(self) -> int:
         """Tile products, and steps of POOL: what reads input tiles, one a cycle."""
-        products = self.ic * self.taps * self.parts // self.phases
         others = max(self.addends, self.digits) + self.constants + self.maxima + self.coarse
-        return self.outputs * (products + others)
+        return self.outputs * (self.products + others)
 
     @property
     def compute_cycles(self) -> int:
@@ -450,7 +454,12 @@ def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
-    return _pooled(op, config, alu_passes=_passes(op, config), staged=False)
+    shape = _pooled(op, config, alu_passes=_passes(op, config), staged=False)
+    height, width = op.window.kernel
+    if height * width <= config.inp.depth:
+        return shape
+    # A window that is larger than its scratchpad is summed row by row.
+    return replace(shape, rows=replace(shape.rows, taps=tuple(range(height))))
 
 
 def _pooled(

@@ -276,10 +276,13 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
-    attach_loads(s, loops.tile, "data_scale_buf")
 
     *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
-    s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
-
-    tensorize(s, config, "res_sum", op.stages, b)
+    if tiling.taps == "all":
+        attach_loads(s, loops.tile, "data_scale_buf")
+        s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
+    else:  # the rows of the windows are loaded one after the other
+        s.reorder(dy, b, co, dx, y, x, bi, ci, lane)
+        attach_loads(s, dy, "data_scale_buf")
+    tensorize(s, config, "res_sum", op.stages, b if tiling.taps == "all" else dy)
     return s

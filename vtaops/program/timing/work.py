@@ -13,7 +13,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.machine import isa
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.program.program import Program
-from vtaops.program.timing.hazards import held_micro_ops
+from vtaops.program.timing.hazards import held_micro_ops, joined_micro_ops
 from vtaops.program.traffic import Ints
 
 KINDS = (
@@ -64,7 +64,7 @@ class Work:
     before, zeros
         Elements of padding before the first element of data; all others.
     steps
-        Micro-op executions.
+        Micro-op executions; two that share a step (the extension ``pairs``) count once.
     held
         Micro-op executions that read what the MUL directly before them writes.
     tensor
@@ -147,6 +147,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         for name, values in amounts.items():
             columns[name][rows] = values
     columns["held"] = held_micro_ops(program)
+    columns["steps"] -= joined_micro_ops(program)
     return Work(**columns)
 
 
