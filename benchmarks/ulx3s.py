@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,8 +103,8 @@ def product(session: Session, rng: np.random.Generator) -> None:
     )
 
 
-def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> list[dict[str, Any]]:
-    """Disturb products at the pins; return what happened by kind of fault."""
+def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[list[dict[str, Any]]]:
+    """Disturb products at the pins; yield, after each, what happened by kind of fault."""
     rng = np.random.default_rng(count)
     rows = {f: {"fault": f.name, "count": 0, "right": 0, "error": 0} for f in PinFault}
     most = {PinFault.RESET: 8, PinFault.STARVE_REFRESH: 60_000}  # cycles; else of 5 bytes
@@ -132,7 +133,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> list[dict[s
             board = None
         else:
             product(session, rng)
-    return list(rows.values())
+        yield list(rows.values())
 
 
 def run_mapped(config: HardwareConfig, clock_mhz: float) -> dict[str, Any]:
@@ -211,10 +212,11 @@ def main(
         console.print(f"seed {seed}: {row.get('reached_mhz')} {row.get('failed', '')}")
         write_json(json_file, figures)
     if faults:
-        figures["faults"] = disturb(config, clock_mhz, faults)
+        for rows in disturb(config, clock_mhz, faults):
+            figures["faults"] = rows
+            write_json(json_file, figures)
         for row in figures["faults"]:
             console.print(row)
-        write_json(json_file, figures)
     if mapped:
         _keep(figures, "mapped", run_mapped(config, clock_mhz), "config")
         console.print(figures["mapped"][-1])

@@ -81,7 +81,9 @@ def build_simulator(design: Ulx3sDesign, *, mapped: bool = False) -> Path:
             files["soc.v"] = (folder / "soc.v").read_bytes()
     source = data_directory("sim/tsim/ulx3s")
     files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
-    options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
+    options = ["--pins-inout-enables", "-Wno-fatal"]  # of what LiteX writes
+    if mapped:
+        options.append("-DNO_INCLUDES")  # of cells that come before mapping
     return build_library("soc", files, "board.cpp", options=options)
 
 

@@ -57,3 +57,11 @@ module MULT18X18D_ (
     wire signed [36:0] product = $signed({SIGNEDA & A[17], A}) * $signed({SIGNEDB & B[17], B});
     assign P = product[35:0];
 endmodule
+
+// A driver of a pin.
+module \$_TBUF_ (
+    input  A, E,
+    output Y
+);
+    assign Y = E ? A : 1'bz;
+endmodule
