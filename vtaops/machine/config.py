@@ -91,6 +91,8 @@ class BoardTarget:
         Physical byte address of the first page of control registers; 0 for a simulator.
     line_baud : int
         Bits a second of the serial line over which the host reaches DRAM; 0: it shares the DRAM.
+    no_driver : str
+        Why vtaops reaches no such device: programs for it run on simulators only.
     """
 
     clock_mhz: int
@@ -98,6 +100,7 @@ class BoardTarget:
     device: str
     register_base: int = 0
     line_baud: int = 0
+    no_driver: str = ""
 
 
 TARGETS = {
@@ -106,6 +109,10 @@ TARGETS = {
     "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
     "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
     "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
+    "de10nano": BoardTarget(
+        100, 64, "5CSEBA6U23I7", no_driver="upstream's Chisel design has registers of its own there"
+    ),
+    "intelfocl": BoardTarget(100, 64, "", no_driver="it is reached through Intel's OpenCL"),
     "ulx3s": BoardTarget(65, 64, "LFE5U-85F-6BG381C", line_baud=3_000_000),
 }
 """Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
