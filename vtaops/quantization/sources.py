@@ -145,34 +145,40 @@ def without_pairs(model: ModelProto) -> None:
     kept: list[NodeProto] = []
     real: dict[str, str] = {}
     for node in model.graph.node:
-        if "QLinear" in node.op_type or node.op_type in _INTEGER:
-            raise UnsupportedError(
-                f"the node {node.name or node.output[0]!r} is {node.op_type}, an operator on "
-                "integers; quantize takes float models, and those with pairs around float operators"
-            )
+        _refuse_integers(node)
         for index, name in enumerate(node.input):
             node.input[index] = real.get(name, name)
         if node.op_type == "QuantizeLinear":
             kept += _activation(model, node, tensors)
-        elif node.op_type == "DequantizeLinear" and node.input[0] in tensors.constants:
-            replace_initializer(model, node.output[0], _dequantized(node, tensors))
-        elif node.op_type == "DequantizeLinear":
-            real[node.output[0]] = f"{node.input[0]}_real"
-        else:
+        elif node.op_type != "DequantizeLinear":
             kept.append(node)
-    made = {name for node in kept for name in node.output} | set(tensors.constants)
-    made |= {value.name for value in model.graph.input}
-    for value in model.graph.output:
-        if value.name in real:
-            kept.append(make_node("Identity", [real[value.name]], [value.name]))
-    for node in kept:
-        if lost := [name for name in node.input if name.endswith("_real") and name not in made]:
-            raise UnsupportedError(
-                f"{lost[0].removesuffix('_real')!r} enters the model as integers; quantize takes "
-                "models whose inputs are float"
-            )
+        elif node.input[0] in tensors.constants:
+            replace_initializer(model, node.output[0], _dequantized(node, tensors))
+        else:
+            real[node.output[0]] = f"{node.input[0]}_real"
+    outputs = [value.name for value in model.graph.output if value.name in real]
+    kept += [make_node("Identity", [real[name]], [name]) for name in outputs]
+    _check_entries(kept, set(real.values()))
     refill(model.graph.node, kept)
     del model.graph.value_info[:]
+
+
+def _refuse_integers(node: NodeProto) -> None:
+    if "QLinear" in node.op_type or node.op_type in _INTEGER:
+        raise UnsupportedError(
+            f"the node {node.name or node.output[0]!r} is {node.op_type}, an operator on "
+            "integers; quantize takes float models, and those with pairs around float operators"
+        )
+
+
+def _check_entries(nodes: list[NodeProto], real: set[str]) -> None:
+    """Refuse tensors that are dequantised, and that nothing in the model quantises."""
+    lost = real - {name for node in nodes for name in node.output}
+    if lost:
+        raise UnsupportedError(
+            f"{min(lost).removesuffix('_real')!r} enters the model as integers; quantize takes "
+            "models whose inputs are float"
+        )
 
 
 _INTEGER = frozenset({"MatMulInteger", "ConvInteger", "QGemm", "DynamicQuantizeLinear"})
