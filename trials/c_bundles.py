@@ -31,6 +31,7 @@ from vtaops.graph import (
     Convolution,
     Dense,
     Dequantize,
+    FixedSoftmax,
     Graph,
     LeakyRelu,
     LookupTable,
@@ -167,7 +168,7 @@ def library(compiler: str = "", flags: tuple[str, ...] = TRAPS) -> ctypes.CDLL:
 
     def build(folder: Path) -> Path:
         made = folder / "runtime.so"
-        files = [str(sources / name) for name in ("vta.c", "vta_steps.c")]
+        files = [str(sources / name) for name in ("vta.c", "vta_steps.c", "vta_products.c")]
         command = [compiler, *STRICT, *flags, "-shared", "-fPIC", "-o", str(made)]
         subprocess.run([*command, *files], check=True)
         return made
@@ -385,6 +386,10 @@ class FileBoard:
 # ------------------------------------------------------------------------------ networks
 
 
+WITHOUT_C = ("GraphOperator", "Host", "RescaledAdd")
+"""Operators without a step of their own."""
+
+
 def every_operator() -> Graph:
     """Return a graph with each operator at least once, most with unusual parameters."""
     rng = np.random.default_rng(7)
@@ -437,13 +442,26 @@ def every_operator() -> Graph:
     y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
     y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
     graph.output(graph.add(Upsample((2, 3)), y))
+    twice = Requantization(
+        rng.integers(1 << 30, 1 << 31, 9), 38 + np.arange(9), 5, rounding="twice"
+    )
+    t = graph.add(Convolution(weights(9, 5, 3, 3), None, twice, padding=(1, 1, 1, 1)), image)
+    nudges = rng.integers(-8, 8, 8)
+    fine = rng.integers(1 << 23, 1 << 24, 8), 31, -3, (-120, 127), "nudged", nudges, 2
+    t = graph.add(Convolution(weights(8, 9, 1, 1), None, Requantization(*fine)), t)
+    quotient = Requantization(9, 0, -3, rounding="quotient")
+    means = {"kernel": (3, 3), "padding": (1, 1, 1, 1), "requantization": quotient}
+    t = graph.add(AveragePool(**means, exclude_padding=True), t)
+    once = Requantization(rng.integers(1 << 30, 1 << 31, 7), 38, 9, rounding="once")
+    t = graph.add(Dense(weights(7, 576), None, once), graph.add(Reshape((2, 576)), t), scale=0.07)
+    graph.output(t, graph.add(FixedSoftmax(), t))
     z = graph.add(Dense(weights(5, 6), rng.integers(-99, 99, 5).astype(np.int32), free(5)), rows)
     product = graph.add(Matmul(Requantization(50000, 20)), z, graph.add(Transpose((0, 2, 1)), z))
     flat = graph.add(Reshape((2, 9)), product, scale=0.05)
     graph.output(flat)
     graph.output(graph.add(Softmax(), graph.add(Dequantize(), flat)), flat)
     covered = {type(node.op).__name__ for node in graph.nodes}
-    known = {name for name in operators.__all__ if name not in ("GraphOperator", "Host")}
+    known = {name for name in operators.__all__ if name not in WITHOUT_C}
     assert covered == known
     return graph
 

@@ -281,6 +281,20 @@ def random_scaled(rng: random.Random) -> Operator:
     return replace(op, **ending)
 
 
+def random_fine(rng: random.Random) -> Operator:
+    """An operator with fine scales."""
+    op = random_scaled(rng)
+    while isinstance(op, BatchMatmul):
+        op = random_scaled(rng)
+    if isinstance(op, Elementwise | AvgPool2d):
+        multiplier = rng.randint(1 << 23, (1 << 24) - 1)
+        shift = rng.choice([20, 51, rng.randint(24, 40)])
+        return replace(
+            op, multiplier=multiplier, shift=shift, fine=rng.randint(1, 3), nudge=rng.randint(-8, 7)
+        )
+    return replace(op, fine=rng.randint(1, 3))
+
+
 def random_factor(rng: random.Random) -> int:
     """A factor of one int8 digit or two."""
     size = rng.choice([1, 127, 128, 255, 256, TWO_DIGITS, rng.randint(1, TWO_DIGITS)])

@@ -52,6 +52,7 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   geometry.window_tiles = get("window_tiles");
   geometry.window_channels = get("window_channels");
   geometry.pools = get("pools");
+  geometry.pairs = get("pairs");
   return geometry;
 }
 

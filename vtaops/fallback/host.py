@@ -80,7 +80,7 @@ class AluEpilogue(Epilogue):
                     for name in stage.operands
                 ]
                 if isinstance(stage, ScaleStage):
-                    value = scale_meaning(value, operands, stage.zero_point, stage.clip)
+                    value = scale_meaning(stage, value, operands)
                 else:
                     value = wrapping_meaning(stage.op, value, *(operands or [stage.imm]))
             return value.astype("int8")

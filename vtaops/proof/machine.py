@@ -27,7 +27,7 @@ from vtaops.machine.isa import (
     Store,
 )
 from vtaops.program import Program, Role
-from vtaops.program.traffic import Ints, elements
+from vtaops.program.traffic import Ints, elements, joined
 from vtaops.proof.terms import (
     BYTE,
     EXACT,
@@ -362,6 +362,8 @@ class TermMachine:
             row = self.loaded[scale]
             terms = isinstance(row, Terms)
             multiplier, shift = (row, 0) if terms else (row & 0xFFFF, row >> 16 & 0x3F)
+            if i.fine:
+                multiplier, shift = row if terms else fields.numbers(row), -i.fine
         clip, rounds = (i.low, i.high), bool(i.round_half)
         x = fields.byte(fields.requantized(x, multiplier, shift, i.zero_point, clip, rounds))
         return fields.mapped(x, self.loaded[table]) if i.use_table else x
@@ -374,7 +376,8 @@ class TermMachine:
         key = words.tobytes(), micro_ops.tobytes()
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Steps(i, micro_ops)
+            shares = joined(self.config, i, micro_ops)
+            plan = self._plans[key] = Steps(i, micro_ops, shares)
         if i.reset:
             self.acc.clear(plan.written)
             return
@@ -523,7 +526,7 @@ _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
 class Steps:
     """The steps of an instruction, in groups that can be computed at once."""
 
-    def __init__(self, i: LoopInstruction, micro_ops: Ints) -> None:
+    def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
         self.dst = elements(i, "dst", micro_ops[:, 0])
         self.src = self.dst if i.reset or _is_immediate(i) else elements(i, "src", micro_ops[:, 1])
         self.wgt = elements(i, "wgt", micro_ops[:, 2]) if isinstance(i, Gemm) else self.dst
@@ -532,6 +535,7 @@ class Steps:
         self.written, last = np.unique(self.dst[::-1], return_index=True)
         self.last = len(self.dst) - 1 - last
         """The last step that writes each."""
+        self._joined = np.tile(shares, i.iter_out * i.iter_in)
 
     @cached_property
     def products(self) -> list[tuple[Ints, Ints, Ints]]:
@@ -540,8 +544,10 @@ class Steps:
 
     @cached_property
     def last_products(self) -> list[tuple[Ints, Ints, Ints]]:
-        """The same of the last product of each accumulator."""
-        return _products(self.written, self.src[self.last], self.wgt[self.last])
+        """The same of the last step of each accumulator: of one product, or of two."""
+        firsts = self.last[self._joined[self.last]] - 1
+        kept = np.concatenate([self.last, firsts])
+        return _products(self.dst[kept], self.src[kept], self.wgt[kept])
 
     @cached_property
     def batches(self) -> list[tuple[Ints, Ints]]:

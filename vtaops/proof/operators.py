@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.fixed_point import fine_scale
 from vtaops.base.shapes import four_sides
 from vtaops.base.window import Window
 from vtaops.machine.views import constant_values
@@ -91,11 +92,14 @@ class Definition:
             bias, rounding = self._with_half(bias), "truncate"
         x = x if bias is None else fields.sum(x, bias)
         if "scales" in vectors:
-            return self._requantized(x, vectors["scales"], 0)
+            return self._requantized(x, vectors["scales"], -self.fine)
         if "multiplier" in vectors:
             x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
         elif self.multiplier:
             x = fields.sum(x, fields.numbers(self.constant))
+            if self.fine:
+                word = fine_scale(self.multiplier, self.shift, self.nudge)
+                return self._requantized(x, fields.numbers(word), -self.fine)
             return self._requantized(x, self.multiplier, self.shift)
         return self._clipped(self._with_residual(self._shifted(x, self._shift, rounding), given))
 
@@ -194,6 +198,11 @@ def _elementwise(op: Definition, given: Given) -> Terms:
     if op.function == "identity":
         return x
     y = fields.times(given["other"], op.other_scale)
+    if op.function in ("multiply", "minimum", "maximum"):
+        x, y = (
+            fields.sum(value, fields.numbers(constant)) if constant else value
+            for value, constant in ((x, op.data_offset), (y, op.other_offset))
+        )
     combine: dict[str, Callable[[Terms, Terms], Terms]] = {
         "add": fields.sum,
         "sub": lambda a, b: fields.sum(a, fields.times(b, -1)),
