@@ -20,6 +20,7 @@ import vtaops
 from trials.chains import SMALL, chain, linked
 from trials.random_cases import (
     FAMILIES,
+    random_arguments,
     random_conv2d,
     random_fine,
     random_gemm,
@@ -36,7 +37,7 @@ from vtaops.machine.config import EXTENSIONS
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
 from vtaops.ops import Operator
-from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate
 from vtaops.program.interpreter import interpret
 from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.timing import TimingParameters

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 
+#include "../gil.hpp"
 #include "simulation.hpp"
 
 namespace nb = nanobind;
@@ -109,7 +110,7 @@ nb::dict simulate(const nb::dict& columns, const nb::dict& parameters, bool keep
   const timing::Machine machine = machine_of(parameters);
   timing::Result result;
   {
-    const nb::gil_scoped_release release;
+    const gil::Released release;
     result = timing::simulate(work, machine, keep);
   }
   nb::dict found;

@@ -18,6 +18,9 @@ MULTIPLIER_BITS = 16
 MAX_SCALE_SHIFT = 47
 """Longest shift of a sum times a multiplier: a product has 32 + 16 bits."""
 
+TWO_DIGITS = 127 * 256 + 127
+"""Greatest factor of a tensor that two products multiply: one of two int8 digits."""
+
 FINE_BITS = 24
 """Width of a fine multiplier: unsigned."""
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array, Concise, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import fixed_softmax
@@ -72,9 +73,6 @@ ACCUMULATOR = 1 << 31
 
 MAX_FACTOR = 1 << 15
 """Largest factor of a tensor in a sum."""
-
-TWO_DIGITS = 127 * 256 + 127
-"""Largest factor that hardware multiplies in two products, with two int8 digits."""
 
 _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
 """How many integers the parameters of windows have."""

@@ -471,7 +471,8 @@ class Encoding:
     ) -> npt.NDArray[np.uint64]:
         self._refuse_absent(instructions, cls)
         slots = self.slots[cls]
-        values = np.array([*map(attrgetter(*(s.name for s in slots)), instructions)], np.int64)
+        rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
+        values = self._integers(instructions, rows)
         words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
         words[:, 0] = int(cls.opcode)
         for slot, column in zip(slots, values.T, strict=True):
@@ -482,6 +483,19 @@ class Encoding:
             mask = (1 << slot.width) - 1
             words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
         return words
+
+    def _integers(
+        self, instructions: list[Instruction], rows: list[tuple[Any, ...]]
+    ) -> npt.NDArray[np.int64]:
+        """Return the values of fields; `encode` says which of them is none that int64 holds."""
+        try:
+            values = np.array(rows)
+        except ValueError:  # a sequence in the place of a number
+            values = np.array(None)
+        if values.dtype.kind not in "bi":
+            for instruction in instructions:
+                self.encode(instruction)
+        return values.astype(np.int64)
 
     def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
         """Refuse instructions, and values of fields, whose extension the configuration lacks."""

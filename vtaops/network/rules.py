@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import MAX_SHIFT
+from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -23,7 +23,6 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, sum_constant
 from vtaops.network.storage import fits_device, image_shape
-from vtaops.ops.constants import WIDEST
 
 LARGEST_WEIGHT = 127
 
@@ -316,9 +315,9 @@ def _one_scale(scaling: Requantization) -> str:
 
 def _wide(what: str, factors: Any) -> str:
     greatest = int(np.abs(factors).max())
-    if greatest <= WIDEST:
+    if greatest <= TWO_DIGITS:
         return ""
-    return f"{what} factors up to {greatest}; VTA's have two digits, at most {WIDEST}"
+    return f"{what} factors up to {greatest}; VTA's have two digits, at most {TWO_DIGITS}"
 
 
 def _sum_reason(

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from tvm import te
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import require_at_least
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.constants import DIGIT_BITS, WIDEST, check_scale, digits, scale_buffer
+from vtaops.ops.constants import DIGIT_BITS, check_scale, digits, scale_buffer
 from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
 from vtaops.ops.epilogue import (
     IMMEDIATE,
@@ -81,7 +82,8 @@ class Elementwise(UniformlyScaled):
     multiplier : int
         16 bits, unsigned; 0: none. With one, the result is ``clip((((function(...) + constant) *
         multiplier + half) >> shift) + zero_point)``, the product exact, the shift up to 47; needs
-        the extension ``post``. Sums may then have scales up to `vtaops.ops.constants.WIDEST`.
+        the extension ``post``. Sums may then have scales up to
+        `vtaops.base.fixed_point.TWO_DIGITS`.
     zero_point, constant : int
         With a multiplier: int8, and int32.
     nudge, fine : int
@@ -150,10 +152,10 @@ class Elementwise(UniformlyScaled):
             factor = getattr(self, name)
             if not wide:
                 check_scale(name, factor)
-            elif not 0 < abs(factor) <= WIDEST:
+            elif not 0 < abs(factor) <= TWO_DIGITS:
                 raise ShapeError(
-                    f"{name} is {factor}; with a multiplier it must lie within {WIDEST}, and not "
-                    f"be 0"
+                    f"{name} is {factor}; with a multiplier it must lie within {TWO_DIGITS}, and "
+                    f"not be 0"
                 )
 
     @classmethod

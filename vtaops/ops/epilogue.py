@@ -250,11 +250,16 @@ def declare_stages(
 
 
 def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
+    plain = [int(extent) for extent in source.shape[-2:]] == [1, 1]  # tiles of no hardware
+
     def body(*index: Any) -> Any:
         others = [operands[name](*index) for name in stage.operands]
         if isinstance(stage, ScaleStage):
             return scale_meaning(stage, source(*index), others)
-        return lane_meaning(stage.op, source(*index), *(others or [stage.imm]))
+        second = others[0] if others else stage.imm
+        if plain:
+            return wrapping_meaning(stage.op, source(*index), second)
+        return lane_meaning(stage.op, source(*index), second)
 
     return body
 
@@ -306,6 +311,14 @@ def _clipped(value: Any, low: int, high: int) -> Any:
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
     """Return what an ALU operation computes on one lane, as a TIR expression."""
     return op.expression(tirx, first, second)
+
+
+def wrapping_meaning(op: AluOp, first: Any, second: Any) -> Any:
+    """Return the same for a processor: int32 that overflows is undefined in LLVM, int64 wraps."""
+    if not op.wraps:
+        return lane_meaning(op, first, second)
+    other = second if isinstance(second, int) else second.astype("int64")
+    return lane_meaning(op, first.astype("int64"), other).astype("int32")
 
 
 @dataclass(frozen=True)

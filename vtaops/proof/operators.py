@@ -5,7 +5,8 @@ Independent of declarations and schedules: logical tensors in, logical tensor ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from vtaops.proof.terms import Fields, Terms
 
 Given = Mapping[str, Terms]
 """Arguments by name."""
+
+
+_MOST_PADDED = 1 << 20
+"""Elements that every padded image may have."""
 
 
 class Unknown(Exception):
@@ -57,6 +62,20 @@ class Definition:
         """The window of a convolution or a pool."""
         strides = self.strides or self.kernel
         return Window.of(self.kernel, strides, self.padding, self.dilation or 1)
+
+    def require_reasonable(self, image: Sequence[int], result: Sequence[int]) -> None:
+        """Refuse windows whose padded image has no proportion to what is given and computed."""
+        window = self.window
+        sides = window.padding[0] + window.padding[2], window.padding[1] + window.padding[3]
+        steps = window.strides if self.kind == "Conv2dTranspose" else (1, 1)
+        rows, columns = (
+            image[axis - 2] * steps[axis] + sides[axis] + window.extent[axis] for axis in range(2)
+        )
+        elements = image[0] * max(image[1], result[1]) * rows * columns
+        if elements > _MOST_PADDED + 16 * (math.prod(image) + math.prod(result)):
+            raise Unknown(
+                f"the record pads an image of {tuple(image)} to {rows} x {columns} pixels"
+            )
 
     def _by_channel(self, vector: Terms) -> Terms:
         return vector if self.kind == "Gemm" else vector.moved(lambda part: part[:, None, None])

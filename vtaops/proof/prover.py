@@ -155,6 +155,8 @@ class _Single(_Task):
     def _result(self, fields: Fields, given: Mapping[str, Terms]) -> Terms:
         definition = Definition(fields, self._kind, self._parameters)
         try:
+            if "kernel" in self._parameters and "data" in given:
+                definition.require_reasonable(given["data"].shape, self._output.shape)
             found = definition.result(dict(given))
         except (ArithmeticError, LookupError, TypeError, ValueError, ShapeError) as error:
             raise Unknown(f"its record contradicts itself: {error}") from error
