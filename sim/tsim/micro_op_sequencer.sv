@@ -62,7 +62,7 @@ module micro_op_sequencer
     logic single;         // but not this one: it is the last
     logic begins_single;  // uop_begin == uop_last
     assign pair = by_two && !single;
-    wire [UOP_INDEX_BITS-1:0] following = uop_index + (by_two ? 2'd2 : 2'd1);
+    wire [UOP_INDEX_BITS-1:0] following = uop_index + UOP_INDEX_BITS'(by_two ? 2 : 1);
     wire ends_single = following == uop_last;
 
     always_ff @(posedge clk) begin
