@@ -83,5 +83,5 @@ def wrapped(value: Any) -> Floats:
 
 def _like(value: Floats, other: Floats) -> Floats:
     rank = max(value.ndim, other.ndim)
-    spread: Floats = value.reshape(2, *[1] * (rank - value.ndim), *value.shape[1:])
+    spread: Floats = value.reshape(len(value), *[1] * (rank - value.ndim), *value.shape[1:])
     return spread

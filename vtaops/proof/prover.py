@@ -22,6 +22,7 @@ from vtaops.proof.counterexamples import TRIES, search
 from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.integers import Integers
 from vtaops.proof.machine import Image, TermMachine
+from vtaops.proof.names import NameMachine
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import Definition, Unknown
 from vtaops.proof.terms import Fields, Floats, Terms
@@ -168,13 +169,13 @@ class _Single(_Task):
         return images, {self._output.name: self._result(fields, given)}
 
     def found(self, result: str, machine: TermMachine) -> Floats:
-        return unpacked(self._output, machine.dram.terms_of(self.buffer_of(result)))
+        return unpacked(self._output, machine.terms_of(self.buffer_of(result)))
 
     def buffer_of(self, result: str) -> int:
         return self.program.buffers.index(self.program.outputs[0])
 
     def writers(self, result: str, machine: TermMachine) -> npt.NDArray[np.int64]:
-        return unpacked(self._output, machine.dram.writers[self.buffer_of(result)])
+        return unpacked(self._output, machine.names.dram.stored_by(self.buffer_of(result)))
 
     def counterexample(self, seed: int) -> Any:
         fields = Integers(seed)
@@ -236,7 +237,7 @@ class _Launch(_Task):
 
     def found(self, result: str, machine: TermMachine) -> Floats:
         number, argument = self.buffer_of(result), self._argument(result)
-        value = unpacked(self.program.buffers[number], machine.dram.terms_of(number))
+        value = unpacked(self.program.buffers[number], machine.terms_of(number))
         return np.stack([argument.from_device(plane) for plane in value])
 
     def buffer_of(self, result: str) -> int:
@@ -244,7 +245,7 @@ class _Launch(_Task):
 
     def writers(self, result: str, machine: TermMachine) -> npt.NDArray[np.int64]:
         number, argument = self.buffer_of(result), self._argument(result)
-        stored = unpacked(self.program.buffers[number], machine.dram.writers[number])
+        stored = unpacked(self.program.buffers[number], machine.names.dram.stored_by(number))
         return np.asarray(argument.from_device(stored))
 
     def counterexample(self, seed: int) -> Any:
@@ -277,30 +278,27 @@ def _as(other: Buffer, buffer: Buffer, array: Array) -> Array:
 def _proven(task: _Task, rounds: int, seed: int | None) -> Proof:
     """Return the proof of one program."""
     begin = time.process_time()
-    primes: tuple[int, ...] = ()
-    error = 1.0
-    for number in range(rounds):
-        drawn = secrets.randbits(128) if seed is None else seed + number
-        fields = Fields(drawn)
-        try:
-            images, wanted = task.evaluated(fields)
-        except Unknown as reason:
-            return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
-        leaves = fields.hashed
-        machine = TermMachine(task.program, fields, images)
-        machine.run()
-        for result, terms in wanted.items():
-            _compare(task, result, terms, machine, drawn)
-        primes += fields.primes
-        pairs = 1.0 if task.linear else max(1.0, leaves**2 / 2)
-        error *= min(1.0, pairs * (fields.degree / 2.0**30) ** 2)
+    drawn = secrets.randbits(128) if seed is None else seed
+    fields = Fields(drawn, rounds)
+    try:
+        images, wanted = task.evaluated(fields)
+    except Unknown as reason:
+        return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
+    names = NameMachine(task.program)
+    names.run()
+    machine = TermMachine(names, fields, images)
+    machine.run()
+    for result, terms in wanted.items():
+        _compare(task, result, terms, machine, drawn)
+    pairs = 1.0 if task.linear else max(1.0, fields.hashed**2 / 2)
+    error = min(1.0, pairs * (fields.degree / 2.0**30) ** len(fields.primes))
     outputs = ", ".join(wanted)
     overflow = "" if machine.overflow is None else f"instruction {machine.overflow} of {task.name}"
     return Proof(
         claims=(f"{task.name}: {outputs} equals its definition for every input",),
-        products=machine.products,
-        leaves=leaves,
-        primes=primes,
+        products=names.products,
+        leaves=fields.hashed,
+        primes=fields.primes,
         error=error,
         overflow=overflow,
         seconds=time.process_time() - begin,
@@ -308,7 +306,7 @@ def _proven(task: _Task, rounds: int, seed: int | None) -> Proof:
             "program": program_digest(task.program),
             "weights": _digest(images_of(task)),
             "definition": _digest(task.identity),
-            "primes": list(primes),
+            "primes": list(fields.primes),
             "error": error,
         },
     )
@@ -318,7 +316,8 @@ def _compare(task: _Task, result: str, terms: Terms, machine: TermMachine, seed:
     """Compare a result of the machine with its definition."""
     found = task.found(result, machine)
     fields = machine.fields
-    differs = fields.keys(found) != fields.keys(np.broadcast_to(terms.value, found.shape))
+    wanted = fields.keys(np.broadcast_to(terms.value, found.shape))
+    differs = (fields.keys(found) != wanted).any(axis=0)
     if not differs.any():
         return
     element = tuple(np.argwhere(differs)[0].tolist())
