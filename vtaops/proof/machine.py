@@ -19,7 +19,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.program.traffic import Ints
-from vtaops.proof.names import NameMachine, Step, unique_rows
+from vtaops.proof.names import NameMachine, Products, Step, unique_rows
 from vtaops.proof.terms import (
     BYTE,
     INT32,
@@ -96,7 +96,7 @@ class TermMachine:
                 of = self._group[step.operands[0].flat[0]] if step.operands else step.first
                 alike[step.what, int(of)].append(step)
             for (what, _), steps in alike.items():
-                steps, made = self._made(what, steps)
+                made = self._made(what, steps)
                 until = max(int(last[self.names.step_of[step.first]]) for step in steps)
                 forgotten[until].append(len(self._contents))
                 self._keep(steps, made)
@@ -108,7 +108,8 @@ class TermMachine:
         last = self.names.levels[: len(self.names.steps)].copy()
         for level in sorted(levels):
             read = [names.reshape(-1) for step in levels[level] for names in step.operands]
-            read += [n.reshape(-1) for step in levels[level] for p in step.products for n in p]
+            for _, sources, weights in (p for step in levels[level] for p in step.products):
+                read += [sources.reshape(-1), weights.reshape(-1) >> 2]
             if read:
                 last[self.names.step_of[np.concatenate(read)]] = level
         for names in self.names.dram.names.values():
@@ -190,21 +191,21 @@ class TermMachine:
     # ---------------------------------------------------------------------------- operations
 
     def _made(self, what: Operation, steps: list[Step]) -> Any:
-        """Return steps in the order of their tiles, and these."""
+        """Return the tiles of steps."""
         match what:
             case ("zeros",):
-                return steps, np.zeros((1, 1), np.int8)
+                return np.zeros((1, 1), np.int8)
             case "given", buffer, nbytes, scalar:
-                return steps, self._given(self.names.program.buffers[buffer], nbytes, scalar)
+                return self._given(self.names.program.buffers[buffer], nbytes, scalar)
             case "fill", value, unit:
-                return steps, np.full((1, unit), value, np.int8)
-            case "sum", windows:
-                steps, made = self._sums(steps, windows)
+                return np.full((1, unit), value, np.int8)
+            case ("sum",):
+                made = self._sums(steps)
             case _:
                 operands = [np.concatenate(part) for part in zip(*(s.operands for s in steps))]
                 made = self._operation(what, steps, operands)
         if isinstance(made, Extrema):
-            return steps, made
+            return made
         tiles = made.value.shape[1]
 
         def spread(part: Any) -> Any:
@@ -213,7 +214,7 @@ class TermMachine:
             return part if fits else np.broadcast_to(part, made.shape)
 
         parts = map(spread, (made.middle, made.radius, made.shift, made.low, made.high))
-        return steps, Terms(made.value, *parts, made.degree)
+        return Terms(made.value, *parts, made.degree)
 
     def _operation(self, what: Operation, steps: list[Step], operands: list[Ints]) -> Any:
         match what:
@@ -344,39 +345,44 @@ class TermMachine:
         for name in np.unique(tables).tolist():
             chosen, named = np.flatnonzero(tables == name), np.array([name])
             numbers = self._numbers(named, (size,))
-            table = self._terms(named, (size,)).value[:, 0] if numbers is None else numbers[0].astype(np.int8)
+            table = (
+                self._terms(named, (size,)).value[:, 0]
+                if numbers is None
+                else numbers[0].astype(np.int8)
+            )
             value[:, chosen] = self.fields.mapped(Terms(x.value[:, chosen], *BYTE), table).value
         return Terms(value, *map(np.float64, BYTE))
 
     # --------------------------------------------------------------------- sums of products
 
-    def _sums(self, steps: list[Step], windows: bool) -> tuple[list[Step], Terms]:
-        """Return sums, those of the same weights behind each other."""
-        by_weights: dict[Any, list[tuple[Step, Ints, Ints]]] = defaultdict(list)
-        for step in steps:
-            sources, weights = (np.concatenate(part, axis=1) for part in zip(*step.products))
-            by_weights[weights.shape, weights.tobytes()].append((step, sources, weights))
-        inputs = self._inputs([names for step in steps for names, _ in step.products])
-        steps = [step for alike in by_weights.values() for step, _, _ in alike]
-        shape = sum(step.count for step in steps), *self.config.acc.shape
-        value = np.empty((len(self.fields.primes), *shape))
-        middle, radius = np.empty((2, *shape))
+    def _sums(self, steps: list[Step]) -> Terms:
+        """Return sums of products; those of the same weights are computed together."""
+        by_weights: dict[Any, list[Products]] = defaultdict(list)
         begin = 0
-        for alike in by_weights.values():
-            sources = np.concatenate([names for _, names, _ in alike])
-            weights = alike[0][2]
-            part = slice(begin, begin + len(sources) * len(weights))
-            begin = part.stop
-            tiles = self._weights(weights, windows)
-            self._products(value[:, part], sources, tiles, inputs)
-            middle[part], radius[part] = self._ranges(sources, tiles)
+        for step in steps:
+            for number, (tiles, sources, weights) in enumerate(joined(step.products)):
+                key = number, weights.shape, weights.tobytes()
+                by_weights[key].append((begin + tiles, sources, weights))
+            begin += step.count
+        value = np.zeros((len(self.fields.primes), begin, *self.config.acc.shape))
+        middle, radius = np.zeros((2, *value.shape[1:]))
+        inputs = self._inputs([part[1] for alike in by_weights.values() for part in alike])
+        for (number, *_), alike in sorted(by_weights.items(), key=lambda item: item[0][0]):
+            tiles, sources = (np.concatenate(part) for part in list(zip(*alike, strict=True))[:2])
+            weights = self._weights(alike[0][2])
+            made = self._products(sources, weights, inputs)
+            if number:  # else no other product is there yet
+                made = self.fields.centred(made) + value[:, tiles]
+            value[:, tiles] = self.fields.centred(made)
+            for whole, part in zip((middle, radius), self._ranges(sources, weights), strict=True):
+                whole[tiles] += part
         degree = 2 if self.fields.degree > 1 else 1
-        terms = Terms(self.fields.centred(value), middle, radius, degree=degree)
-        base = np.concatenate([step.operands[0].reshape(-1) for step in steps])
+        terms = Terms(value, middle, radius, degree=degree)
+        base = np.concatenate([step.operands[0] for step in steps])
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
         self._note_overflow(terms, steps)
-        return steps, terms
+        return terms
 
     def _inputs(self, read: list[Ints]) -> tuple[Floats, Ints]:
         """Return the values of all groups that are read, and where each group begins."""
@@ -393,33 +399,35 @@ class TermMachine:
             tables.append(self._of_group(group, np.arange(size), shape).value)
         return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1), begins
 
-    def _weights(self, names: Ints, windows: bool) -> Floats:
+    def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in), terms behind an axis of planes."""
-        shape = self.config.wgt.shape
+        shape, names, tiles = self.config.wgt.shape, codes >> 2, codes & 3
         found: Any = self._numbers(names, shape)
         if found is None:
             value = self._terms(names.reshape(-1), shape).value
             found = value.reshape(len(value), *names.shape, *shape)
-        if not windows:
-            return found.astype(np.float64)
-        channels, (outputs, inputs) = self.config.window_channels, shape
-        output, tile, channel = np.ogrid[:outputs, :WINDOW_TILES, :channels]
-        dense = np.zeros((*found.shape[:-2], WINDOW_TILES, outputs, inputs))
+        found = found.astype(np.float64)
+        channels, (outputs, _) = self.config.window_channels, shape
+        output, channel = np.ogrid[:outputs, :channels]
         lane = output // channels * channels + channel
-        dense[..., tile, output, lane] = found[..., output, tile * channels + channel]
-        return dense.reshape(*found.shape[:-3], -1, outputs, inputs)
+        for tile in range(1, WINDOW_TILES + 1):
+            chosen = tiles == tile
+            if chosen.any():
+                rows = found[..., chosen, :, :]
+                dense = np.zeros_like(rows)
+                dense[..., output, lane] = rows[..., output, (tile - 1) * channels + channel]
+                found[..., chosen, :, :] = dense
+        return found
 
-    def _products(
-        self, result: Floats, sources: Ints, weights: Floats, inputs: tuple[Floats, Ints]
-    ) -> None:
-        """Write sums of products, (planes, rows * columns, ...)."""
+    def _products(self, sources: Ints, weights: Floats, inputs: tuple[Floats, Ints]) -> Floats:
+        """Return sums of products, (planes, rows, columns, batch, lanes)."""
         table, begins = inputs
         batch, lanes = self.config.inp.shape
         *planes, columns, terms, outputs, _ = weights.shape
         matrix = np.moveaxis(weights, (-3, -1), (-4, -3))
         matrix = matrix.reshape(*planes, terms * lanes, columns * outputs)
         rows = begins[self._group[sources]] + self._row[sources]
-        result = result.reshape(len(result), len(rows), columns, batch, outputs)
+        result = np.empty((len(table), len(rows), columns, batch, outputs))
         size = max(1, CHUNK // (terms * batch * lanes))
         for begin in range(0, len(rows), size):
             part = slice(begin, begin + size)
@@ -430,6 +438,7 @@ class TermMachine:
                 made = [plane @ matrix for plane in x]
             for whole, found in zip(result, made, strict=True):
                 whole[part] = found.reshape(-1, batch, columns, outputs).swapaxes(1, 2)
+        return result
 
     def _ranges(self, sources: Ints, weights: Floats) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of products of int8; what is a number adds no radius."""
@@ -452,5 +461,30 @@ class TermMachine:
             flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes)
             matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
             middle = middle + flat @ matrix
-        middle, radius = middle[which], radius[which]
-        return middle.reshape(-1, middle.shape[2], outputs), radius.reshape(-1, 1, outputs)
+        return middle[which], radius[which]
+
+
+def joined(products: list[Products]) -> list[Products]:
+    """Return products of a step in as few as possible: what a tile lacks, it has of zeros.
+
+    Their tiles must lie in the same rows.
+    """
+    if len(products) < 2 or len({tiles.shape[1] for tiles, *_ in products}) > 1:
+        return products
+    every = np.concatenate([tiles for tiles, *_ in products])
+    _, first, row = np.unique(every[:, 0], return_index=True, return_inverse=True)
+    tiles = every[first]
+    if (tiles[row] != every).any():
+        return products
+    weights, which = unique_rows(np.concatenate([weights.T for *_, weights in products]))
+    sources = np.full((len(tiles), len(weights)), -1)
+    begin = end = 0
+    for part, own, columns in products:
+        rows, begin = row[begin : begin + len(part)], begin + len(part)
+        terms, end = which[end : end + columns.shape[1]], end + columns.shape[1]
+        if len(np.unique(terms)) < len(terms) or (sources[rows[:, None], terms] >= 0).any():
+            terms = sources.shape[1] + np.arange(len(terms))
+            sources = np.pad(sources, ((0, 0), (0, len(terms))), constant_values=-1)
+            weights = np.concatenate([weights, columns.T])
+        sources[rows[:, None], terms] = own
+    return [(tiles, np.maximum(sources, 0), weights.T)]

@@ -31,6 +31,9 @@ from vtaops.program import Program, Role
 from vtaops.program.traffic import Ints, elements
 
 
+Products = tuple[Ints, Ints, Ints]
+
+
 @dataclass(eq=False, slots=True)
 class Step:
     """Tiles that are made by one operation.
@@ -47,9 +50,10 @@ class Step:
         Tiles.
     instruction : int
         What made them: for sums what added to them first.
-    products : list of (ndarray, ndarray)
-        Of sums: names (rows, terms) of inputs and (columns, terms) of weights. Tile
-        ``row * columns + column`` is the sum of the products of a row of both, of its operand too.
+    products : list of (ndarray, ndarray, ndarray)
+        Of sums: tiles (rows, columns), counted from the first; names (rows, terms) of inputs; and
+        weights (columns, terms), four times their names, plus 1 to 3 for a tile of a window. Each
+        tile sums the products of its row of inputs and its column of weights, and its operand.
     """
 
     what: tuple[Any, ...]
@@ -57,7 +61,7 @@ class Step:
     first: int
     count: int
     instruction: int
-    products: list[tuple[Ints, Ints]] = field(default_factory=list)
+    products: list[Products] = field(default_factory=list)
 
 
 class Dram:
@@ -243,7 +247,8 @@ class NameMachine:
         if plan is None:
             plan = self._plans[key] = Plan(i, micro_ops)
         if i.reset:
-            self.sram[Memory.ACC][plan.written] = 0
+            zeros = np.zeros_like(plan.written)
+            self.sram[Memory.ACC][plan.written] = self._sums(zeros)
             return
         self._set_post(i, plan)
         match i:
@@ -269,37 +274,44 @@ class NameMachine:
             if post.use_scale:
                 self._settings[plan.written, 2] = self.sram[Memory.POST][POST_ROWS + rows]
 
+    def _sums(self, base: Ints) -> Ints:
+        """Return the names of new sums, which products may join."""
+        names = self.make(("sum",), len(base), base)
+        self._open[len(self.steps) - 1] = True
+        return names
+
     def _gemm(self, i: Gemm, plan: Plan) -> None:
         acc, inp, wgt = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
-        for dst, src, weights in plan.last_products if i.overwrite else plan.products:
+        for dst, src, columns in plan.last_products if i.overwrite else plan.products:
+            weights = 4 * wgt[columns]
             if isinstance(i, Depthwise):
-                src = (src[:, :, None] + np.arange(WINDOW_TILES)).reshape(len(src), -1)
-            names = np.zeros_like(dst) if i.overwrite else acc[dst]
-            step = self._sum(names, isinstance(i, Depthwise))
-            acc[dst] = np.arange(step.first, step.first + step.count).reshape(dst.shape)
-            sources, columns = inp[src], wgt[weights]
-            step.products.append((sources, columns))
-            number = self.step_of[step.first]
-            for used in (sources, columns):
-                level = 1 + self.levels[self.step_of[used]].max()
-                self.levels[number] = max(self.levels[number], level)
-            tiles = dst.size * weights.shape[1]
+                tiles = np.arange(WINDOW_TILES)
+                src = (src[:, :, None] + tiles).reshape(len(src), -1)
+                weights = (weights[:, :, None] + 1 + tiles).reshape(len(weights), -1)
+            names = acc[dst]
+            closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
+            if closed.any():
+                acc[dst[closed]] = self._sums(names[closed] * (not i.overwrite))
+                names = acc[dst]
+            self._join(names, inp[src], weights)
+            tiles = dst.size * columns.shape[1]
             self.products += tiles * self.config.batch * self.config.wgt.lanes
 
-    def _sum(self, names: Ints, windows: bool) -> Step:
-        """Return the step of sums that products join: that of the names, if it is still open."""
-        number = int(self.step_of[names[0, 0]])
+    def _join(self, names: Ints, sources: Ints, weights: Ints) -> None:
+        """Let products join the sums of names (rows, columns)."""
+        steps = self.step_of[names]
+        number = int(steps[0, 0])
+        if (steps != number).any():
+            for column, row in enumerate(weights):
+                for number in np.unique(steps[:, column]).tolist():
+                    mine = steps[:, column] == number
+                    self._join(names[mine, column : column + 1], sources[mine], row[None])
+            return
         step = self.steps[number]
-        if (
-            self._open[number]
-            and step.what == ("sum", windows)
-            and step.operands[0].shape == names.shape
-            and (names.reshape(-1) == np.arange(step.first, step.first + step.count)).all()
-        ):
-            return step
-        self.make(("sum", windows), names.size, names)
-        self._open[len(self.steps) - 1] = True
-        return self.steps[-1]
+        step.products.append((names - step.first, sources, weights))
+        for used in (sources, weights >> 2):
+            level = 1 + self.levels[self.step_of[used]].max()
+            self.levels[number] = max(self.levels[number], level)
 
     def _alu(self, i: Alu, plan: Plan) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
