@@ -23,7 +23,7 @@ Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
-    """Return residues (planes, ...) moved by a function of arrays of integers; constants join them."""
+    """Return residues moved by a function of arrays of integers; constants join them."""
     shape = value.shape[1:]
     size = math.prod(shape)
     zeros = move(np.zeros(shape, np.int32))

@@ -7,8 +7,9 @@ whose tiles are computed together; a group is forgotten after the last level tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -30,7 +31,6 @@ from vtaops.proof.terms import (
     Keys,
     Terms,
     hull,
-    plain_range,
 )
 
 Numbers = npt.NDArray[np.integer[Any]]
@@ -45,15 +45,22 @@ CHUNK = 1 << 18
 """Residues that are gathered at once."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Extrema:
     """Maxima (`sign` 1) or minima of terms, as the sets of their members' keys."""
 
+    fields: Fields
     members: Keys
     """(pairs, members, tiles, ...)"""
     sign: int
-    plain: Terms
-    """Their values."""
+    middle: Floats
+    radius: Floats
+
+    @cached_property
+    def plain(self) -> Terms:
+        """Their values."""
+        value = self.fields.extremum(self.members, self.sign)
+        return Terms(value, self.middle, self.radius)
 
 
 class TermMachine:
@@ -202,7 +209,9 @@ class TermMachine:
             case ("sum",):
                 made = self._sums(steps)
             case _:
-                operands = [np.concatenate(part) for part in zip(*(s.operands for s in steps))]
+                operands = [
+                    np.concatenate(part) for part in zip(*(s.operands for s in steps), strict=True)
+                ]
                 made = self._operation(what, steps, operands)
         if isinstance(made, Extrema):
             return made
@@ -237,7 +246,11 @@ class TermMachine:
             return
         tiles = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
         ends = accumulate(step.count for step in steps)
-        found = [s.instruction for s, end in zip(steps, ends) if tiles[end - s.count : end].any()]
+        found = [
+            s.instruction
+            for s, end in zip(steps, ends, strict=True)
+            if tiles[end - s.count : end].any()
+        ]
         self.overflow = min([*found, *[self.overflow] * (self.overflow is not None)])
 
     def _given(self, buffer: Any, nbytes: int, scalar: int) -> Terms | Numbers:
@@ -293,28 +306,35 @@ class TermMachine:
 
     def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
         shape = self.config.acc.shape
-        sets, plain = zip(*(self._members(names, sign, shape) for names in operands))
-        middle, radius, inside = hull([plain_range(terms) for terms in plain], sign)
-        members = self.fields.union(np.concatenate(sets, axis=1), inside, sign)
-        value = self.fields.extremum(members, sign)
-        return Extrema(members, sign, Terms(value, middle, radius))
+        sets = [self._members(names, sign, shape) for names in operands]
+        middle, radius, inside = hull([ranges for _, ranges in sets], sign)
+        members = np.concatenate([members for members, _ in sets], axis=1)
+        return Extrema(self.fields, self.fields.union(members, inside, sign), sign, middle, radius)
 
     def _members(self, names: Ints, sign: int, shape: tuple[int, ...]) -> tuple[Keys, Terms]:
-        """Return tiles as sets of members, and their values."""
-        fields, terms = self.fields, self._terms(names, shape)
-        members = fields.keys(fields.fitting(terms).value)[:, None]
-        groups = self._group[names]
-        for group in np.unique(groups).tolist():
+        """Return tiles as sets of members; and their ranges, as those of zeros."""
+        fields, groups = self.fields, self._group[names]
+        members = np.full((len(fields.primes) // 2, 1, len(names), *shape), NOTHING)
+        middle, radius = np.zeros((2, len(names), *shape))
+        for group in np.flatnonzero(np.bincount(groups)).tolist():
             content, chosen = self._contents[group], np.flatnonzero(groups == group)
-            if not isinstance(content, Extrema) or content.sign != sign:
-                continue
-            own = content.members[:, :, self._row[names[chosen]]]
-            missing = max(0, own.shape[1] - members.shape[1])
-            more = np.full((len(members), missing, *members.shape[2:]), NOTHING)
-            members = np.concatenate([members, more], axis=1)
-            members[:, :, chosen] = NOTHING
+            rows = self._row[names[chosen]]
+            if isinstance(content, Extrema) and content.sign == sign:
+                own: Any = content.members[:, :, rows]
+                terms = Terms(middle, content.middle[rows], content.radius[rows])
+            else:
+                terms = fields.fitting(self._of_group(group, rows, shape))
+                own = fields.keys(terms.value)[:, None]
+            if own.shape[1] > members.shape[1]:
+                more = (
+                    (0, 0),
+                    (0, own.shape[1] - members.shape[1]),
+                    *[(0, 0)] * (members.ndim - 2),
+                )
+                members = np.pad(members, more, constant_values=NOTHING)
             members[:, : own.shape[1], chosen] = own
-        return members, terms
+            middle[chosen], radius[chosen] = terms.middle, terms.radius
+        return members, Terms(np.zeros((1, *middle.shape)), middle, radius)
 
     def _post(
         self, post: Post, steps: list[Step], acc: Ints, bias: Ints, scale: Ints, table: Ints
@@ -389,7 +409,8 @@ class TermMachine:
         used = np.zeros(len(self._contents), np.bool_)
         for names in read:
             used[self._group[names]] = True
-        shape, begins, tables = self.config.inp.shape, np.zeros(len(used), np.int64), []
+        shape, begins = self.config.inp.shape, np.zeros(len(used), np.int64)
+        tables = [np.zeros((len(self.fields.primes), 0, *shape))]
         for group in np.flatnonzero(used).tolist():
             begins[group] = sum(table.shape[1] for table in tables)
             content = self._contents[group]
@@ -397,7 +418,7 @@ class TermMachine:
                 content = content.plain
             size = len(content) if isinstance(content, np.ndarray) else content.shape[0]
             tables.append(self._of_group(group, np.arange(size), shape).value)
-        return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1), begins
+        return tables[1] if len(tables) == 2 else np.concatenate(tables, axis=1), begins
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in), terms behind an axis of planes."""
@@ -467,20 +488,22 @@ class TermMachine:
 def joined(products: list[Products]) -> list[Products]:
     """Return products of a step in as few as possible: what a tile lacks, it has of zeros.
 
-    Their tiles must lie in the same rows.
+    The widest of them say in which rows and columns tiles lie; the others must fit in.
     """
-    if len(products) < 2 or len({tiles.shape[1] for tiles, *_ in products}) > 1:
+    width = max((tiles.shape[1] for tiles, *_ in products), default=0)
+    if len(products) < 2:
         return products
-    every = np.concatenate([tiles for tiles, *_ in products])
-    _, first, row = np.unique(every[:, 0], return_index=True, return_inverse=True)
-    tiles = every[first]
-    if (tiles[row] != every).any():
+    every = np.concatenate([tiles for tiles, *_ in products if tiles.shape[1] == width])
+    tiles = every[np.unique(every[:, 0], return_index=True)[1]]
+    place = np.full(1 + max(int(part.max()) for part, *_ in products), -1)
+    place[tiles] = np.arange(tiles.size).reshape(tiles.shape)
+    parts = [part for product in products for part in _in_columns(product, place, width)]
+    if any(not _fits(tiles[rows], own) for rows, own, *_ in parts):
         return products
-    weights, which = unique_rows(np.concatenate([weights.T for *_, weights in products]))
+    weights, which = unique_rows(np.concatenate([columns.T for *_, columns in parts]))
     sources = np.full((len(tiles), len(weights)), -1)
-    begin = end = 0
-    for part, own, columns in products:
-        rows, begin = row[begin : begin + len(part)], begin + len(part)
+    end = 0
+    for rows, _, own, columns in parts:
         terms, end = which[end : end + columns.shape[1]], end + columns.shape[1]
         if len(np.unique(terms)) < len(terms) or (sources[rows[:, None], terms] >= 0).any():
             terms = sources.shape[1] + np.arange(len(terms))
@@ -488,3 +511,24 @@ def joined(products: list[Products]) -> list[Products]:
             weights = np.concatenate([weights, columns.T])
         sources[rows[:, None], terms] = own
     return [(tiles, np.maximum(sources, 0), weights.T)]
+
+
+def _in_columns(product: Products, place: Ints, width: int) -> Iterator[tuple[Ints, ...]]:
+    """Yield a product as parts of all columns: (rows, tiles, sources, weights)."""
+    tiles, sources, weights = product
+    rows, columns = place[tiles[:, 0]] // width, place[tiles[:, 0]] % width
+    if tiles.shape[1] == width:
+        yield rows, tiles, sources, weights
+        return
+    for column in np.unique(columns).tolist():  # the weights of the other columns are zeros
+        mine = columns == column
+        wide = np.zeros((width, weights.shape[1]), np.int64)
+        wide[column] = weights[0]
+        yield rows[mine], tiles[mine], sources[mine], wide
+
+
+def _fits(rows: Ints, tiles: Ints) -> bool:
+    """Whether tiles lie in rows: all of them, or one of each."""
+    if tiles.shape[1] == rows.shape[1]:
+        return bool((rows == tiles).all())
+    return tiles.shape[1] == 1 and bool((rows == tiles).any(axis=1).all())

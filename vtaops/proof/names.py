@@ -30,7 +30,6 @@ from vtaops.machine.isa import (
 from vtaops.program import Program, Role
 from vtaops.program.traffic import Ints, elements
 
-
 Products = tuple[Ints, Ints, Ints]
 
 
@@ -406,7 +405,10 @@ def _products(dst: Ints, src: Ints, wgt: Ints) -> list[tuple[Ints, Ints, Ints]]:
         targets = np.full((len(sources), len(weights)), -1)
         targets[source, weight] = written[chosen]
         if len(steps) == targets.size and (targets >= 0).all():
-            found.append((targets, sources, weights))
+            columns = np.argsort(targets[0])  # those of all instructions in one order
+            rows = np.argsort(targets[:, columns[0]])
+            targets = targets[rows[:, None], columns]
+            found.append((targets, sources[rows], weights[columns]))
             continue
         for number, row in enumerate(weights):
             mine = weight == number

@@ -475,13 +475,6 @@ def ends(x: Terms) -> tuple[Any, Any]:
     return np.floor((x.middle - x.radius) * scale), np.floor((x.middle + x.radius) * scale)
 
 
-def plain_range(x: Terms) -> Terms:
-    """Return terms with the ranges that they have when they are settled, and nothing that waits."""
-    bottom, top = ends(x)
-    low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
-    return Terms(x.value, (low + high) / 2, (high - low) / 2)
-
-
 def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:
     """Return middle and radius of an extremum, and whether all terms are int8."""
     choose = np.maximum if sign > 0 else np.minimum
