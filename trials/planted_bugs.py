@@ -16,7 +16,6 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 from typing import Any, NamedTuple
 
-
 VARIABLE = "VTAOPS_PLANTED_BUG"
 """The environment variable that names the bug which tests are run with."""
 

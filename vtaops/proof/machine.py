@@ -112,7 +112,7 @@ class TermMachine:
 
     def _last_levels(self, levels: Mapping[int, list[Step]]) -> Ints:
         """Return the last level that reads each step; those of results are never forgotten."""
-        last = self.names.levels[: len(self.names.steps)].copy()
+        last: Ints = self.names.levels[: len(self.names.steps)].copy()
         for level in sorted(levels):
             read = [names.reshape(-1) for step in levels[level] for names in step.operands]
             for _, sources, weights in (p for step in levels[level] for p in step.products):
@@ -163,7 +163,7 @@ class TermMachine:
             degree = max(degree, part.degree)
         return Terms(value, middle, radius, shift, low, high, degree)
 
-    def _of_group(self, group: int, rows: Ints, shape: tuple[int, ...]) -> Terms:
+    def _of_group(self, group: int, rows: Any, shape: tuple[int, ...]) -> Terms:
         content = self._contents[group]
         if isinstance(content, np.ndarray):
             found = content[rows] if group else np.zeros((len(rows), *shape))
@@ -176,12 +176,13 @@ class TermMachine:
             return values if np.ndim(values) == 0 or whole else values[rows]
 
         value = terms.value if whole else terms.value[:, rows]
-        ranges = (
+        value = value.reshape(len(value), len(rows), *shape)
+        middle, radius = (
             p.reshape(len(rows), *shape) if np.ndim(p) else p
             for p in (part(terms.middle), part(terms.radius))
         )
-        waits = part(terms.shift), part(terms.low), part(terms.high)
-        return Terms(value.reshape(len(value), len(rows), *shape), *ranges, *waits, terms.degree)
+        shift, low, high = part(terms.shift), part(terms.low), part(terms.high)
+        return Terms(value, middle, radius, shift, low, high, terms.degree)
 
     def _numbers(self, names: Ints, shape: tuple[int, ...]) -> Numbers | None:
         """Return tiles of a shape if all are numbers: (*names.shape, *shape); else None."""
@@ -222,8 +223,10 @@ class TermMachine:
             fits = part.ndim == 0 or part.shape[:1] == (tiles,)
             return part if fits else np.broadcast_to(part, made.shape)
 
-        parts = map(spread, (made.middle, made.radius, made.shift, made.low, made.high))
-        return Terms(made.value, *parts, made.degree)
+        middle, radius, shift, low, high = map(
+            spread, (made.middle, made.radius, made.shift, made.low, made.high)
+        )
+        return Terms(made.value, middle, radius, shift, low, high, made.degree)
 
     def _operation(self, what: Operation, steps: list[Step], operands: list[Ints]) -> Any:
         match what:
@@ -244,14 +247,14 @@ class TermMachine:
         wraps = ~(terms.reach <= INT32) & (terms.shift == 0)
         if not wraps.any():
             return
-        tiles = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
+        tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
         ends = accumulate(step.count for step in steps)
         found = [
             s.instruction
             for s, end in zip(steps, ends, strict=True)
             if tiles[end - s.count : end].any()
         ]
-        self.overflow = min([*found, *[self.overflow] * (self.overflow is not None)])
+        self.overflow = min(found if self.overflow is None else [*found, self.overflow])
 
     def _given(self, buffer: Any, nbytes: int, scalar: int) -> Terms | Numbers:
         """Return the elements of a buffer that the host writes, as scalars of so many bytes."""
@@ -288,7 +291,8 @@ class TermMachine:
 
     # ------------------------------------------------------------------------------ ALU, POST
 
-    def _alu(self, op: AluOp, imm: int | None, x: Terms, y: Terms | None = None) -> Terms:
+    def _alu(self, op: AluOp, imm: Any, x: Terms, y: Terms | None = None) -> Terms:
+        """Return what an operation makes of tiles and an immediate, or of two tiles."""
         fields = self.fields
         match op:
             case AluOp.MIN:
@@ -297,11 +301,11 @@ class TermMachine:
                 return fields.clamped(x, imm, np.inf)
             case AluOp.ADD:
                 return fields.sum(x, fields.numbers(imm) if y is None else y)
-            case AluOp.SHR if y is None:
-                return fields.shifted(x, imm)
-            case AluOp.SHR:
+            case AluOp.SHR if y is not None:
                 value = fields.of(("shift by",), fields.fitting(x), fields.fitting(y))
                 return Terms(value, *map(np.float64, WORD))
+            case AluOp.SHR:
+                return fields.shifted(x, imm)
         return fields.times(fields.settled(x), imm) if y is None else fields.product_of(x, y)
 
     def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
@@ -318,7 +322,7 @@ class TermMachine:
         middle, radius = np.zeros((2, len(names), *shape))
         for group in np.flatnonzero(np.bincount(groups)).tolist():
             content, chosen = self._contents[group], np.flatnonzero(groups == group)
-            rows = self._row[names[chosen]]
+            rows: Any = self._row[names[chosen]]
             if isinstance(content, Extrema) and content.sign == sign:
                 own: Any = content.members[:, :, rows]
                 terms = Terms(middle, content.middle[rows], content.radius[rows])
@@ -389,12 +393,12 @@ class TermMachine:
         inputs = self._inputs([part[1] for alike in by_weights.values() for part in alike])
         for (number, *_), alike in sorted(by_weights.items(), key=lambda item: item[0][0]):
             tiles, sources = (np.concatenate(part) for part in list(zip(*alike, strict=True))[:2])
-            weights = self._weights(alike[0][2])
-            made = self._products(sources, weights, inputs)
+            values = self._weights(alike[0][2])
+            made = self._products(sources, values, inputs)
             if number:  # else no other product is there yet
                 made = self.fields.centred(made) + value[:, tiles]
             value[:, tiles] = self.fields.centred(made)
-            for whole, part in zip((middle, radius), self._ranges(sources, weights), strict=True):
+            for whole, part in zip((middle, radius), self._ranges(sources, values), strict=True):
                 whole[tiles] += part
         degree = 2 if self.fields.degree > 1 else 1
         terms = Terms(value, middle, radius, degree=degree)
@@ -427,18 +431,18 @@ class TermMachine:
         if found is None:
             value = self._terms(names.reshape(-1), shape).value
             found = value.reshape(len(value), *names.shape, *shape)
-        found = found.astype(np.float64)
+        values: Floats = found.astype(np.float64)
         channels, (outputs, _) = self.config.window_channels, shape
         output, channel = np.ogrid[:outputs, :channels]
         lane = output // channels * channels + channel
         for tile in range(1, WINDOW_TILES + 1):
             chosen = tiles == tile
             if chosen.any():
-                rows = found[..., chosen, :, :]
+                rows = values[..., chosen, :, :]
                 dense = np.zeros_like(rows)
                 dense[..., output, lane] = rows[..., output, (tile - 1) * channels + channel]
-                found[..., chosen, :, :] = dense
-        return found
+                values[..., chosen, :, :] = dense
+        return values
 
     def _products(self, sources: Ints, weights: Floats, inputs: tuple[Floats, Ints]) -> Floats:
         """Return sums of products, (planes, rows, columns, batch, lanes)."""
@@ -454,7 +458,7 @@ class TermMachine:
             part = slice(begin, begin + size)
             x = (plane[rows[part]].swapaxes(1, 2).reshape(-1, terms * lanes) for plane in table)
             if planes or terms * lanes > LONGEST:
-                made = self.fields.matmul(np.array([*x]), matrix)
+                made: Any = self.fields.matmul(np.array([*x]), matrix)
             else:
                 made = [plane @ matrix for plane in x]
             for whole, found in zip(result, made, strict=True):

@@ -183,9 +183,9 @@ class NameMachine:
                 case Load() if not instruction.is_nop:
                     self._load(instruction, relocations[index])
                 case Store() if not instruction.is_nop:
-                    index = instruction.sram_base + np.arange(instruction.sram_size)
-                    names, places = self._outputs(index), _rows(instruction)
-                    self.dram.write(relocations[self._index], places, names, self._index)
+                    tiles = instruction.sram_base + np.arange(instruction.sram_size)
+                    names, places = self._outputs(tiles), _rows(instruction)
+                    self.dram.write(relocations[index], places, names, index)
                 case Post():
                     self._posts.append(instruction)
                 case Gemm() | Alu() | Pool() if instruction.iterations:

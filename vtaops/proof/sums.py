@@ -55,12 +55,13 @@ def convolve_transposed(
         b + max(far, side + extent)
         for b, far, side, extent in zip(before, reach, (top, left), size, strict=True)
     ]
-    pixels = tuple(
+    pixels: Any = tuple(
         slice(b, b + (count - 1) * s + 1, s)
         for b, count, s in zip(before, (height, width), strides, strict=True)
     )
     image, inside = np.zeros((*x.value.shape[:3], *canvas)), np.zeros(canvas)
-    image[(..., *pixels)], inside[pixels] = x.value, 1
+    image[..., pixels[0], pixels[1]] = x.value
+    inside[pixels] = 1
     taps = []
     for tap in np.ndindex(*kernel):
         starts = [
@@ -73,7 +74,8 @@ def convolve_transposed(
 
 
 def _turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return part.swapaxes(0, 1)
+    turned: npt.NDArray[Any] = part.swapaxes(0, 1)
+    return turned
 
 
 def _products(
