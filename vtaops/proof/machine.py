@@ -101,8 +101,8 @@ class TermMachine:
             alike: dict[Any, list[Step]] = defaultdict(list)
             for step in levels[level]:
                 of = self._group[step.operands[0].flat[0]] if step.operands else step.first
-                alike[step.what, int(of)].append(step)
-            for (what, _), steps in alike.items():
+                alike[step.what, len(step.operands), int(of)].append(step)
+            for (what, *_), steps in alike.items():
                 made = self._made(what, steps)
                 until = max(int(last[self.names.step_of[step.first]]) for step in steps)
                 forgotten[until].append(len(self._contents))

@@ -28,8 +28,10 @@ from vtaops.proof.operators import Definition, Unknown
 from vtaops.proof.terms import Fields, Floats, Terms
 from vtaops.runtime import ResidentPrograms
 
-CHECKER = 1
+CHECKER = 2
 """Version of the checker, which certificates name."""
+FEW = 8.0
+"""Pairs of leaves below one scalar where sums have none: what wraps, clips and is a residual."""
 
 
 def prove(
@@ -110,7 +112,7 @@ class _Task:
     program: Program
     name: str
     linear: bool
-    """Whether no leaf of the definition lies below another."""
+    """Whether at most `FEW` pairs of leaves lie below a scalar of the definition."""
     identity: tuple[Any, ...] = ()
 
     def evaluated(self, fields: Fields) -> Evaluated:
@@ -297,7 +299,7 @@ def _proven(task: _Task, rounds: int | None, seed: int | None) -> Proof:
     machine.run()
     for result, terms in wanted.items():
         _compare(task, result, terms, machine, drawn)
-    pairs = 1.0 if task.linear else max(1.0, fields.hashed**2 / 2)
+    pairs = FEW if task.linear else max(FEW, fields.hashed**2 / 2)
     error = min(1.0, pairs * (fields.degree / 2.0**30) ** len(fields.primes))
     outputs = ", ".join(wanted)
     overflow = "" if machine.overflow is None else f"instruction {machine.overflow} of {task.name}"
