@@ -38,9 +38,10 @@ Proof sketch.
    (d / 2**30) ** (2 * pairs). Two different leaves agree if the polynomials below them do, or their
    hashes, of 62 bits for each pair, collide.
 5. *Error.* If output and definition differ in some scalar, acceptance needs the agreement of that
-   pair of different terms, or of a pair of different leaves below it. Of one operator that
-   sums, these are few (`prover.FEW`); else there are at most n * n / 2, n being the number of leaves of program and
-   definition together. The result states the sum of their probabilities.
+   pair of different terms, or of a pair of different leaves below it. Of one operator that sums,
+   these are few (`prover.FEW`); else there are at most n * n / 2, n being the number of leaves of
+   program and definition together; or that one of them was taken for one of the 2**25 numbers
+   whose leaves are computed. The result states the sum of their probabilities.
 
 What `prove` does not know it lists as unproven. It takes as given: that views and layouts of
 arguments move scalars (they are asked where each goes, not trusted to keep order), that NumPy adds

@@ -25,7 +25,7 @@ from vtaops.proof.machine import Image, TermMachine
 from vtaops.proof.names import NameMachine
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import Definition, Unknown
-from vtaops.proof.terms import Fields, Floats, Terms
+from vtaops.proof.terms import SMALL, Fields, Floats, Terms
 from vtaops.runtime import ResidentPrograms
 
 CHECKER = 2
@@ -299,7 +299,7 @@ def _proven(task: _Task, rounds: int | None, seed: int | None) -> Proof:
     machine.run()
     for result, terms in wanted.items():
         _compare(task, result, terms, machine, drawn)
-    pairs = FEW if task.linear else max(FEW, fields.hashed**2 / 2)
+    pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 2 * SMALL))
     error = min(1.0, pairs * (fields.degree / 2.0**30) ** len(fields.primes))
     outputs = ", ".join(wanted)
     overflow = "" if machine.overflow is None else f"instruction {machine.overflow} of {task.name}"

@@ -38,6 +38,8 @@ NOTHING = np.uint64(2**64 - 1)
 """No key of a term."""
 EXACT = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
+SMALL = 2.0**24
+"""What is known as a number is smaller."""
 LONGEST = 62
 """No shift waits that is longer."""
 LONGEST_PRODUCT = 256
@@ -181,6 +183,11 @@ class Fields:
         halves = [half for word in keys for half in (word & _LOW, word >> _HALF)]
         return self.centred(np.array(halves, np.float64))
 
+    def is_number(self, value: Floats) -> npt.NDArray[np.bool_]:
+        """Whether terms are small numbers, whatever the inputs; one pair of fields cannot tell."""
+        found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
+        return found if len(self.primes) > 2 else np.zeros_like(found)
+
     # -------------------------------------------------------------- functions without meaning
 
     def tag(self, *name: Any) -> np.uint64:
@@ -228,6 +235,10 @@ class Fields:
             low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
             hashed = self.function(self._clamps(x), self.keys(value))
             value = hashed if changed.all() else np.where(changed, hashed, value)
+            number = changed & self.is_number(x.value)
+            if number.any():
+                exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
+                value = np.where(number, np.clip(exact, x.low, x.high), value)
             if np.any(x.low == x.high):
                 value = np.where(x.low == x.high, x.low, value)
             middle = np.where(changed, (low + high) / 2, middle)
@@ -331,6 +342,8 @@ class Fields:
         value = x.value
         if not inside.all():
             value = np.where(inside, value, self.of(("low byte",), x))
+            number = self.is_number(x.value)
+            value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
         return Terms(value, *map(np.float64, BYTE))
 
     def requantized(
@@ -378,6 +391,10 @@ class Fields:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
         x = self.settled(x)
         value = self.of(("table", table.tobytes()), x)
+        number = self.is_number(x.value)
+        if table.ndim == 1 and number.any():
+            entry = table[np.where(number, x.value[0] + 128, 0).astype(np.int64)]
+            value = np.where(number, entry, value)
         return Terms(value, *map(np.float64, BYTE))
 
     # ------------------------------------------------------------------- maxima and minima
