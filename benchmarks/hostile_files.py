@@ -1,6 +1,7 @@
 """Thousands of files of each format with wrong content: documented errors only, in bounds.
 
-Requests to a board are one of the formats.
+Requests to a board and its answers are formats too. No file may take more than 20 s of processor
+time or more memory than twice its size and 500 MB, or lead to another file.
 
     python -m benchmarks hostile_files --count 10000 --minutes 9     # again until nothing is left
 
@@ -23,12 +24,17 @@ from rich.table import Table
 
 from benchmarks.options import Minutes, State, choice
 from benchmarks.resumable import resume
+from trials.hostile_boards import fuzz_answers
 from trials.hostile_clients import fuzz_requests
 from trials.hostile_files import FORMATS, fuzz
 
 PORTION = 250
 
-FUZZERS = {"request": fuzz_requests, **{name: partial(fuzz, name) for name in FORMATS}}
+FUZZERS = {
+    "request": fuzz_requests,
+    "answer": fuzz_answers,
+    **{name: partial(fuzz, name) for name in FORMATS},
+}
 """By format: uses that many files, of a seed."""
 
 

@@ -3,6 +3,7 @@
     python -m benchmarks random_graphs --minutes 9      # again until nothing is left
     python -m benchmarks random_graphs --again          # those of other code than today's
     python -m benchmarks random_graphs --free --state random_free_graphs.jsonl
+    python -m benchmarks random_graphs --wide --state random_wide_graphs.jsonl
 
 Graphs with branches, residuals, concatenations, shared tensors, several inputs and outputs
 (`trials/random_graphs.py`), each compiled, verified and run on each configuration. With
@@ -35,13 +36,14 @@ CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 def main(
     graphs: Annotated[int, typer.Option(help="Seeds 0, 1, ...")] = 200,
     free: Annotated[bool, typer.Option("--free", help="Free scales, extended hardware.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="Gates, PReLUs, moved pixels too.")] = False,
     minutes: Minutes = 9.0,
     again: Again = False,
     state_file: State = Path("random_graphs.jsonl"),
 ) -> int:
     """Read the options, run what is left, show all; return the exit code."""
     cases = [f"{config}/{seed}" for seed in range(graphs) for config in CONFIGS]
-    run = partial(trial, free=free)
+    run = partial(trial, free=free, wide=wide)
     results = resume(state_file, cases, run, minutes, "networks", again=again)
     table = Table("configuration", "networks", "equal", "operators", "on VTA", "processor s")
     for config in CONFIGS:
@@ -57,13 +59,13 @@ def main(
     return 1 if failed else 0 if len(results) == len(cases) else 2
 
 
-def trial(case: str, *, free: bool) -> dict[str, Any]:
+def trial(case: str, *, free: bool, wide: bool = False) -> dict[str, Any]:
     """Compile, verify, run and compare one network on one configuration."""
     name, number = case.split("/")
     config = HardwareConfig.load(name)
     if free:
         config = replace(config, extensions=tuple(EXTENSIONS))
-    graph = random_graph(int(number), free=free)
+    graph = random_graph(int(number), free=free, wide=wide)
     start, error, on_vta = time.process_time(), "", 0
     try:
         model = check(graph, int(number), config)

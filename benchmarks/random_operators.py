@@ -25,12 +25,12 @@ from rich.table import Table
 import vtaops
 from benchmarks.options import Minutes, State
 from benchmarks.resumable import resume
-from trials.random_cases import random_tiling
+from trials.random_cases import random_arguments, random_tiling
 from trials.tilings import any_tiling_fits, lowered, random_config, random_operator
 from vtaops import HardwareConfig
 from vtaops.base.errors import ScheduleError
 from vtaops.ops import Operator
-from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate
 from vtaops.runtime import Fsim
 from vtaops.schedule import Tiling, default_tiling
 

@@ -5,9 +5,10 @@
 Every expression of the sources that decides something has mutants (`trials.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
-value, or none. Five models hold all of them: with all extensions behind the bare port, and with a
-port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; plain behind AXI; and with
-all extensions writing waveforms, in which the accesses of memories are counted. A mutant runs the
+value, or none. Six models hold all of them: with all extensions behind the bare port, and with a
+port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; plain behind AXI; with all
+extensions and two rows to a tile behind AXI; and with all extensions writing waveforms, in which
+the accesses of memories are counted. A mutant runs the
 trials of `trials.rtl_trials` one after the other, in a process of its own, until one of them shows
 something else than the right RTL: a result, a fault, a counter, a cycle, an access. What survives
 goes to the proof of its block, if there is one (``trials/proofs``).
@@ -52,6 +53,7 @@ from trials.rtl_trials import (
     PARAMETERS,
     PLAIN,
     SMALL,
+    TWO_ROWS,
     LimitedTsim,
     Opened,
     memory_accesses,
@@ -69,6 +71,7 @@ MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "wide port": (EXTENDED, replace(PARAMETERS, port_bytes=64), False),
     "other multipliers": (SMALL, MIXED, False),
     "AXI": (PLAIN, PARAMETERS, True),
+    "two rows, AXI": (TWO_ROWS, PARAMETERS, True),
     "waveforms": (EXTENDED, PARAMETERS, False),
 }
 """Name -> configuration, parameters, and whether behind the AXI shell."""
@@ -241,7 +244,8 @@ def judge(
     """Return the verdict of the trials on a mutant, which trial, and in which time."""
     start = time.monotonic()
     path = next(p for p in [*rtl.sources(), *rtl.axi_sources()] if p.name == mutant.file)
-    models = ["AXI"] if path.parent.name == "axi" else list(MODELS)
+    behind_axi = path.parent.name == "axi"
+    models = [name for name, (_, _, axi) in MODELS.items() if axi or not behind_axi]
     verdict, detail = SURVIVES, ""
     for model in models:
         verdict, detail = first_difference(model, libraries[model], number, expected[model])

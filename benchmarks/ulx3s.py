@@ -3,29 +3,37 @@
     python -m benchmarks ulx3s --network resnet20 --json build/ulx3s.json
     python -m benchmarks ulx3s --network resnet20 --config tiny --clock-mhz 50
     python -m benchmarks ulx3s --seeds 1 --seeds 2 --work build/ulx3s
+    python -m benchmarks ulx3s --config tiny --faults 200
+    python -m benchmarks ulx3s --mapped
 
 Networks are those of the benchmark ``networks``, with random weights, or files. Each result is
 compared with the integer executor; cycles are those that the simulated logic counted, between its
 SDRAM chip and its UART, beside those of the timing model. Half a million cycles take a second, a
 byte of the UART 40 of them. With ``--seeds`` bitstreams are built, one for each seed, ten minutes
-or more each; the clock that each reaches is written, also of those that fail.
+or more each; the clock that each reaches is written, also of those that fail. ``--faults`` disturbs
+pins at random cycles of a product, whose result must be right or an error, and that of the next
+product right. ``--mapped`` forms a product on the cells that Yosys makes of the system. Rows that a
+JSON file has are kept, unless they are measured again.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
+from rich.progress import track
 
 from benchmarks import networks
-from benchmarks.options import Json, figure_table, write_json
+from benchmarks.options import Json, figure_table, read_json, write_json
 from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
-from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
+from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
 from vtaops.runtime.arguments import as_tuple
@@ -79,6 +87,77 @@ def run_network(name: str, free: bool, config: HardwareConfig, clock_mhz: float)
     }
 
 
+def product(session: Session, rng: np.random.Generator) -> None:
+    """Form a product at the pins.
+
+    Raises
+    ------
+    AssertionError
+        If it is wrong.
+    """
+    x = rng.integers(-128, 128, (2, 32), dtype=np.int8)
+    w = rng.integers(-128, 128, (16, 32), dtype=np.int8)
+    sums = (x.astype(np.int32) @ w.T.astype(np.int32)) >> 6
+    np.testing.assert_array_equal(
+        session.gemm(x, w, shift=6), np.clip(sums, -128, 127).astype(np.int8)
+    )
+
+
+def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[list[dict[str, Any]]]:
+    """Disturb products at the pins; yield, after each, what happened by kind of fault."""
+    rng = np.random.default_rng(count)
+    rows = {f: {"fault": f.name, "count": 0, "right": 0, "error": 0} for f in PinFault}
+    most = {PinFault.RESET: 8, PinFault.STARVE_REFRESH: 60_000}  # cycles; else of 5 bytes
+    board = None
+    for number in track(range(count), description="disturbing"):
+        if board is None:
+            board = VirtualUlx3s(config, clock_mhz)
+            device = Ulx3s(config, "pins", connect=partial(PinLine, board))
+            session = Session(device, timeout=1e6)
+            begin = board.cycles
+            product(session, rng)
+            length = board.cycles - begin
+        fault = list(PinFault)[number % len(PinFault)]
+        cycles = int(rng.integers(1, most.get(fault, 200)))
+        board.disturb(fault, int(rng.integers(length)), cycles)
+        row = rows[fault]
+        row["count"] += 1
+        try:
+            product(session, rng)
+            row["right"] += 1
+        except DeviceError:
+            row["error"] += 1
+        if fault is PinFault.STARVE_REFRESH:  # the board may have stopped, as it should
+            session.close()
+            board.close()
+            board = None
+        else:
+            product(session, rng)
+        yield list(rows.values())
+
+
+def run_mapped(config: HardwareConfig, clock_mhz: float) -> dict[str, Any]:
+    """Form a product on the mapped cells and on the Verilog; return cycles, which must agree."""
+    cycles, seconds = [], []
+    for mapped in (False, True):
+        with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
+            begin = time.process_time()
+            device = Ulx3s(config, "pins", connect=partial(PinLine, board))
+            with device, Session(device, timeout=1e6) as session:
+                product(session, np.random.default_rng(0))
+                cycles.append((device.performance().cycles, board.cycles))
+            seconds.append(time.process_time() - begin)
+    if cycles[0] != cycles[1]:
+        raise DeviceError(f"the mapped system took other cycles: {cycles[1]}, not {cycles[0]}")
+    return {
+        "config": config.bitstream_id,
+        "cycles": cycles[1][0],
+        "board_cycles": cycles[1][1],
+        "cpu_seconds": seconds[1],
+        "cpu_seconds_verilog": seconds[0],
+    }
+
+
 def route(config: HardwareConfig, clock_mhz: float, seed: int, work: Path) -> dict[str, Any]:
     """Build a bitstream; return the clocks that it reaches, or why it failed."""
     folder = work / f"{config.name}-{seed}"
@@ -105,16 +184,18 @@ def main(
     clock_mhz: float = DEFAULT_CLOCK_MHZ,
     seeds: Annotated[list[int] | None, typer.Option(help="Of bitstreams to build.")] = None,
     work: Annotated[Path, typer.Option(help="For the bitstreams.")] = Path("build/ulx3s"),
+    faults: Annotated[int, typer.Option(help="To inject at the pins.")] = 0,
+    mapped: Annotated[bool, typer.Option("--mapped", help="Form a product on the cells.")] = False,
     json_file: Json = None,
 ) -> None:
     """Run and build; print, write."""
     console = Console()
     config = HardwareConfig.load(config_name)
-    figures: dict[str, list[dict[str, Any]]] = {"networks": [], "bitstreams": []}
+    figures: dict[str, list[dict[str, Any]]] = read_json(json_file, {})
     table = figure_table("At the pins", ["network"], ["cycles", "model", "error", "frames/s"])
     for name in network or []:
         row = run_network(name, free, config, clock_mhz)
-        figures["networks"].append(row)
+        _keep(figures, "networks", row, "network", "config", "clock_mhz")
         table.add_row(
             name,
             f"{row['cycles']:,}",
@@ -127,6 +208,22 @@ def main(
         console.print(table)
     for seed in seeds or []:
         row = route(config, clock_mhz, seed, work)
-        figures["bitstreams"].append(row)
+        _keep(figures, "bitstreams", row, "config", "seed", "clock_mhz")
         console.print(f"seed {seed}: {row.get('reached_mhz')} {row.get('failed', '')}")
         write_json(json_file, figures)
+    if faults:
+        for rows in disturb(config, clock_mhz, faults):
+            figures["faults"] = rows
+            write_json(json_file, figures)
+        for row in figures["faults"]:
+            console.print(row)
+    if mapped:
+        _keep(figures, "mapped", run_mapped(config, clock_mhz), "config")
+        console.print(figures["mapped"][-1])
+        write_json(json_file, figures)
+
+
+def _keep(figures: dict[str, list[dict[str, Any]]], name: str, row: Any, *key: str) -> None:
+    """Add a row to a table, in place of the one that has the same key."""
+    rows = figures.get(name, [])
+    figures[name] = [r for r in rows if any(r[k] != row[k] for k in key)] + [row]

@@ -32,7 +32,7 @@ def document(own: str) -> dict[str, Any]:
     parts = [
         component(
             "library", "nanobind", version("nanobind"), "BSD-3-Clause",
-            "headers compiled into vtaops._fsim and vtaops._timing",
+            "headers compiled into vtaops._fsim, vtaops._steps and vtaops._timing",
         ),
     ]  # fmt: skip
     return {

@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtaops import ConfigError, HardwareConfig
+from vtaops import ConfigError, DeviceError, HardwareConfig, Session
 from vtaops.machine.config import EXTENSIONS, TARGETS, Memory
+from vtaops.runtime.pynq import Accelerator
 
 # What upstream's vta_config.json holds for the Pynq board.
 UPSTREAM_PYNQ = {
@@ -131,7 +133,7 @@ def test_board_parameters_follow_the_target():
         ({"log_batch": 0.0}, r"LOG_BATCH is 0.0; it must be an integer"),
         ({"log_uop_buff_size": "15"}, r"LOG_UOP_BUFF_SIZE is '15'; it must be an integer"),
         ({"hw_ver": 2}, r"HW_VER is 2; it must be a string"),
-        ({"target": "de10nano"}, r"TARGET is 'de10nano'; it must be one of sim, tsim, pynq"),
+        ({"target": "vcu118"}, r"TARGET is 'vcu118'; it must be one of sim, tsim, pynq"),
     ],
 )  # fmt: skip
 def test_impossible_configurations_are_refused(changes, message):
@@ -316,3 +318,15 @@ def test_tables_need_the_post_processing():
 def test_types_are_checked_before_what_follows_from_them(extension, value):
     with pytest.raises(ConfigError, match="LOG_BLOCK is"):
         HardwareConfig(log_block=value, extensions=(extension,))
+
+
+@pytest.mark.parametrize("target", ["de10nano", "intelfocl"])
+def test_upstream_targets_without_a_driver_are_read(target):
+    """Programs for them are compiled and run on simulators; what would reach a device says why."""
+    config = HardwareConfig.from_dict({"TARGET": target, "HW_VER": "0.0.2"}, target)
+    assert config.to_dict()["TARGET"] == target
+    a = np.arange(256).astype(np.int8).reshape(16, 16)
+    with Session("fsim", config) as session, Session("fsim", HardwareConfig()) as other:
+        np.testing.assert_array_equal(session.matmul(a, a, shift=8), other.matmul(a, a, shift=8))
+    with pytest.raises(DeviceError, match=f"target '{target}', for which vtaops has no dri"):
+        Accelerator(config)

@@ -18,7 +18,15 @@ import numpy.typing as npt
 
 import vtaops
 from trials.chains import SMALL, chain, linked
-from trials.random_cases import FAMILIES, random_conv2d, random_gemm, random_scaled, random_tiling
+from trials.random_cases import (
+    FAMILIES,
+    random_arguments,
+    random_conv2d,
+    random_fine,
+    random_gemm,
+    random_scaled,
+    random_tiling,
+)
 from trials.random_streams import ConcurrentProgram, RandomProgram
 from trials.reference_isa import launch, place
 from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
@@ -29,7 +37,7 @@ from vtaops.machine.config import EXTENSIONS
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
 from vtaops.ops import Operator
-from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate
 from vtaops.program.interpreter import interpret
 from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.timing import TimingParameters
@@ -52,6 +60,7 @@ LAYERS: dict[str, Sequence[Operator]] = {
     "depthwise": [replace(WIDE, groups=256, kernel=3, padding=1)],
     "pool": [MaxPool2d(channels=64, height=56, width=56, kernel=3, strides=2, padding=1)],
     "forward": chain(96, 28)[:2],
+    "exact": [replace(WIDE, fine=2)],
 }
 """Of the size of networks; each uses the extension of its name, and others."""
 
@@ -77,8 +86,10 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
     for i in instructions:
         used["post"] += isinstance(i, Post) and i.enable
         used["table"] += isinstance(i, Post) and i.use_table
+        used["exact"] += isinstance(i, Post) and i.fine > 0
         used["depthwise"] += isinstance(i, Depthwise)
         used["overwrite"] += isinstance(i, Gemm) and i.overwrite
+        used["pairs"] += isinstance(i, Gemm) and i.uop_end - i.uop_begin > 1
         used["pool"] += isinstance(i, Pool)
         used["forward"] += isinstance(i, Load) and i.forward
     return {name: int(used[name]) for name in EXTENSIONS if used[name]}
@@ -101,9 +112,10 @@ def run_program(seed: int) -> dict[str, Any]:
 
 
 def run_operator(seed: int) -> dict[str, Any]:
-    """An operator with a random tiling: any, with scales, behind a table, or some in turns."""
+    """An operator with a random tiling: any, scaled, finely so, behind a table, or in turns."""
     rng = random.Random(seed)
-    draw = [_any_operator, _scaled_operator, _operator_with_table, _chain][seed % 4]
+    kinds = [_any_operator, _scaled_operator, _fine_operator, _operator_with_table, _chain]
+    draw = kinds[seed % len(kinds)]
     while True:
         try:
             program, arrays, expected = draw(rng, seed)
@@ -197,6 +209,10 @@ def _any_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
 
 def _scaled_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
     return _compiled(random_scaled(rng), rng, seed)
+
+
+def _fine_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    return _compiled(random_fine(rng), rng, seed)
 
 
 def _compiled(op: Operator, rng: random.Random, seed: int) -> tuple[Program, Images, Any]:

@@ -19,11 +19,40 @@ from pathlib import Path
 
 import numpy as np
 
+from vtaops import HardwareConfig
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.data import data_directory
 from vtaops.export.bundle import bundle_files, config_word
+from vtaops.graph import (
+    Add,
+    AveragePool,
+    ChannelShuffle,
+    Concat,
+    Convolution,
+    Dense,
+    Dequantize,
+    FixedSoftmax,
+    Graph,
+    LeakyRelu,
+    LookupTable,
+    Matmul,
+    MaxPool,
+    Multiply,
+    Pad,
+    Quantize,
+    Requantization,
+    Requantize,
+    Reshape,
+    Slice,
+    Softmax,
+    Transpose,
+    TransposedConvolution,
+    Upsample,
+    operators,
+)
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
-from vtaops.model import Model
+from vtaops.machine.capabilities import FULL
+from vtaops.model import HostStage, Model
 from vtaops.runtime.fsim import Fsim
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]
@@ -139,7 +168,7 @@ def library(compiler: str = "", flags: tuple[str, ...] = TRAPS) -> ctypes.CDLL:
 
     def build(folder: Path) -> Path:
         made = folder / "runtime.so"
-        files = [str(sources / name) for name in ("vta.c", "vta_steps.c")]
+        files = [str(sources / name) for name in ("vta.c", "vta_steps.c", "vta_products.c")]
         command = [compiler, *STRICT, *flags, "-shared", "-fPIC", "-o", str(made)]
         subprocess.run([*command, *files], check=True)
         return made
@@ -352,3 +381,93 @@ class FileBoard:
             where = self._registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
             done = self._run(*where)
             self._registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done
+
+
+# ------------------------------------------------------------------------------ networks
+
+
+WITHOUT_C = ("GraphOperator", "Host", "RescaledAdd")
+"""Operators without a step of their own."""
+
+
+def every_operator() -> Graph:
+    """Return a graph with each operator at least once, most with unusual parameters."""
+    rng = np.random.default_rng(7)
+
+    def weights(*shape: int) -> np.ndarray:
+        return rng.integers(-128, 128, shape).astype(np.int8)
+
+    def free(channels: int) -> Requantization:
+        return Requantization(rng.integers(1 << 15, 1 << 16, channels), 22 + rng.integers(0, 3), -7)
+
+    graph = Graph("every operator")
+    image = graph.add(Quantize(0.1, 11), graph.input("image", (2, 5, 9, 8), "float32"))
+    rows = graph.input("rows", (2, 3, 6), zero_point=-3)
+    bias = rng.integers(-9999, 9999, 8).astype(np.int32)
+    y = graph.add(Convolution(weights(8, 5, 3, 2), bias, free(8), padding=(1, 0, 2, 1)), image)
+    y = graph.add(
+        Convolution(
+            weights(8, 1, 3, 3), None, free(8), groups=8, padding=(2, 2, 2, 2), dilation=(2, 2)
+        ),
+        y,
+    )
+    factors = np.arange(1, 9) * 300
+    y = graph.add(
+        Convolution(weights(8, 4, 1, 1), bias, free(8), groups=2, residual_factor=factors), y, y
+    )
+    up = TransposedConvolution(
+        weights(8, 4, 3, 2),
+        None,
+        free(4),
+        strides=(2, 3),
+        padding=(1, 0, 0, 1),
+        output_padding=(1, 0),
+    )
+    graph.output(graph.add(up, y))
+    y = graph.add(MaxPool((3, 2), (2, 1), (1, 1, 0, 0)), y)
+    means = {
+        "kernel": (3, 3),
+        "padding": (1, 1, 1, 1),
+        "requantization": Requantization(40000, 19, 5),
+    }
+    y = graph.add(
+        Concat(1), *(graph.add(AveragePool(**means, exclude_padding=b), y) for b in (True, False))
+    )
+    whole = graph.add(AveragePool(requantization=Requantization(30000, 20)), y)
+    y = graph.add(Multiply(Requantization(50000, 21, 3)), y, whole)
+    y = graph.add(Add((3, -2), Requantization(20000, 14, 1, (-100, 90))), y, y)
+    y = graph.add(Requantize(free(16)), y)
+    y = graph.add(LeakyRelu(9, -2, Requantization(1, 3, 4)), y)
+    y = graph.add(LookupTable(weights(16, 256)), y)
+    y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
+    y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
+    graph.output(graph.add(Upsample((2, 3)), y))
+    twice = Requantization(
+        rng.integers(1 << 30, 1 << 31, 9), 38 + np.arange(9), 5, rounding="twice"
+    )
+    t = graph.add(Convolution(weights(9, 5, 3, 3), None, twice, padding=(1, 1, 1, 1)), image)
+    nudges = rng.integers(-8, 8, 8)
+    fine = rng.integers(1 << 23, 1 << 24, 8), 31, -3, (-120, 127), "nudged", nudges, 2
+    t = graph.add(Convolution(weights(8, 9, 1, 1), None, Requantization(*fine)), t)
+    quotient = Requantization(9, 0, -3, rounding="quotient")
+    means = {"kernel": (3, 3), "padding": (1, 1, 1, 1), "requantization": quotient}
+    t = graph.add(AveragePool(**means, exclude_padding=True), t)
+    once = Requantization(rng.integers(1 << 30, 1 << 31, 7), 38, 9, rounding="once")
+    t = graph.add(Dense(weights(7, 576), None, once), graph.add(Reshape((2, 576)), t), scale=0.07)
+    graph.output(t, graph.add(FixedSoftmax(), t))
+    z = graph.add(Dense(weights(5, 6), rng.integers(-99, 99, 5).astype(np.int32), free(5)), rows)
+    product = graph.add(Matmul(Requantization(50000, 20)), z, graph.add(Transpose((0, 2, 1)), z))
+    flat = graph.add(Reshape((2, 9)), product, scale=0.05)
+    graph.output(flat)
+    graph.output(graph.add(Softmax(), graph.add(Dequantize(), flat)), flat)
+    covered = {type(node.op).__name__ for node in graph.nodes}
+    known = {name for name in operators.__all__ if name not in WITHOUT_C}
+    assert covered == known
+    return graph
+
+
+def on_host(graph: Graph) -> Model:
+    """Return a model that runs everything on the host."""
+    names = tuple(node.name for node in graph.nodes)
+    config = HardwareConfig.load("pynq")
+    return Model(graph, config, FULL, (), (HostStage(names),))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from trials.boards import ARRAYS, EXPECTED, OP, serving
+from trials.bounds import bounded_memory
 from vtaops import Session
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.runtime.wire import PROTOCOL_VERSION, Connection, parse_address, proof
@@ -91,7 +92,8 @@ def fuzz_requests(count: int, number: int = 0) -> None:
     Raises
     ------
     BaseException
-        What went wrong: no answer within 10 s, or one that says that the server failed.
+        What went wrong: no answer within 10 s, one that says that the server failed, or too much
+        memory.
     """
     with serving(secret=SECRET) as server:
         streams = [raw(server)]
@@ -107,8 +109,10 @@ def fuzz_requests(count: int, number: int = 0) -> None:
         def each_is_answered(request):
             fields, payload = request
             stream = streams[0]
-            stream.sendall(message(json.dumps(fields).encode(), payload))
-            answer, _ = Connection(stream).receive(deadline=time.monotonic() + 10)
+            data = message(json.dumps(fields).encode(), payload)
+            with bounded_memory(len(data)):
+                stream.sendall(data)
+                answer, _ = Connection(stream).receive(deadline=time.monotonic() + 10)
             if "error" in answer:
                 assert "the server failed" not in answer["error"]["message"], (fields, answer)
             if answer.get("last"):

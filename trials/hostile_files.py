@@ -10,15 +10,13 @@ import hashlib
 import json
 import math
 import os
-import resource
-import signal
 import sqlite3
 import struct
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +27,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import vtaops
-from trials import hostile_external, hostile_onnx, hostile_tflite
+from trials import hostile_blobs, hostile_data, hostile_external, hostile_onnx, hostile_tflite
+from trials.bounds import bounded, guarded
 from trials.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
@@ -44,6 +43,7 @@ from vtaops.machine.config import EXTENSIONS, TARGETS
 from vtaops.machine.isa import Encoding, Load
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
+from vtaops.proof import certified, prove, rechecked
 from vtaops.relax.host import RelaxFunction
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
@@ -74,25 +74,18 @@ class Format:
     use: Callable[[bytes], None]
 
 
-SECONDS = 20
-"""That one file may take."""
-
-GIBIBYTES = 4
-"""That the process may grow by."""
-
-
 def fuzz(name: str, count: int, number: int = 0) -> None:
     """Use `count` files of a format; `number` selects which.
 
     Raises
     ------
     BaseException
-        What the use of a file raised or warned of, or a `TimeoutError`, or a `MemoryError`.
+        What the use of a file raised or warned of, or the bound of `trials.bounds` that it broke.
     """
     format_ = FORMATS[name]
 
     def each(data: bytes) -> None:
-        with bounded_time():
+        with bounded(len(data)):
             format_.use(data)
 
     quiet = settings(
@@ -102,41 +95,13 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate,),  # shrinking repeats what takes long
     )
-    with bounded_memory(), warnings.catch_warnings():
+    with guarded(), warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="tvm")
         warnings.filterwarnings(
             "ignore", "Generating overly large repr"
         )  # hypothesis, of a failure
         seed(number)(quiet(given(format_.files)(each)))()
-
-
-@contextmanager
-def bounded_time() -> Iterator[None]:
-    """Interrupt what takes longer than `SECONDS` of processor time."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"a file took {SECONDS} s")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
-@contextmanager
-def bounded_memory() -> Iterator[None]:
-    """Give the process some more address space than it has: beyond is a MemoryError."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (GIBIBYTES << 30), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @st.composite
@@ -310,6 +275,55 @@ def run(program: Program) -> None:
     arrays = [np.zeros(buffer.shape, buffer.dtype) for buffer in program.inputs]
     with Fsim(program.config) as device, vtaops.runtime.LoadedProgram(program, device) as loaded:
         loaded.run(*arrays, timeout=0.5)
+
+
+# -------------------------------------------------------------------------- certificates
+
+LARGEST_PROVEN = 1 << 16
+"""Bytes of a buffer whose program is proven."""
+
+HASHES = st.sampled_from(["", "0" * 64, "x", 0])
+CERTIFICATE_GRAMMAR = {
+    **GRAMMAR,
+    **dict.fromkeys(("program", "weights", "definition"), HASHES | JSON),
+    **dict.fromkeys(("checker", "primes", "error"), INTEGERS | JSON),
+    "kind": st.sampled_from(["Conv2d", "Gemm", "MaxPool2d", "Elementwise", "Program", "os", ""]),
+    "proof": st.none() | JSON,
+}
+
+
+@cache
+def certified_programs() -> tuple[Program, ...]:
+    found = (vtaops.compile(op, CONFIG) for op in (OPERATORS[0], *OPERATORS[2:]))
+    return tuple(certified(program, prove(program, seed=0)) for program in found)
+
+
+@st.composite
+def certificates(draw: st.DrawFn) -> bytes:
+    """Return a program whose certificate, record of the operator, or content is another."""
+    program = draw(st.deferred(lambda: st.sampled_from(certified_programs())))
+    header, sections = unpacked(program)
+    part = draw(st.sampled_from(["metadata", "metadata", "operators", "all", "sections"]))
+    if part == "sections":
+        return packed(header, draw(wrong_sections(program, sections)))
+    if part == "all":
+        return packed(draw(mutated(header, CERTIFICATE_GRAMMAR)), sections)
+    return packed({**header, part: draw(mutated(header[part], CERTIFICATE_GRAMMAR))}, sections)
+
+
+def use_certificate(data: bytes) -> None:
+    """Prove a certificate again: it is that of the program, or an error of vtaops says what not."""
+    try:
+        program = loads(data)
+    except ProgramError:
+        return
+    if max(buffer.nbytes for buffer in program.buffers) > LARGEST_PROVEN:
+        return
+    try:
+        proof = rechecked(program)
+    except VTAError:
+        return
+    assert proof is None or proof.complete
 
 
 # ------------------------------------------------------------------------- configurations
@@ -672,6 +686,7 @@ def use_store(data: bytes) -> None:
 
 FORMATS = {
     "program": Format(program_files(), use_program),
+    "certificate": Format(certificates(), use_certificate),
     "configuration": Format(damaged(config_files()), use_config),
     "manifest": Format(damaged(manifests()), use_manifest),
     "additions": Format(damaged(additions()), use_additions),
@@ -682,5 +697,10 @@ FORMATS = {
     "float onnx": Format(hostile_onnx.FLOAT, hostile_onnx.use_float),
     "external data": Format(hostile_external.files(), hostile_external.use),
     "tflite": Format(hostile_tflite.files(), hostile_tflite.use_tflite),
+    "C blob": Format(hostile_blobs.files(), hostile_blobs.use),
+    "array": Format(hostile_data.arrays(), hostile_data.use_data),
+    "archive": Format(hostile_data.archives(), hostile_data.use_data),
+    "picture": Format(hostile_data.pictures(), hostile_data.use_picture),
+    "report": Format(damaged(hostile_data.reports()), hostile_data.use_report),
     "store": Format(stores(), use_store),
 }

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+
 from vtaops import (
     AvgPool2d,
     BatchMatmul,
@@ -18,9 +21,10 @@ from vtaops import (
     Tiling,
 )
 from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.machine.config import EXTENSIONS
-from vtaops.ops import Operator
-from vtaops.ops.constants import WIDEST
+from vtaops.ops import Operator, reference
+from vtaops.program import Role
 from vtaops.schedule import blocked_shape, check_tiling
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
@@ -277,10 +281,56 @@ def random_scaled(rng: random.Random) -> Operator:
     return replace(op, **ending)
 
 
+def random_fine(rng: random.Random) -> Operator:
+    """An operator with fine scales."""
+    op = random_scaled(rng)
+    while isinstance(op, BatchMatmul):
+        op = random_scaled(rng)
+    if isinstance(op, Elementwise | AvgPool2d):
+        multiplier = rng.randint(1 << 23, (1 << 24) - 1)
+        shift = rng.choice([20, 51, rng.randint(24, 40)])
+        return replace(
+            op, multiplier=multiplier, shift=shift, fine=rng.randint(1, 3), nudge=rng.randint(-8, 7)
+        )
+    return replace(op, fine=rng.randint(1, 3))
+
+
 def random_factor(rng: random.Random) -> int:
     """A factor of one int8 digit or two."""
-    size = rng.choice([1, 127, 128, 255, 256, WIDEST, rng.randint(1, WIDEST)])
+    size = rng.choice([1, 127, 128, 255, 256, TWO_DIGITS, rng.randint(1, TWO_DIGITS)])
     return rng.choice([1, -1]) * size
+
+
+def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+    """Return arguments, of two in three cases at the ends of their types, where sums wrap.
+
+    int8 at -128 and 127; vectors of int32 within 300 of its ends. A bias that half a step of the
+    result would bring out of int32 is refused, so the upper end of one that is rounded is lower.
+    """
+    arrays = reference.random_arguments(op, rng)
+    share = rng.choice([0.0, 0.5, 1.0])
+    rounded = getattr(op, "rounding", "truncate") == "half_up"
+    names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
+    return [
+        array if name == "scales" else _at_the_ends(array, share, 1 << 14 if rounded else 0, rng)
+        for name, array in zip(names, arrays, strict=True)
+    ]
+
+
+_GIVEN = (Role.INPUT, Role.PARAMETER)
+
+
+def _at_the_ends(
+    array: npt.NDArray[np.generic], share: float, margin: int, rng: np.random.Generator
+) -> npt.NDArray[np.generic]:
+    """Return an array a share of whose elements are near the ends of its type."""
+    ends = np.iinfo(array.dtype)
+    near, upper = (0, 127) if array.dtype == np.int8 else (300, ends.max - margin)
+    low = rng.integers(ends.min, ends.min + near, array.shape, endpoint=True)
+    high = rng.integers(upper - near, upper, array.shape, endpoint=True)
+    extreme = np.where(rng.random(array.shape) < rng.choice([0.0, 0.5, 1.0]), low, high)
+    found: npt.NDArray[np.generic] = np.where(rng.random(array.shape) < share, extreme, array)
+    return found.astype(array.dtype)
 
 
 # Every family of operators beyond plain convolution and matrix product.

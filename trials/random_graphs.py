@@ -12,6 +12,7 @@ import numpy as np
 
 import vtaops
 from vtaops import HardwareConfig, ShapeError
+from vtaops.base.shapes import ceil_div
 from vtaops.graph import (
     Add,
     AveragePool,
@@ -47,8 +48,11 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
-    def __init__(self, seed: int, *, operators: int = 10, free: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, operators: int = 10, free: bool = False, wide: bool = False
+    ) -> None:
         self.free = free
+        self.wide = wide
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
         self.graph = Graph(f"random_{seed}")
@@ -112,6 +116,8 @@ class RandomGraph:
             self.transposed,
             self.product,
         ]
+        if self.wide:
+            kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
             made = self.rng.choice(kinds)()
         except ShapeError:
@@ -243,6 +249,61 @@ class RandomGraph:
             return self.graph.add(LookupTable(self.weights(256), self.zero_point()), x)
         return self.graph.add(Requantize(self.scaling(self.rng.randint(0, 2))), x)
 
+    def prelu(self):
+        x = self.pick()
+        factors = self.np.integers(-60, 65, self.rng.choice([(), (x.shape[1],)]))
+        negative = factors if factors.ndim else int(factors)
+        return self.graph.add(LeakyRelu(64, negative, self.scaling(6)), x)
+
+    def gate(self):
+        x = self.pick()
+        pool = AveragePool.from_ratio(1.0, x.shape[2] * x.shape[3], shifts_only=not self.free)
+        weights = self.weights(x.shape[1], x.shape[1], 1, 1)
+        squeezed = self.graph.add(pool, x)
+        excite = Convolution(weights, self.bias(x.shape[1]), self.scaling(8, x.shape[1]))
+        return self.graph.add(Multiply(self.scaling(7)), x, self.graph.add(excite, squeezed))
+
+    def large_pool(self):
+        """Make an image that is larger than its scratchpad, and the mean of it."""
+        x = self.pick(lambda t: t.shape[1] <= 32)
+        if x is None:
+            return None
+        factors = (ceil_div(self.rng.randint(40, 70), x.shape[2]),) * 2
+        if x.elements * factors[0] ** 2 > 200_000:
+            return None
+        large = self.graph.add(Upsample(factors), x)
+        count = large.shape[2] * large.shape[3]
+        return self.graph.add(
+            AveragePool.from_ratio(
+                self.rng.choice([0.37, 1.4] if self.free else [0.5, 1.0]),
+                count,
+                shifts_only=not self.free,
+                zero_point=self.zero_point(),
+            ),
+            large,
+        )
+
+    def pixels(self):
+        """Channels to pixels, or pixels to channels."""
+        x = self.pick()
+        _, c, h, w = x.shape
+        size = self.rng.choice([2, 2, 3])
+        unchanged = Requantization(1, 0, x.zero_point)
+        if self.rng.random() < 0.5 and c % size**2 == 0:
+            order = self.rng.choice([(0, 1, 2), (2, 0, 1)])
+            parts = np.arange(c).reshape(
+                (-1, size, size) if order == (0, 1, 2) else (size, size, -1)
+            )
+            weight = np.zeros((c, c // size**2, size, size), np.int8)
+            np.put_along_axis(weight, parts.transpose(order)[None], 1, axis=0)
+            return self.graph.add(
+                TransposedConvolution(weight, None, unchanged, strides=(size, size)), x
+            )
+        if h % size or w % size or c * size**2 > 64:
+            return None
+        weight = np.eye(c * size**2, dtype=np.int8).reshape(-1, c, size, size)
+        return self.graph.add(Convolution(weight, None, unchanged, strides=(size, size)), x)
+
     def transposed(self):
         x = self.pick()
         channels = self.rng.choice([16, self.rng.randint(1, 20)])
@@ -302,9 +363,11 @@ class RandomGraph:
             self.graph.output(tensor)
 
 
-def random_graph(seed: int, *, operators: int = 10, free: bool = False) -> Graph:
-    """Return the random network of a seed."""
-    return RandomGraph(seed, operators=operators, free=free).graph
+def random_graph(
+    seed: int, *, operators: int = 10, free: bool = False, wide: bool = False
+) -> Graph:
+    """Return the random network of a seed; a wide one has gates, PReLUs, moved pixels as well."""
+    return RandomGraph(seed, operators=operators, free=free, wide=wide).graph
 
 
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
@@ -331,7 +394,8 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
         assert np.array_equal(a, b), tensor.name
     if "table" in model.config.extensions:
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
-    assert [row.name for row in model.plan] == [node.name for node in graph.nodes]
+    parts = (row.name.removesuffix(":part") for row in model.plan)
+    assert list(dict.fromkeys(parts)) == [node.name for node in graph.nodes]
     on_host = {
         name for stage in model.stages if not hasattr(stage, "program") for name in stage.nodes
     }

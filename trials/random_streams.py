@@ -200,6 +200,7 @@ class RandomProgram:
             shift = multiplier.bit_length() + self.integer(20, 25)
         own = int(self.rng.integers(2))
         mapped = int(self.has("table") and self.rng.random() < 0.4)
+        fine = int(self.rng.integers(4)) if own and self.has("exact") else 0
         self.emit(
             Post(
                 enable=1,
@@ -216,6 +217,7 @@ class RandomProgram:
                 row_factor_in=self.integer(0, 1),
                 use_table=mapped,
                 table_index=self.integer(0, TABLES - 1) if mapped else 0,
+                fine=fine,
             )
         )
 

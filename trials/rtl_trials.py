@@ -48,6 +48,8 @@ PARAMETERS = RtlParameters(load_buffer_beats=32, outstanding=4, command_depth=16
 
 PLAIN = HardwareConfig.load("tiny")
 EXTENDED = replace(PLAIN, extensions=tuple(EXTENSIONS))
+TWO_ROWS = replace(EXTENDED, log_batch=1)
+"""All extensions, and two rows to a tile: lanes behind the first row have wires of their own."""
 
 LIMIT = 100_000
 """Cycles; all trials need less."""
@@ -670,6 +672,77 @@ def narrow_rows(opened: Opened, config: HardwareConfig) -> list[Any]:
     return found
 
 
+def wrong_forwards(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """A LOAD of the last element of the output memory, others beyond it, into each memory."""
+    encoding = Encoding.of(config)
+    (forward,) = (slot.offset for slot in encoding.slots[Load] if slot.name == "forward")
+    last = Load(memory=Memory.INP, x_size=1, y_size=1, push_next=1, dram_base=config.out.depth - 1)
+    loads = [last, replace(last, x_size=2), replace(last, y_size=2, x_stride=1)]
+    loads += [replace(last, memory=memory) for memory in (Memory.WGT, Memory.POST, Memory.TABLE)]
+    found: list[Any] = []
+    with opened() as device:
+        for load in loads:
+            words = [encoding.encode(load) | 1 << forward, encoding.encode(Finish(pop_prev=1))]
+            found.append(outcome(device, lambda words=words: launch_words(device, words)))
+    return found
+
+
+def overlapping_rows(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Rows with the most zeros on their right, that begin before the row before them ends."""
+    found: list[Any] = []
+    with opened() as device:
+        for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT):
+            program = RandomProgram(config, memory)
+            program.fill_scratchpads()
+            unit = config.dram_element_bytes(memory)
+            for x_size, stride in ((2, 1), (5, 0), (5, 2), (5, 4)):
+                load = Load(memory=memory, dram_base=program.data // unit + 3, sram_base=2,
+                            x_size=x_size, y_size=3, x_stride=stride, x_pad_right=15)  # fmt: skip
+                if load.sram_base + load.sram_size <= config.scratchpad(memory).depth:
+                    program.emit(load)
+                    program.random_instructions(5)
+            region = place(device, program.image)
+            launch(device, program.stream())
+            same = np.array_equal(device.read(region, region.nbytes), program.expected_image())
+            found += [bool(same), *seen(device)]
+            device.free(region)
+    return found
+
+
+def second_launch(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """A launch at every cycle of a program that runs: it is ignored, and counts nothing."""
+    found: list[Any] = []
+    with opened(latency=2) as device:
+        code = [Gemm(reset=1, uop_end=1, iter_out=1, iter_in=9), Finish()]
+        for cycles in range(40):
+            device.reset_logic()
+            begin(device, code)
+            device.advance(cycles)
+            device.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+            device.advance(200)
+            found += [state(device), device.read_register(RtlRegisters.CYCLES_LOW)]
+    return found
+
+
+def lasting_fault(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """A fault stays when another program is launched, until a reset."""
+    found: list[Any] = []
+    beyond = Load(memory=Memory.INP, x_size=2, y_pad_top=1, sram_base=config.inp.depth - 1)
+    with opened() as device:
+        for code in ([beyond, Finish()], [Finish(), Finish()], [Finish(push_next=1), Finish()]):
+            begin(device, code)
+            for _ in range(200):
+                device.advance(1)
+            found.append(state(device))
+            begin(device, [Finish()])
+            for _ in range(200):
+                device.advance(1)
+            found.append(state(device))
+            device.reset_logic()
+            found.append(state(device))
+    return found
+
+
 def outcome(device: Tsim, run: Callable[[], None]) -> str:
     try:
         run()
@@ -751,6 +824,28 @@ def stops(opened: Opened, config: HardwareConfig) -> list[Any]:
     return found
 
 
+def stops_at_work(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Programs of all units stopped while they work: nothing of them is left to the next run."""
+    program, arrays, _ = drawn(config, 4)
+    tokens = [Load(memory=Memory.INP, x_size=1, y_pad_top=1, push_next=1)] * 40
+    codes = (instructions(ConcurrentProgram, config, 2), tokens, tokens[:1] * 3)
+    found: list[Any] = []
+    for seed in (None, 5):
+        with opened(latency=9, jitter_seed=seed) as device:
+            place(device, stream(ConcurrentProgram, config, 2).image)
+            for code, ends in zip(codes, (range(40, 1200, 97), range(40, 64), (200,)), strict=True):
+                for cycles in ends:
+                    begin(device, code)
+                    device.advance(cycles)
+                    device.write_register(RtlRegisters.CONTROL, RtlRegisters.STOP)
+                    while device.read_register(RtlRegisters.CONTROL) & RtlRegisters.STOPPING:
+                        device.advance(1)
+                    found.append([*state(device), device.read_register(RtlRegisters.CYCLES_LOW)])
+            device.reset_stats()
+            found.append([digest(program.run(device, *arrays)), *seen(device)])
+    return found
+
+
 def error_responses(opened: Opened, config: HardwareConfig) -> list[Any]:
     """An access to nothing: a fault, after which no burst begins and a run from new is right."""
     found: list[Any] = []
@@ -796,11 +891,14 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
         )
     directed = [held_load, micro_op_in_use, waiting_accumulators, refused, overflow, odd_addresses]
     directed += [watched, high_addresses, reset_at_work, behind_finish, ignored_bits, far_rows]
-    directed += [long_loops, far_factors, reloaded, narrow_rows]
+    directed += [long_loops, far_factors, reloaded, narrow_rows, overlapping_rows]
+    directed += [second_launch, lasting_fault]
+    if "forward" in config.extensions:
+        directed.append(wrong_forwards)
     if "post" in config.extensions:
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
-        directed += [stops, error_responses]
+        directed += [stops, stops_at_work, error_responses]
     for trial in (*directed, pages):
         found[trial.__name__] = lambda opened, t=trial: t(opened, config)
     return found

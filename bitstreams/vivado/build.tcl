@@ -78,8 +78,24 @@ proc interconnect {cell from to} {
     connect_bd_intf_net [get_bd_intf_pins $cell/M00_AXI] [get_bd_intf_pins $to]
 }
 
+proc array_clock {} {
+    # The array's clock has twice the frequency of all others: both from one source, edge by edge.
+    global ps clock_mhz
+    create_bd_cell -type ip -vlnv xilinx.com:ip:clk_wiz clocks
+    set_property -dict [list \
+        CONFIG.PRIM_IN_FREQ $clock_mhz \
+        CONFIG.USE_RESET false \
+        CONFIG.CLKOUT2_USED true \
+        CONFIG.CLKOUT1_REQUESTED_OUT_FREQ $clock_mhz \
+        CONFIG.CLKOUT2_REQUESTED_OUT_FREQ [expr {2 * $clock_mhz}] \
+    ] [get_bd_cells clocks]
+    connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins clocks/clk_in1]
+    connect_bd_net [get_bd_pins clocks/clk_out2] [get_bd_pins vta/array_clk]
+    set ps(clock) clocks/clk_out1
+}
+
 proc block_design {} {
-    global ps design family port_bytes address_bits register_base register_bytes
+    global ps design family pairs port_bytes address_bits register_base register_bytes
     create_bd_design $design
     $family
 
@@ -90,6 +106,9 @@ proc block_design {} {
     interconnect control_bus $ps(control) vta/s_axi
     interconnect memory_bus vta/m_axi $ps(memory)
 
+    if {$pairs} array_clock else {
+        connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins vta/array_clk]
+    }
     set clocked [list vta/aclk reset/slowest_sync_clk control_bus/aclk memory_bus/aclk]
     foreach pin [concat $clocked $ps(port_clocks)] {
         connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins $pin]

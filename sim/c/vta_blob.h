@@ -17,7 +17,7 @@
 
 #define VTA_MAGIC 0x43415456u /* "VTAC" */
 #define VTA_MAGIC_SWAPPED 0x56544143u
-#define VTA_FORMAT_VERSION 1u
+#define VTA_FORMAT_VERSION 2u
 #define VTA_NONE 0xffffffffu /* no slot */
 #define VTA_MAX_RANK 8u
 
@@ -80,6 +80,7 @@ enum {
   VTA_STEP_DEQUANTIZE,
   VTA_STEP_SOFTMAX,
   VTA_STEP_ROW_SUMS,
+  VTA_STEP_FIXED_SOFTMAX,
   VTA_STEPS
 };
 

@@ -1,11 +1,13 @@
-/* The words of each step of the host; vtaops/export/steps.py writes them in this order. */
+/* The words of each step of the host, which vtaops/export/steps.py writes in this order; and what the
+ * files that execute them share. */
 #ifndef VTA_STEPS_H
 #define VTA_STEPS_H
 
-#include <stdint.h>
+#include "vta.h"
 
 /* From sums to int8: clip(((sum * multiplier + half) >> shift) + zero_point, low, high). The slot
- * has `count` pairs (multiplier, shift): one, or one for each channel. */
+ * has `count` pairs (multiplier, shift): one, or one for each channel. Bits 8..31 of a shift are a
+ * signed number of 2**14 by which half grows where the sum is not negative, else shrinks. */
 typedef struct vta_scaling {
   uint32_t slot, count;
   int32_t zero_point, low, high;
@@ -21,28 +23,27 @@ typedef struct vta_copy {
   uint32_t from, to, size, from_first, to_first;
 } vta_copy;
 
-/* A kernel over an image. Transposed: strides are those of the result; weights are (outputs,
- * channels / groups, kernel_h, kernel_w) in both. */
+/* A kernel over an image. */
 typedef struct vta_window {
   uint32_t height, width, out_height, out_width;
   uint32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, top, left;
 } vta_window;
 
+/* Weights are (outputs, kernel_w, kernel_h, channels / groups). */
 typedef struct vta_convolution {
-  uint32_t data, weight, bias, residual, factors, result, row; /* row: int32 sums of a row */
-  uint32_t images, channels, outputs, groups, transposed;
+  uint32_t data, weight, bias, residual, factors, result, work;
+  uint32_t images, channels, outputs, groups;
   int32_t data_zero, residual_zero;
   uint32_t factor_count;
   vta_window window;
   vta_scaling scaling;
 } vta_convolution;
 
-/* (batch, rows, depth) by (batch, depth, columns); `shared`: one right operand for all. */
+/* (batch, rows, depth) by (batch, depth, columns); `shared`: by weights (columns, depth). */
 typedef struct vta_matmul {
-  uint32_t left, right, bias, result, row;
+  uint32_t left, right, bias, result, work;
   uint32_t batch, rows, depth, columns, shared;
   int32_t left_zero, right_zero;
-  uint32_t inner; /* results from one channel of the scaling to the next */
   vta_scaling scaling;
 } vta_matmul;
 
@@ -81,6 +82,11 @@ typedef struct vta_softmax {
   uint32_t data, result, rows, columns;
 } vta_softmax;
 
+/* `terms`: exp(-d) as Q0.31 for d = 0..255 steps; those beyond `reach` are nothing. */
+typedef struct vta_fixed_softmax {
+  uint32_t data, result, rows, columns, terms, reach;
+} vta_fixed_softmax;
+
 /* Digits of factor * sum(row) + constant: all of it, or its units of 128, or the rest. */
 typedef struct vta_row_sums {
   uint32_t data, result, rows, columns, digits, part;
@@ -88,5 +94,53 @@ typedef struct vta_row_sums {
 } vta_row_sums;
 
 enum { VTA_ALL, VTA_UNITS, VTA_REST };
+
+/* ---------------------------------------------------------- shared by those that execute them */
+
+#ifndef VTA_HOT
+#define VTA_HOT /* before functions that take the time: a build may ask for clones of them */
+#endif
+
+#define REQUIRE(condition)                     \
+  do {                                         \
+    if (!(condition)) return VTA_ERROR_CONTENT; \
+  } while (0)
+
+#define LIMIT 0xffffffffull
+
+static inline int is_int8(int32_t value) { return value >= -128 && value <= 127; }
+
+/* A product of extents; more than LIMIT if it exceeds that. */
+static inline uint64_t times(uint64_t a, uint64_t b) {
+  if (a > LIMIT || b > LIMIT || a * b > LIMIT) return LIMIT + 1;
+  return a * b;
+}
+
+static inline uint64_t times3(uint64_t a, uint64_t b, uint64_t c) { return times(times(a, b), c); }
+
+typedef struct scale {
+  uint32_t multiplier, shift;
+} scale;
+
+/* Returns the pairs of a scaling; NULL if it has not one, or one for each channel. */
+const scale *vta_scales(const vta_model *model, const vta_scaling *scaling, uint32_t channels);
+
+/* Makes int8 values of `count` sums. */
+void vta_requantize(int8_t *result, const uint32_t *sums, uint32_t count, scale by,
+                    const vta_scaling *scaling);
+
+int vta_window_is_valid(const vta_window *window);
+
+/* Where one tap of a window meets a row of results: results first..end - 1 read pixels `pixel`,
+ * `pixel + stride`, ... */
+typedef struct vta_tap {
+  uint32_t first, end, pixel;
+} vta_tap;
+
+vta_tap vta_tap_of(uint32_t offset, uint32_t before, uint32_t stride, uint32_t results,
+                   uint32_t pixels);
+
+int vta_convolve(const vta_model *model, const uint32_t *words);
+int vta_multiply(const vta_model *model, const uint32_t *words);
 
 #endif

@@ -59,6 +59,7 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"row_factor_in", &Instruction::row_factor_in},
     {"use_table", &Instruction::use_table},
     {"table_index", &Instruction::table_index},
+    {"fine", &Instruction::fine},
 };
 
 uint64_t mask_of(unsigned width) { return width >= 64 ? ~0ull : (1ull << width) - 1; }

@@ -40,7 +40,7 @@ struct Instruction {
   // POST
   int64_t enable = 0, use_bias = 0, use_scale = 0, round_half = 0, multiplier = 0, shift = 0;
   int64_t zero_point = 0, low = 0, high = 0, row = 0, row_factor_out = 0, row_factor_in = 0;
-  int64_t use_table = 0, table_index = 0;
+  int64_t use_table = 0, table_index = 0, fine = 0;
 
   bool is(Opcode code) const { return opcode == static_cast<int64_t>(code); }
 };

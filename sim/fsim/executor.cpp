@@ -117,8 +117,26 @@ void Executor::check_rows(const Instruction& in) const {
   }
 }
 
+namespace {
+
+// What multiplies a sum, and what is added to the product before the shift.
+struct Scale {
+  int64_t multiplier, shift, nudge;
+};
+
+Scale coarse(int32_t word) { return {word & 0xFFFF, word >> 16 & 0x3F, 0}; }
+
+// A word of the extension `exact`: the highest bit of the multiplier is not stored.
+Scale fine(int32_t word, int64_t kind) {
+  const int64_t base = kind < 2 ? 0 : int64_t{1} << (21 + kind);
+  return {(word & 0x7FFFFF) | 0x800000, (word >> 23 & 0x1F) + 20,
+          base + (word >> 28) * int64_t{1 << 14}};
+}
+
+}  // namespace
+
 // out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element, or what a
-// table has for it.
+// table has for it. The nudge of a fine scale joins half, with the sign of the sum.
 void Executor::post_process(std::size_t element, std::size_t row) {
   const std::size_t lanes = geometry_.lanes(), block = geometry_.block;
   const int32_t* const bias = &parameters_[row % geometry_.post_rows * block];
@@ -128,10 +146,12 @@ void Executor::post_process(std::size_t element, std::size_t row) {
     const uint32_t acc = static_cast<uint32_t>(sram_.acc[element * lanes + lane]);
     const uint32_t added = post_.use_bias ? static_cast<uint32_t>(bias[channel]) : 0;
     const int64_t sum = static_cast<int32_t>(acc + added);
-    const int64_t multiplier = post_.use_scale ? scale[channel] & 0xFFFF : post_.multiplier;
-    const int64_t shift = post_.use_scale ? scale[channel] >> 16 & 0x3F : post_.shift;
-    const int64_t half = post_.round_half && shift ? int64_t{1} << (shift - 1) : 0;
-    const int64_t value = ((sum * multiplier + half) >> shift) + post_.zero_point;
+    const Scale by = !post_.use_scale ? Scale{post_.multiplier, post_.shift, 0}
+                     : post_.fine     ? fine(scale[channel], post_.fine)
+                                      : coarse(scale[channel]);
+    const int64_t half = post_.round_half && by.shift ? int64_t{1} << (by.shift - 1) : 0;
+    const int64_t rounding = half + (sum < 0 ? -by.nudge : by.nudge);
+    const int64_t value = ((sum * by.multiplier + rounding) >> by.shift) + post_.zero_point;
     const int64_t clipped = std::min(std::max(value, post_.low), post_.high);
     out_[element * lanes + lane] =
         post_.use_table ? tables_[post_.table_index * kTableValues + (clipped + 128)]
@@ -469,6 +489,7 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   nest.block = geometry_.block;
   nest.uops = uops;
   nest.uop_count = micro_op_count(in);
+  nest.pairs = geometry_.pairs;
   nest.outer.dst = in.dst_factor_out;
   nest.inner.dst = in.dst_factor_in;
   if (in.reset) {
@@ -502,13 +523,14 @@ void Executor::gemm(const Instruction& in, Deadline& deadline) {
   counters.gemm_counter += iterations(in);
 }
 
-// Whether several steps of an instruction write one accumulator.
-bool Executor::repeats_accumulators(const Instruction& in, const MicroOp* uops) {
+// Whether several steps of a product write one accumulator.
+bool Executor::repeats_accumulators(const Instruction& in, const GemmNest& nest) {
   seen_.assign(geometry_.acc_depth, false);
   for (int64_t o = 0; o < in.iter_out; ++o) {
     for (int64_t i = 0; i < in.iter_in; ++i) {
-      for (std::size_t u = 0; u < micro_op_count(in); ++u) {
-        const std::size_t dst = uops[u].dst + o * in.dst_factor_out + i * in.dst_factor_in;
+      for (std::size_t u = 0; u < nest.uop_count; ++u) {
+        if (nest.joins(u)) continue;
+        const std::size_t dst = nest.uops[u].dst + o * in.dst_factor_out + i * in.dst_factor_in;
         if (seen_[dst]) return true;
         seen_[dst] = true;
       }
@@ -517,28 +539,30 @@ bool Executor::repeats_accumulators(const Instruction& in, const MicroOp* uops) 
   return false;
 }
 
-// Products that are written, not added: onto zeros. Where steps write one accumulator, the last one
-// stays, so they go one by one, in order.
+// Steps that write their products, not add them: onto zeros. Where steps write one accumulator, the
+// last one stays, so they go one by one, in order.
 void Executor::overwrite(const Instruction& in, GemmNest nest, Deadline& deadline) {
   const MicroOp* const uops = nest.uops;
-  if (!repeats_accumulators(in, uops)) {
+  if (!repeats_accumulators(in, nest)) {
     run_slices(in, nest, kernels_.reset, deadline);
     group_by_weight(uops, nest.uop_count, nest);
     run_slices(in, nest, kernels_.gemm, deadline);
     return;
   }
+  const GemmNest all = nest;
   const std::size_t count = nest.uop_count;
   const Loop outer = nest.outer, inner = nest.inner;
-  nest.uop_count = 1;
   nest.outer = nest.inner = Loop{};
   for (int64_t o = 0; o < in.iter_out; ++o) {
     for (int64_t i = 0; i < in.iter_in; ++i) {
       nest.first_dst = o * outer.dst + i * inner.dst;
       nest.first_src = o * outer.src + i * inner.src;
       nest.first_wgt = o * outer.wgt + i * inner.wgt;
-      for (nest.uops = uops; nest.uops != uops + count; ++nest.uops) {
+      for (std::size_t u = 0; u < count; u += nest.uop_count) {
+        nest.uops = uops + u;
+        nest.uop_count = u + 1 < count && all.joins(u + 1) ? 2 : 1;
         kernels_.reset(nest);
-        group_by_weight(nest.uops, 1, nest);
+        group_by_weight(nest.uops, nest.uop_count, nest);
         kernels_.gemm(nest);
       }
       deadline.check();

@@ -65,7 +65,7 @@ class Executor {
   const uint8_t* output(std::size_t first, std::size_t count);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
-  bool repeats_accumulators(const Instruction& in, const MicroOp* uops);
+  bool repeats_accumulators(const Instruction& in, const GemmNest& nest);
   void overwrite(const Instruction& in, GemmNest nest, Deadline& deadline);
   void pool(const Instruction& in, Deadline& deadline);
   void group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest);

@@ -43,6 +43,12 @@ struct GemmNest {
   // Of a product of windows and of POOL, whose inp and wgt point to lanes as they lie in DRAM:
   std::size_t window_tiles = 0, window_channels = 0;
   bool overwrite = false;  // what was in the accumulator does not count
+  bool pairs = false;      // two neighbouring products of one accumulator are a step
+
+  // Whether a micro-op shares the step of the one before it.
+  bool joins(std::size_t u) const {
+    return pairs && u % 2 == 1 && uops[u].dst == uops[u - 1].dst;
+  }
 };
 
 // An ALU instruction, or a slice of its loops.

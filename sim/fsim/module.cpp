@@ -10,6 +10,7 @@
 #include <new>
 
 #include "baseline.hpp"
+#include "../gil.hpp"
 #include "device.hpp"
 
 namespace nb = nanobind;
@@ -33,7 +34,7 @@ T* allocate(std::size_t count, nb::capsule& owner) {
 
 // Lets Ctrl-C end a long launch.
 void poll_signals() {
-  const nb::gil_scoped_acquire gil;
+  const gil::Held held;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
@@ -51,6 +52,7 @@ fsim::Geometry geometry_of(const nb::dict& values) {
   geometry.window_tiles = get("window_tiles");
   geometry.window_channels = get("window_channels");
   geometry.pools = get("pools");
+  geometry.pairs = get("pairs");
   return geometry;
 }
 
@@ -83,7 +85,7 @@ void construct(Device* self, const nb::dict& sizes, const fsim::Encoding::Table&
 nb::dict counters_dict(Device& device) {
   fsim::Counters counters;
   {
-    const nb::gil_scoped_release release;
+    const gil::Released release;
     counters = device.counters();
   }
   nb::dict values;
@@ -100,7 +102,7 @@ nb::dict counters_dict(Device& device) {
 void write_array(Device& device, const Dram::Handle& handle, const Bytes& data) {
   const void* const from = data.data();
   const std::size_t nbytes = data.size();
-  const nb::gil_scoped_release release;
+  const gil::Released release;
   device.write(handle, from, nbytes);
 }
 
@@ -108,7 +110,7 @@ nb::object read_array(Device& device, const Dram::Handle& handle, std::size_t nb
   nb::capsule owner;
   uint8_t* const data = allocate<uint8_t>(nbytes, owner);
   {
-    const nb::gil_scoped_release release;
+    const gil::Released release;
     device.read(handle, data, nbytes);
   }
   return nb::cast(Array<uint8_t, nb::ndim<1>>(data, {nbytes}, owner));
@@ -159,7 +161,7 @@ NB_MODULE(_fsim, m) {
         return nb::str("Buffer(address={}, nbytes={})").format(buffer.address, buffer.nbytes);
       });
 
-  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  using Unlocked = nb::call_guard<gil::Released>;
   nb::class_<Device>(m, "Device")
       .def("__init__", &construct, nb::arg("sizes"), nb::arg("slots"), nb::arg("seed").none(),
            nb::arg("check_overflow"), nb::arg("kernel"), nb::arg("limits"))

@@ -28,7 +28,7 @@ void for_windows(const GemmNest& nest, Add add) {
             for (std::size_t c = 0; c < group; ++c) sum += x[c] * y[c];
           }
           int32_t& acc = nest.acc[d * lanes + lane];
-          if (nest.overwrite) acc = 0;
+          if (nest.overwrite && !nest.joins(u)) acc = 0;
           add(acc, sum, d, lane);
         }
       }

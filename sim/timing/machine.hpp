@@ -22,6 +22,11 @@ struct Machine {
   int64_t output_delay;       // cycles after the accumulator in which the output memory is written
   int64_t forwards;           // 1 with the extension of this name
   double beat_cycles;         // for which the bandwidth allows one beat; 0 without a limit
+
+  // The SDRAM behind the port, if that is known; else the numbers are 0.
+  int64_t beat_words, page_bytes, most_bursts;
+  int64_t cas_latency, precharge, activate, refresh, refresh_interval;
+  int64_t return_latency, write_latency;
 };
 
 // Kinds of work that cost differently; the numbers are those of vtaops.program.timing.work.
@@ -32,6 +37,7 @@ struct Work {
   std::size_t count;
   const int64_t *unit, *kind, *beats, *bursts, *before, *zeros, *steps, *held, *tensor;
   const int64_t *first, *last, *offset;
+  const int64_t *address, *row_bytes, *stride_bytes;
   const int64_t *pop_prev, *pop_next, *push_prev, *push_next, *finish;
 };
 

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 
+#include "../gil.hpp"
 #include "simulation.hpp"
 
 namespace nb = nanobind;
@@ -43,6 +44,16 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(compute_depth);
   VTA_TAKE(output_delay);
   VTA_TAKE(forwards);
+  VTA_TAKE(beat_words);
+  VTA_TAKE(page_bytes);
+  VTA_TAKE(most_bursts);
+  VTA_TAKE(cas_latency);
+  VTA_TAKE(precharge);
+  VTA_TAKE(activate);
+  VTA_TAKE(refresh);
+  VTA_TAKE(refresh_interval);
+  VTA_TAKE(return_latency);
+  VTA_TAKE(write_latency);
 #undef VTA_TAKE
   m.beat_cycles = nb::cast<double>(values["beat_cycles"]);
   return m;
@@ -69,6 +80,9 @@ timing::Work work_of(const nb::dict& columns) {
   VTA_TAKE(first);
   VTA_TAKE(last);
   VTA_TAKE(offset);
+  VTA_TAKE(address);
+  VTA_TAKE(row_bytes);
+  VTA_TAKE(stride_bytes);
   VTA_TAKE(pop_prev);
   VTA_TAKE(pop_next);
   VTA_TAKE(push_prev);
@@ -96,7 +110,7 @@ nb::dict simulate(const nb::dict& columns, const nb::dict& parameters, bool keep
   const timing::Machine machine = machine_of(parameters);
   timing::Result result;
   {
-    const nb::gil_scoped_release release;
+    const gil::Released release;
     result = timing::simulate(work, machine, keep);
   }
   nb::dict found;

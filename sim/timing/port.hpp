@@ -7,10 +7,9 @@
 
 #include "events.hpp"
 #include "machine.hpp"
+#include "sdram.hpp"
 
 namespace timing {
-
-enum Direction { kRead, kWrite };
 
 // A use of the port; the interval is half-open.
 struct Grant {
@@ -18,20 +17,34 @@ struct Grant {
   Time start, end;
 };
 
-// Serves requests in the order in which they are made; a beat per cycle and direction.
+// Serves requests in the order in which they are made: a beat per cycle and direction, or fewer as
+// the bandwidth allows, or as the SDRAM behind it takes them.
 class Port {
  public:
   Port(const Machine& machine, bool keep)
-      : limited(machine.beat_cycles > 0.5),  // else both directions have all they can use
+      : cuts(machine.beat_words > 0),
+        limited(cuts || machine.beat_cycles > 0.5),  // else both directions have all they can use
+        acknowledgement(static_cast<Time>(cuts ? machine.write_latency : machine.dram_latency)),
         keep_(keep),
+        sdram_(machine),
+        beat_words_(machine.beat_words),
+        return_latency_(static_cast<Time>(machine.return_latency)),
         beat_cycles_(machine.beat_cycles),
         most_left_(static_cast<Time>(machine.saved_beats - 1)),
         credit_(most_left_ * machine.beat_cycles),
         rest_(limited ? 1 / beat_cycles_ - 1 : 0.0),
         left_(rest_ < 0 ? 0.0 : most_left_) {}
 
-  // Serves `beats` for instruction `index` from `ready` on.
-  Grant grant(Process client, Direction direction, Time ready, int64_t beats, int64_t index) {
+  // When a request would be served that is ready at a time, as things stand: the order of requests.
+  Time turn(Process client, Direction direction, Time ready) const {
+    if (!cuts) return ready;
+    return sdram_.turn(client, direction, direction == kRead ? ready - return_latency_ : ready);
+  }
+
+  // Serves `beats` for instruction `index` from `ready` on; the SDRAM asks for their address.
+  Grant grant(Process client, Direction direction, Time ready, int64_t beats, int64_t index,
+              int64_t address = 0) {
+    if (cuts) return serve(client, direction, ready, beats, index, address);
     Time start = std::max(free_[direction], ready);
     if (start > ready) {
       contention[client] += std::min(start - ready, served_[direction] - served_at_last_[client]);
@@ -53,21 +66,40 @@ class Port {
       spent_ = spent + count * beat_cycles_;
     }
     free_[direction] = end;
-    beats_of[client] += beats;
-    served_[direction] += end - start;
-    served_at_last_[client] = served_[direction];
-    const Grant grant{client, index, start, end};
-    if (keep_) grants.push_back(grant);
-    return grant;
+    return granted(client, direction, beats, {client, index, start, end});
   }
 
-  const bool limited;  // the DRAM is slower than the port
+  const bool cuts;             // single bursts matter, with their addresses
+  const bool limited;          // the DRAM is slower than the port
+  const Time acknowledgement;  // from the last beat of a store
   std::array<int64_t, kProcesses> beats_of{};
   // Cycles that the requests of each client waited because others were served.
   std::array<Time, kProcesses> contention{};
   std::vector<Grant> grants;
 
  private:
+  Grant serve(Process client, Direction direction, Time ready, int64_t beats, int64_t index,
+              int64_t address) {
+    const Time back = direction == kRead ? return_latency_ : 0;
+    const int64_t words = beats * beat_words_;
+    const Time begin = sdram_.serve(client, direction, ready - back, address, words) + back;
+    const Time start = begin + static_cast<Time>(beat_words_ - 1);
+    if (begin > ready) {
+      contention[client] +=
+          std::min(begin - ready, served_[direction] - served_at_last_[client]);
+    }
+    return granted(client, direction, beats,
+                   {client, index, start, begin + static_cast<Time>(words)});
+  }
+
+  Grant granted(Process client, Direction direction, int64_t beats, const Grant& grant) {
+    beats_of[client] += beats;
+    served_[direction] += grant.end - grant.start;
+    served_at_last_[client] = served_[direction];
+    if (keep_) grants.push_back(grant);
+    return grant;
+  }
+
   // Cycles of so many beats while the other direction has its full rate.
   Time beside(Time beats) const {
     if (beats <= left_) return beats;
@@ -75,6 +107,9 @@ class Port {
   }
 
   const bool keep_;
+  Sdram sdram_;
+  const int64_t beat_words_;
+  const Time return_latency_;
   std::array<Time, 2> free_{};    // when each direction is
   std::array<Time, 2> served_{};  // cycles granted so far
   std::array<Time, kProcesses> served_at_last_{};

@@ -43,6 +43,8 @@ struct Shared {
   std::vector<Stretch> stretches;
 };
 
+constexpr Time kUnasked = -kNever;  // when no request was announced
+
 // Capacity of a window over the instructions: one that they cannot fill need not be larger.
 std::size_t window(int64_t capacity, const Work& work) {
   return std::min(static_cast<std::size_t>(capacity), work.count + 1);
@@ -73,11 +75,16 @@ class Fetch {
           }
           request_ = std::max(request_ + 1, room_);
           state_ = kGrant;
-          if (ready() >= s_.loop.horizon()) return {nullptr, ready()};
+          asked_ = kUnasked;
           continue;
         }
         case kGrant: {
-          const Grant grant = s_.port.grant(kFetch, kRead, ready(), burst_, requested_);
+          if (const Time turn = s_.port.turn(kFetch, kRead, ready());
+              turn >= s_.loop.horizon() && turn > asked_) {
+            return {nullptr, asked_ = turn};
+          }
+          const Grant grant =
+              s_.port.grant(kFetch, kRead, ready(), burst_, requested_, requested_ * p.instruction_bytes);
           const Time beats = static_cast<Time>(burst_ - 1);
           const Time beat = burst_ > 1 ? (grant.end - 1 - grant.start) / beats : 1;
           arrivals_.push_back({grant.start, beat});
@@ -148,6 +155,7 @@ class Fetch {
   std::deque<Arrival> arrivals_;
   Arrival burst_at_{0, 1};
   int64_t size_ = 0, burst_ = 0;  // of the request: instructions, beats
+  Time asked_ = kUnasked;
   Time request_ = -1, room_ = 0, arrival_ = 0, last_ = -static_cast<Time>(interval_);
 };
 
@@ -181,7 +189,9 @@ class LoadEngine {
       free = request_;
     }
     done_ = padded_ = burst_ = 0;
-    asked_ = false;
+    asked_ = kUnasked;
+    cut_.begin(work.address[index], work.row_bytes[index], work.stride_bytes[index]);
+    if (s_.port.cuts && work.beats[index]) next_ = cut_.next(s_.p);
   }
 
   // Goes on until the load is done, and returns kNever, or until it must ask at the returned time.
@@ -190,16 +200,20 @@ class LoadEngine {
     const int64_t beats = s_.work.beats[index_], bursts = s_.work.bursts[index_];
     const int64_t zeros = s_.work.zeros[index_];
     for (; burst_ < bursts; ++burst_) {
-      const int64_t size = beats * (burst_ + 1) / bursts - done_;
+      const int64_t size =
+          s_.port.cuts ? next_.beats : beats * (burst_ + 1) / bursts - done_;
       const int64_t pads = zeros * (burst_ + 1) / bursts - padded_;
-      if (!asked_) {
+      if (asked_ == kUnasked) {
         wait_for_places(to_write_, beats_in_flight_ += size, p.load_window);
         wait_for_places(to_arrive_, ++bursts_in_flight_, p.outstanding);
       }
       const Time ready = request_ + static_cast<Time>(p.request_latency + p.dram_latency);
-      asked_ = !asked_ && ready >= s_.loop.horizon();
-      if (asked_) return ready;
-      const Grant grant = s_.port.grant(client_, kRead, ready, size, static_cast<int64_t>(index_));
+      const Time turn = s_.port.turn(client_, kRead, ready);
+      if (turn >= s_.loop.horizon() && turn > asked_) return asked_ = turn;
+      asked_ = kUnasked;
+      const Grant grant = s_.port.grant(client_, kRead, ready, size, static_cast<int64_t>(index_),
+                                        next_.address);
+      if (s_.port.cuts) next_ = cut_.next(s_.p);
       done_ += size;
       padded_ += pads;
       const int64_t written = size + pads;
@@ -262,7 +276,9 @@ class LoadEngine {
   int64_t written_ = 0;  // cycles of writes
   Time request_ = 0;
   Pause pause_;
-  bool asked_ = false;
+  Bursts cut_;
+  Bursts::Burst next_{};
+  Time asked_ = kUnasked;
 };
 
 // The instructions of the load or of the store unit, in order, each with its token from the compute
@@ -526,7 +542,11 @@ class Store : InOrder {
           part_ = 0;
           parts_ = work.bursts[index_];
           if (!s_.port.limited) parts_ = std::min<int64_t>(parts_, 1);  // nobody else writes
-          asked_ = false;
+          asked_ = kUnasked;
+          written_ = 0;
+          if (s_.port.cuts) {
+            cut_.begin(work.address[index_], work.row_bytes[index_], work.stride_bytes[index_]);
+          }
           state_ = kMove;
           continue;
         }
@@ -534,10 +554,17 @@ class Store : InOrder {
           for (; part_ < parts_; ++part_) {
             const Time request = static_cast<Time>(work.bursts[index_] * part_ / parts_);
             const Time queued = std::max(start_ + 1 + request, accepted_[0]);
-            asked_ = !asked_ && s_.port.limited && queued >= s_.loop.horizon();
-            if (asked_) return {nullptr, queued};
-            const int64_t beats = work.beats[index_];
-            write(beats * (part_ + 1) / parts_ - beats * part_ / parts_);
+            const Time turn = s_.port.turn(kStore, kWrite, s_.port.cuts ? offered() : queued);
+            if (s_.port.limited && turn >= s_.loop.horizon() && turn > asked_) {
+              return {nullptr, asked_ = turn};
+            }
+            asked_ = kUnasked;
+            if (s_.port.cuts) {
+              write(cut_.next(s_.p), offered());
+            } else {
+              const int64_t beats = work.beats[index_] * (part_ + 1) / parts_ - written_;
+              write({0, beats}, std::max(start_ + static_cast<Time>(s_.p.store_fill), sent_));
+            }
           }
           complete();
           continue;
@@ -559,10 +586,15 @@ class Store : InOrder {
     }
   }
 
-  void write(int64_t size) {
-    const Time ready = std::max(start_ + static_cast<Time>(s_.p.store_fill), sent_);
-    const Grant grant = s_.port.grant(kStore, kWrite, ready, size, static_cast<int64_t>(index_));
+  // When the next beat comes out of the output memory.
+  Time offered() const { return start_ + static_cast<Time>(s_.p.store_fill + written_); }
+
+  void write(const Bursts::Burst& burst, Time ready) {
+    const int64_t size = burst.beats;
+    const Grant grant = s_.port.grant(kStore, kWrite, ready, size, static_cast<int64_t>(index_),
+                                      burst.address);
     sent_ = grant.end;
+    written_ += size;
     accepted_.push(sent_);
     const Time pace =
         (sent_ - 1 - grant.start) / static_cast<Time>(std::max<int64_t>(size - 1, 1));
@@ -577,7 +609,7 @@ class Store : InOrder {
     drained_ = start_ + static_cast<Time>(beats) + 1;
     if (beats) {
       drained_ = std::max(drained_, words_[0] + 2);
-      complete_ = sent_ - 1 + static_cast<Time>(s_.p.dram_latency + s_.p.store_drain);
+      complete_ = sent_ - 1 + s_.port.acknowledgement + static_cast<Time>(s_.p.store_drain);
     } else {
       complete_ = std::max(start_ + static_cast<Time>(s_.p.store_fill), complete_);
       s_.worked(index_, start_, start_ + 1);
@@ -599,7 +631,9 @@ class Store : InOrder {
   Last<Time> accepted_;     // when the DRAM had the last bursts, as many as it queues
   Last<Time> words_;        // when the last were sent, one more than fit in front of the port
   int64_t part_ = 0, parts_ = 0;  // bursts of the store, or all at once
-  bool asked_ = false;
+  Bursts cut_;
+  int64_t written_ = 0;  // beats of the store
+  Time asked_ = kUnasked;
   Time sent_ = 0, drained_ = 0, complete_ = 0;
 };
 

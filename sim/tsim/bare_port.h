@@ -130,7 +130,12 @@ struct Port {
     model.rst = 0;
   }
 
-  void set_clock(int value) { model.clk = static_cast<CData>(value); }
+  void set_clock(int value) {
+    model.clk = static_cast<CData>(value);
+#ifdef TSIM_ARRAY_CLOCK
+    if (value) model.array_clk = 1;  // the edge that both share
+#endif
+  }
 
   template <typename Tick>
   void write_register(uint32_t address, uint32_t value, Tick tick) {

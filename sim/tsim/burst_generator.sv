@@ -2,7 +2,8 @@
 // whole port words. A burst never crosses a multiple of BURST_BYTES, hence no 4 KiB boundary (AXI).
 //
 // Ports:   start_*: a block, of at least a row of at least a byte. req_*: the bursts.
-//          active: a block is not finished. next_beats: those of `req` in the next cycle.
+//          active: a block is not finished. kept_beats: those of `req` in the next cycle if it is not
+//          taken in this one, fired_beats: if it is.
 // Timing:  one burst per cycle, no gap between rows. AHEAD: nor between blocks, because one is taken
 //          while the one before is cut; else a block is taken when none is.
 module burst_generator
@@ -21,7 +22,8 @@ module burst_generator
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
-    output logic [BEATS_BITS-1:0] next_beats,
+    output logic [BEATS_BITS-1:0] kept_beats,
+    output logic [BEATS_BITS-1:0] fired_beats,
     output logic                  active
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
@@ -65,7 +67,8 @@ module burst_generator
     endfunction
 
     wire fire = req_valid && req_ready;
-    wire ends_block = fire && ends_row && rows_left == 16'd1;
+    wire last_burst = ends_row && rows_left == 16'd1;  // of its block
+    wire ends_block = fire && last_burst;
     cut_t of_row;  // of the row behind the one being cut
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
     wire last_behind = left[32:LOG_BURST+1] == '0;
@@ -80,16 +83,19 @@ module burst_generator
     block_t next;
     /* verilator lint_on UNUSEDSIGNAL */
     logic next_valid, begins;
-    cut_t of_next;
+    cut_t of_next, of_second;  // of its first row, and of its second
+    wire cut_t start_cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
+    wire cut_t start_second = first_burst(
+        start_block.address[LOW-1:0] + start_block.stride_bytes[LOW-1:0], start_block.row_bytes);
     if (AHEAD != 0) begin : g_ahead
         logic   pending;
         block_t waiting;
-        cut_t   waiting_cut;
-        wire cut_t start_cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
+        cut_t   waiting_cut, waiting_second;
         assign start_ready = !pending;
         assign next_valid  = pending || start_valid;
         assign next        = pending ? waiting : start_block;
         assign of_next     = pending ? waiting_cut : start_cut;
+        assign of_second   = pending ? waiting_second : start_second;
         assign begins      = next_valid && (!req_valid || ends_block);
         assign active      = req_valid || pending;
         always_ff @(posedge clk) begin
@@ -97,34 +103,35 @@ module burst_generator
             if (!pending) begin
                 waiting     <= start_block;
                 waiting_cut <= start_cut;
+                waiting_second <= start_second;
             end
         end
     end else begin : g_single
-        wire cut_t cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
         cut_t known;
-        always_ff @(posedge clk) known <= cut;
-        assign of_next     = KNOWN != 0 ? known : cut;
+        always_ff @(posedge clk) known <= start_cut;
+        assign of_next     = KNOWN != 0 ? known : start_cut;
+        assign of_second   = start_second;
         assign start_ready = !req_valid;
         assign next_valid  = start_valid;
         assign next        = start_block;
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    wire [LOW-1:0] behind_first = next.address[LOW-1:0] + next.stride_bytes[LOW-1:0];
     logic [LOW-1:0] behind_next;  // of the row behind next_row
-    assign next_beats = begins ? of_next.beats : !fire ? beats
-                      : ends_row ? of_row.beats : beats_behind;
+    assign kept_beats  = next_valid && !req_valid ? of_next.beats : beats;
+    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? of_next.beats
+                       : ends_row ? of_row.beats : beats_behind;
 
     always_ff @(posedge clk) begin
         if (rst) req_valid <= 1'b0;
         else if (begins) req_valid <= 1'b1;
         else if (ends_block) req_valid <= 1'b0;
-        beats <= next_beats;
+        beats <= fire ? fired_beats : kept_beats;
         if (begins) begin
             beat         <= next.address[ADDR_BITS-1:SHIFT];
             ends_row     <= of_next.ends_row;
             left         <= of_next.left;
-            of_row       <= first_burst(behind_first, next.row_bytes);
+            of_row       <= of_second;
             behind_next  <= next.address[LOW-1:0] + {next.stride_bytes[LOW-2:0], 1'b0};
             next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
             rows_left    <= next.rows;

@@ -13,6 +13,7 @@
 //   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
 //
 // Ports:   in_*, operands: the slots from S2; inp_tiles, wgt_tile: read there, valid in S3.
+//          array_clk, second_half: see operand_reads.sv.
 //          load, word: LOAD ACC and ACC_8BIT, when no slot is in these stages.
 //          out_valid, out_slot: the slot in LAST; tile: the accumulator that it writes.
 //          write, elements: what is written to the accumulators in this cycle, by it or by a LOAD.
@@ -24,6 +25,8 @@ module compute_execute
     localparam int LAST = COMPUTE_DEPTH
 ) (
     input  logic                          clk,
+    input  logic                          array_clk,
+    input  logic                          second_half,
     input  logic                          rst,
     input  logic                          in_valid,
     input  slot_t                         in_slot,
@@ -89,7 +92,9 @@ module compute_execute
     end
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
     window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
-    gemm_core core (.clk, .enable(gemm_enable), .inp(inputs), .wgt(wgt_tile), .sums);
+    gemm_core core (
+        .clk, .array_clk, .second_half, .enable(gemm_enable), .pairs({s[ALIGN].pair, s[3].pair}),
+        .inp(inputs), .wgt(wgt_tile), .sums);
 
     // The same of POOL: the greatest of some input tiles, known in ALIGN.
     logic [INP_BITS-1:0] greatest;

@@ -38,7 +38,7 @@ module compute_issue
     assign next_alu = next.insn;
     assign pool = current.insn;
 
-    logic second_half, last_iteration;
+    logic second_half, last_iteration, two_micro_ops;
     wire loops         = current_valid && current.kind == KIND_LOOP;
     wire is_alu        = gemm.opcode == OP_ALU;
     wire pools         = HAS_POOL != 0 && gemm.opcode == OP_POOL;
@@ -51,8 +51,8 @@ module compute_issue
 
     micro_op_sequencer sequencer (
         .clk, .load(next_moves && next.kind == KIND_LOOP), .insn(next.insn),
-        .step(loops && ends_micro_op && issue_ready), .uop_index, .offsets, .row_factor_out,
-        .row_factor_in, .last(last_iteration));
+        .step(loops && ends_micro_op && issue_ready), .uop_index, .pair(two_micro_ops), .offsets,
+        .row_factor_out, .row_factor_in, .last(last_iteration));
 
     always_ff @(posedge clk) begin
         if (next_moves) two_slots <= next_alu.opcode == OP_ALU && !next_alu.use_imm;
@@ -65,6 +65,7 @@ module compute_issue
         slot.reads_src  = loops && two_slots && !second_half;
         slot.writes     = loops && !slot.reads_src;
         slot.gemm       = loops && !is_alu && !pools && !gemm.reset;
+        slot.pair       = loops && two_micro_ops;
         slot.windows    = HAS_DEPTHWISE != 0 && gemm.opcode == OP_DEPTHWISE;
         slot.pools      = loops && pools;
         slot.tiles      = pool.tiles;

@@ -4,10 +4,13 @@
 // Ports:   issue_*, slot, uop_index, offsets: the slots from S0. write, word: LOAD UOP.
 //          inputs_en, weights_en: the input tile, the weight tile of `operands` is wanted now, for
 //          S3; inputs_all: and the input tiles behind it.
-//          out_valid, out_slot, operands: the slot that leaves S2. occupied: S1, S2 hold a slot.
+//          out_valid, out_slot, operands: the slot that leaves S2; second_inp, second_wgt: what the
+//          second product of a pair reads. occupied: S1, S2 hold a slot.
 //          moves: the slot in S1 goes to S2.
+//          splits: the slot in S2 stays for its second micro-op.
 // Timing:  a slot per cycle, two cycles. A slot that reads what the MUL directly before it writes
-//          stays in S2 for a cycle, and S0 and S1 wait with it.
+//          stays in S2 for a cycle, and S0 and S1 wait with it. So does a slot of two micro-ops (the
+//          extension PAIRS) that name different accumulators: it leaves as two slots.
 module compute_operands
     import vta_pkg::*, stream_pkg::*;
 (
@@ -28,29 +31,35 @@ module compute_operands
     output logic                      out_valid,
     output slot_t                     out_slot,
     output operands_t                 operands,
+    output logic [INP_INDEX_BITS-1:0] second_inp,
+    output logic [WGT_INDEX_BITS-1:0] second_wgt,
     output logic                      moves,
+    output logic                      splits,
     output logic [2:1]                occupied
 );
-    slot_t slot1;
+    slot_t slot1, slot2;
+    operands_t operands2;
     /* verilator lint_off UNUSEDSIGNAL */
     offsets_t  offsets1;
+    micro_op_t [UOP_READS-1:0] uops;  // the second one only if a slot has two
     micro_op_t uop;
     /* verilator lint_on UNUSEDSIGNAL */
+    assign uop = uops[0];
     wire enters = issue_valid && issue_ready;
     logic may_hold;    // the slot in S1 moved into S2 behind a MUL: held if it reads the same
     logic [1:0] same;  // it does: the halves of the two indices are equal
     wire held = may_hold && &same;
-    assign issue_ready = !held;
-    assign moves       = occupied[1] && !held;
+    assign issue_ready = !held && !splits;
+    assign moves       = occupied[1] && issue_ready;
     assign out_valid   = occupied[2] && !held;
     assign inputs_en   = out_valid && (out_slot.gemm || out_slot.pools);
     assign inputs_all  = out_slot.windows || out_slot.pools;
     assign weights_en  = out_valid && out_slot.gemm;
 
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
-                 .SLOTS(UOP_SLOTS)) uop_mem (
-        .clk, .rst, .write, .word, .element('0), .rd_en(enters && slot.data), .rd_all(1'b1),
-        .rd_index(uop_index), .rd_data(uop));
+                 .SLOTS(UOP_SLOTS), .READ_SLOTS(UOP_READS), .BANKS(UOP_BANKS)) uop_mem (
+        .clk, .rst, .write, .word, .element('0), .rd_en(enters && slot.data),
+        .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_data(uops));
 
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
@@ -60,22 +69,58 @@ module compute_operands
     localparam logic [ACC_INDEX_BITS-1:0] LOW = ACC_INDEX_BITS'((1 << ACC_INDEX_BITS / 2) - 1);
     wire [ACC_INDEX_BITS-1:0] named = slot1.reads_src ? ACC_INDEX_BITS'(uop.src) : uop.dst;
     wire [ACC_INDEX_BITS-1:0] written =
-        operands.dst - (slot1.reads_src ? ACC_INDEX_BITS'(offsets1.src) : offsets1.dst);
+        operands2.dst - (slot1.reads_src ? ACC_INDEX_BITS'(offsets1.src) : offsets1.dst);
     wire [ACC_INDEX_BITS-1:0] differ = named ^ written;
 
     always_ff @(posedge clk) begin
         if (rst) occupied <= '0;
-        else if (!held) occupied <= {occupied[1], enters};
+        else if (issue_ready) occupied <= {occupied[1], enters};
         may_hold <= !rst && moves && slot1.data && out_valid && out_slot.multiplies;
         same <= {(differ & ~LOW) == '0, (differ & LOW) == '0};
         if (enters) slot1 <= slot;
         if (enters && slot.data) offsets1 <= offsets;
         if (moves) begin
-            out_slot     <= slot1;
-            operands.dst <= dst;
-            operands.acc <= slot1.reads_src ? ACC_INDEX_BITS'(src) : dst;
-            operands.inp <= INP_INDEX_BITS'(src);
-            operands.wgt <= uop.wgt + offsets1.wgt;
+            slot2         <= slot1;
+            operands2.dst <= dst;
+            operands2.acc <= slot1.reads_src ? ACC_INDEX_BITS'(src) : dst;
+            operands2.inp <= INP_INDEX_BITS'(src);
+            operands2.wgt <= uop.wgt + offsets1.wgt;
         end
+    end
+
+    if (HAS_PAIRS != 0) begin : g_pairs
+        // As above, by halves: the two micro-ops of the slot in S2 name different accumulators.
+        wire micro_op_t next_uop = uops[UOP_READS-1];
+        wire [ACC_INDEX_BITS-1:0] apart = uop.dst ^ next_uop.dst;
+        logic [1:0] unlike;
+        logic second;  // the second micro-op leaves
+        logic [ACC_INDEX_BITS-1:0] second_dst;
+        assign splits = out_valid && slot2.pair && unlike != '0 && !second;
+        always_ff @(posedge clk) begin
+            second <= !rst && splits;
+            if (moves) begin
+                unlike     <= {(apart & ~LOW) != '0, (apart & LOW) != '0};
+                second_dst <= next_uop.dst + offsets1.dst;
+                second_inp <= INP_INDEX_BITS'(next_uop.src + offsets1.src);
+                second_wgt <= next_uop.wgt + offsets1.wgt;
+            end
+        end
+        always_comb begin
+            out_slot      = slot2;
+            out_slot.pair = slot2.pair && unlike == '0;
+            out_slot.last = slot2.last && !splits;
+            operands      = operands2;
+            if (second) begin
+                operands.dst = second_dst;
+                operands.acc = second_dst;
+                operands.inp = second_inp;
+                operands.wgt = second_wgt;
+            end
+        end
+    end else begin : g_single
+        assign splits   = 1'b0;
+        assign out_slot = slot2;
+        assign operands = operands2;
+        assign {second_inp, second_wgt} = '0;
     end
 endmodule

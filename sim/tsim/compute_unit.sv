@@ -15,7 +15,8 @@
 // last slot leaves the pipeline, so completion is in order.
 //
 // Ports:   insn_*: instructions; load_token_*, store_token_*: tokens from and to the two
-//          neighbours; inp_*, wgt_*: read ports of the load unit's scratchpads; par_*: LOAD POST,
+//          neighbours; inp_*, wgt_*: read ports of the load unit's scratchpads (pair, second_*: a
+//          second read in the same cycle); array_clk, second_half: see operand_reads.sv; par_*: LOAD POST,
 //          from the load unit; out_*: read port for the store unit; forward_*: for the load unit; finished: FINISH executes;
 //          followed: there are instructions behind the one that leaves the pipeline; acc_written:
 //          accumulators are written; events: what its counters advance by, exactly one of
@@ -24,6 +25,8 @@ module compute_unit
     import vta_pkg::*, stream_pkg::*;
 (
     input  logic                          clk,
+    input  logic                          array_clk,
+    input  logic                          second_half,
     input  logic                          rst,
     input  logic                          insn_valid,
     output logic                          insn_ready,
@@ -44,10 +47,13 @@ module compute_unit
     // scratchpads
     output logic                          inputs_en,
     output logic                          inputs_all,
+    output logic                          pair,
     output logic [INP_INDEX_BITS-1:0]     inp_index,
+    output logic [INP_INDEX_BITS-1:0]     second_inp_index,
     input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
     output logic                          weights_en,
     output logic [WGT_INDEX_BITS-1:0]     wgt_index,
+    output logic [WGT_INDEX_BITS-1:0]     second_wgt_index,
     input  logic [WGT_BITS-1:0]           wgt_tile,
     input  load_write_t                   par_write,
     input  logic [PORT_BITS-1:0]          par_word,
@@ -96,7 +102,7 @@ module compute_unit
         .held_back, .uop_loaded, .acc_loaded, .fault);
 
     // -------------------------------------------------------------------------------- pipeline
-    logic issue_valid, issue_ready, moves, operands_valid, leaving;
+    logic issue_valid, issue_ready, moves, splits, operands_valid, leaving;
     slot_t issued, with_operands;
     /* verilator lint_off UNUSEDSIGNAL */
     slot_t last;
@@ -120,17 +126,19 @@ module compute_unit
     compute_operands reads (
         .clk, .rst, .issue_valid, .issue_ready, .slot(issued), .uop_index, .offsets,
         .write(load), .word(load_word), .inputs_en, .inputs_all, .weights_en,
-        .out_valid(operands_valid), .out_slot(with_operands), .operands, .moves,
+        .out_valid(operands_valid), .out_slot(with_operands), .operands,
+        .second_inp(second_inp_index), .second_wgt(second_wgt_index), .moves, .splits,
         .occupied(occupied[2:1]));
     // The same as `occupied == '0`, known at the start of the cycle: loads begin on it. A slot
     // that issue_ready keeps out waits behind others.
     always_ff @(posedge clk)
         pipeline_empty <= rst || !issue_valid && occupied[COMPUTE_DEPTH-1:1] == '0;
+    assign pair      = with_operands.pair;
     assign inp_index = operands.inp;
     assign wgt_index = operands.wgt;
 
     compute_execute execute (
-        .clk, .rst, .in_valid(operands_valid), .in_slot(with_operands), .operands, .inp_tiles,
+        .clk, .array_clk, .second_half, .rst, .in_valid(operands_valid), .in_slot(with_operands), .operands, .inp_tiles,
         .wgt_tile, .load, .word(load_word), .out_valid(leaving), .out_slot(last), .tile, .write, .elements,
         .occupied(occupied[COMPUTE_DEPTH:3]));
 
@@ -154,12 +162,12 @@ module compute_unit
 
     // Exactly one of these, or none (idle), per cycle.
     wire is_alu     = issued.is_alu;
-    wire gemm_slot  = loops && issue_ready && !is_alu;
+    wire gemm_slot  = splits || loops && issue_ready && !is_alu;
     wire alu_slot   = loops && issue_ready && is_alu;
-    wire load_slot  = load.valid && !loops;
-    wire waits      = !loops && !load_slot;
+    wire load_slot  = load.valid && !loops && !splits;
+    wire waits      = !loops && !load_slot && !splits;
     wire stall_dram = waits && (loading || requesting) && !held_back;
-    wire drain      = loops && !issue_ready
+    wire drain      = loops && !issue_ready && !splits
                       || waits && !stall_dram
                          && (holding || !pipeline_empty && !waiting);
     wire stall_load_token  = waits && !stall_dram && !drain && waiting_load_token;
@@ -179,7 +187,8 @@ module compute_unit
               || stall_dram || drain));
         events.uop_elements              = uop_loaded;
         events.acc_elements              = acc_loaded;
-        events.gemm_ops                  = EVENT_BITS'(writes && last.gemm);
+        events.gemm_ops                  = EVENT_BITS'(writes && last.gemm)
+                                           << (HAS_PAIRS != 0 && last.pair);
         events.alu_ops                   = EVENT_BITS'(writes && last.is_alu);
     end
 endmodule

@@ -30,7 +30,7 @@ module fetch
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
     logic room;  // the next burst finds its places: req.beats <= unreserved
-    logic [BEATS_BITS-1:0] next_beats;
+    logic [BEATS_BITS-1:0] kept_beats, fired_beats;
 
     assign req_valid = bursts_valid && room;
     assign active = left != '0;
@@ -42,21 +42,28 @@ module fetch
         .clk, .rst,
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
         .start_block(program_block),
-        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .next_beats,
+        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .kept_beats, .fired_beats,
         .active(active_unused));
 
     fifo #(.WIDTH(PORT_BITS), .DEPTH(DEPTH)) buffer (
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
-    // Whether a beat leaves its place in this cycle is known late: it meets what is compared already.
-    wire [CREDIT_BITS-1:0] remaining =
-        unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0);
-    wire [CREDIT_BITS-1:0] one_more = remaining + 1'b1;
+    // Whether a burst is taken in this cycle and whether a beat leaves its place are known late:
+    // they choose among what is computed for each case.
+    wire burst_taken = req_valid && req_ready;
+    wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
+    wire [CREDIT_BITS-1:0] fired      = unreserved - CREDIT_BITS'(req.beats);
+    wire [CREDIT_BITS-1:0] fired_more = fired + 1'b1;
+    wire fits_kept  = CREDIT_BITS'(kept_beats) <= unreserved
+                      || take_beat && CREDIT_BITS'(kept_beats) == kept_more;
+    wire fits_fired = CREDIT_BITS'(fired_beats) <= fired
+                      || take_beat && CREDIT_BITS'(fired_beats) == fired_more;
     always_ff @(posedge clk) begin
-        unreserved <= rst ? CREDIT_BITS'(DEPTH) : take_beat ? one_more : remaining;
-        room       <= rst || CREDIT_BITS'(next_beats) <= remaining
-                          || take_beat && CREDIT_BITS'(next_beats) == one_more;
+        if (rst) unreserved <= CREDIT_BITS'(DEPTH);
+        else if (burst_taken) unreserved <= take_beat ? fired_more : fired;
+        else unreserved <= take_beat ? kept_more : unreserved;
+        room <= rst || (burst_taken ? fits_fired : fits_kept);
     end
 
     wire take_insn = insn_valid && insn_ready;

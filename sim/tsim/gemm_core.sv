@@ -13,6 +13,11 @@
 // Timing:  a tile product per cycle, GEMM_STAGES cycles: the factors are registered, then the
 //          products, then TREE_STAGES stages of the adder tree, of two levels each (the first one
 //          has a single level where the number of levels is odd).
+// Pairs:   with the extension PAIRS all this has array_clk, of twice the frequency, and each stage is
+//          two: tiles and factors, the registers M and P of the DSP blocks, single levels of the
+//          tree. Two products come one after the other; a last stage, of clk, gives their sum.
+//          second_half: of a cycle of clk. pairs: in the first stage and in the last, there is a
+//          second product.
 // Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly spread over the outputs; the
 //          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product a
 //          multiplier of its own.
@@ -20,7 +25,10 @@ module gemm_core
     import vta_pkg::*;
 (
     input  logic                   clk,
+    input  logic                   array_clk,
+    input  logic                   second_half,
     input  logic [GEMM_STAGES-1:0] enable,
+    input  logic [1:0]             pairs,
     input  logic [INP_GROUPS*INP_BITS-1:0] inp,
     input  logic [WGT_BITS-1:0]    wgt,
     output logic [ACC_BITS-1:0]    sums
@@ -28,7 +36,8 @@ module gemm_core
     localparam int INP_ROW = BLOCK_IN * INP_WIDTH;
     localparam int WGT_ROW = BLOCK_IN * WGT_WIDTH;
     localparam int PRODUCT = INP_WIDTH + WGT_WIDTH;
-    localparam int SUM_WIDTH = PRODUCT + $clog2(BLOCK_IN);
+    localparam int LEVELS = $clog2(BLOCK_IN);
+    localparam int SUM_WIDTH = PRODUCT + LEVELS + (HAS_PAIRS != 0 ? 1 : 0);
     localparam int FACTOR = PRODUCT + WGT_WIDTH + 1;
     localparam logic [PRODUCT-1:0] BIAS = PRODUCT'(1) << (PRODUCT - 1);
     localparam int COLUMN_PAIRS = (BLOCK_OUT + 1) / 2;
@@ -37,7 +46,7 @@ module gemm_core
     localparam int DSP_COLUMNS = DSP_MULTIPLIERS / (PACKED_MULTIPLIERS != 0 ? 1 : 2);
     localparam bit ALL_PACKED = PACKED_MULTIPLIERS != 0 && DSP_COLUMNS >= PAIRS * BLOCK_IN;
     // Products that the first stage of the tree adds, and its results for both outputs of a pair.
-    localparam int FIRST = BLOCK_IN == 1 ? 1 : $clog2(BLOCK_IN) % 2 != 0 ? 2 : 4;
+    localparam int FIRST = BLOCK_IN == 1 ? 1 : HAS_PAIRS != 0 || LEVELS % 2 != 0 ? 2 : 4;
     localparam int GROUPS = BLOCK_IN / FIRST;
     localparam int GROUPS_BITS = 2 * GROUPS * ACC_WIDTH;
 
@@ -137,26 +146,74 @@ module gemm_core
         end
     endfunction
 
+    // Or of two neighbours.
+    function automatic groups_t add_twos(input groups_t groups);
+        /* verilator no_inline_task */
+        add_twos = '0;
+        for (int i = 0; i < GROUPS; i++) begin
+            automatic sum_t sum = SUM_WIDTH'(groups[2*i*ACC_WIDTH +: ACC_WIDTH])
+                                + SUM_WIDTH'(groups[(2*i+1)*ACC_WIDTH +: ACC_WIDTH]);
+            add_twos[i*ACC_WIDTH +: ACC_WIDTH] = ACC_WIDTH'(sum);
+        end
+    endfunction
+
+    // The sums of both outputs for a pair of products.
+    function automatic logic [2*ACC_WIDTH-1:0] add_pair(input logic [2*ACC_WIDTH-1:0] first,
+                                                        input logic [2*ACC_WIDTH-1:0] second);
+        /* verilator no_inline_task */
+        for (int c = 0; c < 2; c++) begin
+            automatic sum_t sum = SUM_WIDTH'(first[c*ACC_WIDTH +: ACC_WIDTH])
+                                + SUM_WIDTH'(second[c*ACC_WIDTH +: ACC_WIDTH]);
+            add_pair[c*ACC_WIDTH +: ACC_WIDTH] = ACC_WIDTH'(sum);
+        end
+    endfunction
+
+    // With pairs, stage i of what follows takes its input if stage 0 did so i cycles before.
+    localparam int STAGES = HAS_PAIRS != 0 ? 2 * GEMM_STAGES - 2 : GEMM_STAGES;
+    logic stage_clk;
+    logic [STAGES-1:0] takes;
+    if (HAS_PAIRS != 0) begin : g_halves
+        assign stage_clk = array_clk;
+        logic [STAGES-1:1] took;
+        assign takes = {took, enable[0] && (!second_half || pairs[0])};
+        always_ff @(posedge array_clk) took <= takes[STAGES-2:0];
+        wire unused_enable = ^enable[GEMM_STAGES-2:1];
+    end else begin : g_wholes
+        assign stage_clk = clk;
+        assign takes     = enable;
+        wire unused_pairs = ^{array_clk, second_half, pairs};
+    end
+    localparam int FACTORS = HAS_PAIRS != 0 ? 1 : 0;  // the stage that has them
+    localparam int PRODUCTS = HAS_PAIRS != 0 ? 3 : 1;
+
     // One register a row, a column, a stage, and no arrays of them: Verilator copies arrays.
+    logic [INP_GROUPS*INP_BITS-1:0] inputs;
+    logic [WGT_BITS-1:0]            weights;
+    if (HAS_PAIRS != 0) begin : g_tiles
+        always_ff @(posedge array_clk) if (takes[0]) {inputs, weights} <= {inp, wgt};
+    end else begin : g_no_tiles
+        assign {inputs, weights} = {inp, wgt};
+    end
     for (genvar r = 0; r < INP_GROUPS * BATCH; r++) begin : g_row
         inp_row_t x;
-        always_ff @(posedge clk) if (enable[0]) x <= inp[r*INP_ROW +: INP_ROW];
+        always_ff @(posedge stage_clk) if (takes[FACTORS]) x <= inputs[r*INP_ROW +: INP_ROW];
     end
     for (genvar p = 0; p < COLUMN_PAIRS; p++) begin : g_columns
         wgt_row_t w0, w1;
-        assign w0 = wgt[2*p*WGT_ROW +: WGT_ROW];
+        assign w0 = weights[2*p*WGT_ROW +: WGT_ROW];
         if (2 * p + 1 < BLOCK_OUT) begin : g_second
-            assign w1 = wgt[(2*p+1)*WGT_ROW +: WGT_ROW];
+            assign w1 = weights[(2*p+1)*WGT_ROW +: WGT_ROW];
         end else begin : g_none
             assign w1 = '0;
         end
         if (PACKED_MULTIPLIERS != 0) begin : g_packed
             factors_t factors;
-            always_ff @(posedge clk) if (enable[0]) factors <= pack(w0, w1);
+            always_ff @(posedge stage_clk) if (takes[FACTORS]) factors <= pack(w0, w1);
         end
         if (!ALL_PACKED) begin : g_single
             wgt_row_t weights0, weights1;
-            always_ff @(posedge clk) if (enable[0]) {weights1, weights0} <= {w1, w0};
+            always_ff @(posedge stage_clk)
+                if (takes[FACTORS]) {weights1, weights0} <= {w1, w0};
         end
     end
 
@@ -166,10 +223,10 @@ module gemm_core
         localparam int X = COLUMNS * INP_GROUPS / COLUMN_PAIRS * BATCH + ROW;  // its inputs
         localparam int DSP_LANES = (i + 1) * DSP_COLUMNS / PAIRS - i * DSP_COLUMNS / PAIRS;
 
-        products_t products;
+        products_t multiplied, products;
         if (ALL_PACKED) begin : g_packed
-            always_ff @(posedge clk) if (enable[1])
-                products <= multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
+            always_ff @(posedge stage_clk) if (takes[FACTORS+1])
+                multiplied <= multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
         end else begin : g_mixed
             // The lanes below DSP_LANES take DSP blocks; what is masked out is not built.
             localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
@@ -183,24 +240,49 @@ module gemm_core
             end
             assign in_luts = multiply_in_luts(g_row[X].x, g_columns[COLUMNS].g_single.weights0,
                                               g_columns[COLUMNS].g_single.weights1);
-            always_ff @(posedge clk) if (enable[1])
-                products <= (in_dsp & IN_DSP) | (in_luts & ~IN_DSP);
+            always_ff @(posedge stage_clk) if (takes[FACTORS+1])
+                multiplied <= (in_dsp & IN_DSP) | (in_luts & ~IN_DSP);
         end
 
-        for (genvar t = 0; t < TREE_STAGES; t++) begin : g_tree
-            localparam int BITS = 2 * (GROUPS >> (2 * t)) * ACC_WIDTH;
+        if (HAS_PAIRS != 0) begin : g_product
+            always_ff @(posedge array_clk) if (takes[PRODUCTS]) products <= multiplied;
+        end else begin : g_same
+            assign products = multiplied;
+        end
+
+        localparam int TREE = STAGES - PRODUCTS - 1;
+        for (genvar t = 0; t < TREE; t++) begin : g_tree
+            localparam int LEFT = HAS_PAIRS == 0 ? GROUPS >> (2 * t)
+                                : t < LEVELS ? GROUPS >> t : 1;  // groups of each output
+            localparam int BITS = 2 * LEFT * ACC_WIDTH;
             logic [BITS-1:0] groups;
             if (t == 0) begin : g_first
-                always_ff @(posedge clk) if (enable[2]) groups <= add_products(products);
+                always_ff @(posedge stage_clk) if (takes[PRODUCTS+1])
+                    groups <= add_products(products);
+            end else if (HAS_PAIRS != 0) begin : g_half
+                always_ff @(posedge stage_clk) if (takes[PRODUCTS+1+t])
+                    groups <= t < LEVELS
+                        ? BITS'(add_twos(GROUPS_BITS'(g_tree[t-1].groups)))
+                        : BITS'(g_tree[t-1].groups);
             end else begin : g_next
-                always_ff @(posedge clk) if (enable[2+t])
+                always_ff @(posedge stage_clk) if (takes[PRODUCTS+1+t])
                     groups <= BITS'(add_fours(GROUPS_BITS'(g_tree[t-1].groups)));
             end
+        end
+
+        logic [2*ACC_WIDTH-1:0] both;  // the sums of both outputs
+        if (HAS_PAIRS != 0) begin : g_pairs
+            logic [2*ACC_WIDTH-1:0] first;
+            always_ff @(posedge array_clk) if (!second_half) first <= g_tree[TREE-1].groups;
+            always_ff @(posedge clk) if (enable[GEMM_STAGES-1])
+                both <= add_pair(first, pairs[1] ? g_tree[TREE-1].groups : '0);
+        end else begin : g_one
+            assign both = g_tree[TREE-1].groups;
         end
         for (genvar c = 0; c < 2; c++) begin : g_sum
             if (2 * COLUMNS + c < BLOCK_OUT) begin : g_output
                 assign sums[(ROW*BLOCK_OUT + 2*COLUMNS + c)*ACC_WIDTH +: ACC_WIDTH] =
-                    g_tree[TREE_STAGES-1].groups[c*ACC_WIDTH +: ACC_WIDTH];
+                    both[c*ACC_WIDTH +: ACC_WIDTH];
             end
         end
     end

@@ -62,15 +62,33 @@ struct Tsim {
   Tsim(uint32_t latency, double bandwidth, bool jitter, uint64_t seed)
       : dram(latency, bandwidth, jitter, seed) {}
 
+#ifdef TSIM_ARRAY_CLOCK
+  // The edge of the array's clock in the middle of the cycle; the other one is that of the clock.
+  void middle() {
+    port.model.array_clk = 0;
+    port.model.eval();
+    port.model.array_clk = 1;
+    port.model.eval();
+    port.model.array_clk = 0;  // falls with the clock
+  }
+#else
+  void middle() {}
+#endif
+
   void edges() {
     port.set_clock(1);
     port.model.eval();
 #ifdef TSIM_TRACE
     const bool dump = trace && dram.cycle >= trace_first && dram.cycle < trace_last;
     if (dump) trace->dump(10 * dram.cycle);
+    middle();
     port.set_clock(0);
     port.model.eval();
     if (dump) trace->dump(10 * dram.cycle + 5);
+#elif defined(TSIM_ARRAY_CLOCK)
+    middle();
+    port.set_clock(0);
+    port.model.eval();
 #else
     port.set_clock(0);
     if (!forget_high_clock(*port.model.rootp, 0)) port.model.eval();

@@ -3,7 +3,8 @@
 //
 // Ports:   load takes an instruction (at least one iteration); step goes to the next iteration.
 //          uop_index: the micro-op to read; offsets: what to add to its indices (modulo the
-//          depth); last: this is the last iteration. row_factor_*: those of the row of the
+//          depth); pair: the next micro-op comes with it (the extension PAIRS: the micro-ops of a
+//          product come by two); last: this is the last iteration. row_factor_*: those of the row of the
 //          extension POST, taken with the instruction.
 // Timing:  one iteration per cycle; load may coincide with the last step of the instruction before.
 module micro_op_sequencer
@@ -16,6 +17,7 @@ module micro_op_sequencer
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic                      step,
     output logic [UOP_INDEX_BITS-1:0] uop_index,
+    output logic                      pair,
     output offsets_t                  offsets,
     input  logic [POST_ROW_BITS-1:0]  row_factor_out,
     input  logic [POST_ROW_BITS-1:0]  row_factor_in,
@@ -46,15 +48,28 @@ module micro_op_sequencer
         src: is_alu ? SRC_BITS'(alu.src_factor_in) : SRC_BITS'(gemm.src_factor_in)};
 
     // What `last` consists of, known at the start of the cycle: the end of an instruction decides much.
-    logic last_uop;            // uop_index == uop_last
+    logic last_uop;            // no micro-op comes behind
     logic last_in, last_out;   // left_in == 1, left_out == 1
-    logic only_uop, only_in;   // uop_begin == uop_last, iter_in == 1
+    logic only_uop, only_in;   // so from uop_begin on; iter_in == 1
     assign last = last_uop && last_in && last_out;
     wire [UOP_INDEX_BITS-1:0] entering_last = UOP_INDEX_BITS'(gemm.uop_end - 1'b1);
-    wire enters_only_uop = UOP_INDEX_BITS'(gemm.uop_begin) == entering_last;
+    wire enters_single = UOP_INDEX_BITS'(gemm.uop_begin) == entering_last;
+    wire enters_by_two = HAS_PAIRS != 0 && (gemm.opcode == OP_GEMM || gemm.opcode == OP_DEPTHWISE);
+    wire enters_only_uop = enters_single
+        || enters_by_two && UOP_INDEX_BITS'(gemm.uop_begin + 1'b1) == entering_last;
+
+    logic by_two;         // the micro-ops come by two
+    logic single;         // but not this one: it is the last
+    logic begins_single;  // uop_begin == uop_last
+    assign pair = by_two && !single;
+    wire [UOP_INDEX_BITS-1:0] following = uop_index + (by_two ? 2'd2 : 2'd1);
+    wire ends_single = following == uop_last;
 
     always_ff @(posedge clk) begin
         if (load) begin
+            by_two        <= enters_by_two;
+            single        <= enters_single;
+            begins_single <= enters_single;
             uop_begin    <= gemm.uop_begin;
             uop_last     <= entering_last;
             only_uop     <= enters_only_uop;
@@ -71,10 +86,13 @@ module micro_op_sequencer
             {outer, offsets} <= '0;
         end else if (step) begin
             if (!last_uop) begin
-                uop_index <= uop_index + 1'b1;
-                last_uop  <= uop_index + 1'b1 == uop_last;
+                uop_index <= following;
+                single    <= ends_single;
+                last_uop  <= ends_single
+                             || by_two && UOP_INDEX_BITS'(following + 1'b1) == uop_last;
             end else begin
                 uop_index <= uop_begin;
+                single    <= begins_single;
                 last_uop  <= only_uop;
                 if (!last_in) begin
                     left_in    <= left_in - 1'b1;

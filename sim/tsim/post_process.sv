@@ -3,8 +3,12 @@
 //
 //   out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point, low, high)
 //
+// With the extension EXACT a scale may have a multiplier of 24 bits, whose highest bit is not stored,
+// and a nudge: half grows by it and a base where the sum is not negative, and shrinks where it is.
+// That joins the low part of the product, where a DSP block adds it.
+//
 // With the extension TABLE the result may be what a table has for it, of 256 values: each lane has a
-// copy of all tables. The sum wraps at 32 bits; the product has all 48. Everything else (what a LOAD ACC writes, and
+// copy of all tables. The sum wraps at 32 bits; the product has all bits. Everything else (what a LOAD ACC writes, and
 // slots that are not post-processed) keeps its low bits. All writes take POST_STAGES cycles, so
 // their order stays.
 //
@@ -34,6 +38,7 @@ module post_process
     localparam int ROWS = POST_DEPTH / 2;
     localparam int ROW_BITS = POST_INDEX_BITS - 1;
     localparam int LOW = 17;  // bits of the low part of a sum: each part takes one DSP block
+    localparam int NUDGE_BITS = LOG_NUDGE_BASE - NUDGE_STEP + 3;
     localparam int SUM = ACC_WIDTH;
     localparam int PRODUCT = SUM + POST_MULTIPLIER_BITS;
 
@@ -114,15 +119,24 @@ module post_process
     for (genvar l = 0; l < ACC_LANES; l++) begin : g_lane
         localparam int C = l % BLOCK_OUT;
         wire [31:0] bias = biases[C*32 +: 32];
-        wire [POST_MULTIPLIER_BITS-1:0] own_multiplier = scales[C*32 +: POST_MULTIPLIER_BITS];
-        wire [5:0] own_shift = scales[C*32 + POST_MULTIPLIER_BITS +: 6];
+        wire [31:0] scale = scales[C*32 +: 32];
+        wire fine = HAS_EXACT != 0 && q[1].fine != '0;
+        wire [POST_MULTIPLIER_BITS-1:0] own_multiplier = fine
+            ? POST_MULTIPLIER_BITS'({1'b1, scale[22:0]}) : POST_MULTIPLIER_BITS'(scale[15:0]);
+        wire [5:0] own_shift = fine ? 6'(scale[27:23]) + 6'(FINE_SHIFT) : scale[21:16];
+        // Of a step of the nudge: base and nudge have no bit below.
+        wire signed [NUDGE_BITS-1:0] nudge = NUDGE_BITS'($signed(scale[31:28]))
+            + (q[1].fine[1] ? NUDGE_BITS'(1) <<< (LOG_NUDGE_BASE - NUDGE_STEP + 32'(q[1].fine[0]))
+                            : '0);
 
         logic signed [SUM-1:0]           sum2;
         logic [POST_MULTIPLIER_BITS-1:0] multiplier2;
         logic [5:0]                      shift2, shift3, shift4;
+        logic signed [NUDGE_BITS-1:0]    nudge2;
         logic signed [PRODUCT:0]         low3, high3, product4, shifted5;
         logic signed [OUT_WIDTH-1:0]     out6;
 
+        wire signed [NUDGE_BITS-1:0] added = sum2[SUM-1] ? -nudge2 : nudge2;
         wire signed [PRODUCT:0] factor = (PRODUCT+1)'($signed({1'b0, multiplier2}));
         // One bit below the result stays: it rounds. What lies beyond 12 bits is clipped anyway.
         wire signed [PRODUCT-1:0] whole = shifted5[PRODUCT:1];
@@ -136,11 +150,14 @@ module post_process
         always_ff @(posedge clk) begin
             if (active[1]) begin
                 sum2        <= $signed(tile1[l*SUM +: SUM]) + (q[1].use_bias ? $signed(bias) : '0);
-                multiplier2 <= q[1].use_scale ? own_multiplier : q[1].multiplier;
+                multiplier2 <= q[1].use_scale ? own_multiplier
+                    : POST_MULTIPLIER_BITS'(q[1].multiplier);
                 shift2      <= q[1].use_scale ? own_shift : q[1].shift;
+                nudge2      <= fine ? nudge : '0;
             end
             if (active[2]) begin
-                low3   <= (PRODUCT+1)'($signed({1'b0, sum2[LOW-1:0]})) * factor;
+                low3   <= (PRODUCT+1)'($signed({1'b0, sum2[LOW-1:0]})) * factor
+                    + ((PRODUCT+1)'(added) <<< NUDGE_STEP);
                 high3  <= (PRODUCT+1)'($signed(sum2[SUM-1:LOW])) * factor;
                 shift3 <= shift2;
             end

@@ -43,6 +43,7 @@ module post_settings
                           round_half: post.round_half, multiplier: post.multiplier,
                           shift: post.shift, zero_point: post.zero_point, low: post.low,
                           high: post.high, row: post.row + row,
+                          fine: HAS_EXACT != 0 ? post_bits[FINE_BIT +: 2] : '0,
                           use_table: HAS_TABLE != 0 && post_bits[USE_TABLE_BIT],
                           table_index: HAS_TABLE != 0 ? post_bits[TABLE_INDEX_BIT +: TABLE_INDEX_BITS]
                                                       : '0};

@@ -1,9 +1,11 @@
 // Control and status registers: the map of upstream's VCR, extended by status and counters.
 //
-//   0x00  control: write bit 0 to launch; bit 1: FINISH has executed; bit 2: nothing is active
+//   0x00  control: write bit 0 to launch, which is ignored while it reads 1: from a launch to its
+//         FINISH, or a reset; bit 1: FINISH has executed; bit 2: nothing is active
 //         (with bit 1 low: the units wait for tokens that nobody will send);
 //         bit 4: there are no performance counters
-//   0x04  cycles from launch to FINISH (low half)      0x08  number of instructions
+//   0x04  cycles in which bit 0 of 0x00 is high, of all launches since reset, as the performance
+//         counters (low half)                          0x08  number of instructions
 //   0x0c  address of the instructions                  0x10, 0x14, 0x18, 0x1c, 0x20  origin of the
 //         DRAM addresses of UOP, INP, WGT, ACC, OUT    0x24  writes of accumulator elements
 //   0x28  faults since reset, one bit per cause        0x2c  tokens that are waited for:
@@ -48,7 +50,8 @@ module registers
     logic [63:0] cycles;
     faults_t faults_seen;
 
-    wire launches       = csr_we && csr_address == 12'h000 && csr_wdata[0];
+    // A second launch would begin another program among the instructions of the first.
+    wire launches       = csr_we && csr_address == 12'h000 && csr_wdata[0] && !running && !launch;
     always_ff @(posedge clk) launch <= launches && !rst;
     assign insn_count   = count[27:0];
     assign insn_address = ADDR_BITS'(address);
@@ -113,7 +116,7 @@ module registers
     always_comb begin
         csr_rdata = '0;
         case (csr_read_address)
-            12'h000: csr_rdata = {27'b0, HAS_COUNTERS == 0, 1'b0, quiet, finished, 1'b0};
+            12'h000: csr_rdata = {27'b0, HAS_COUNTERS == 0, 1'b0, quiet, finished, running || launch};
             12'h004: csr_rdata = cycles[31:0];
             12'h008: csr_rdata = count;
             12'h00c: csr_rdata = address;

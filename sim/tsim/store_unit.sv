@@ -62,12 +62,12 @@ module store_unit
         .out_place(unused_place), .out_log_bytes(4'($clog2(OUT_BYTES))), .out_valid(head_valid),
         .out_ready(start_ready && !token_missing), .out_insn(head), .out_block(block));
 
-    logic [BEATS_BITS-1:0] unused_beats;
+    logic [BEATS_BITS-1:0] unused_kept, unused_fired;
     burst_generator bursts (
         .clk, .rst, .start_valid(start && moves), .start_ready(bursts_ready),
         .start_block(block),
         .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req(wr_req),
-        .next_beats(unused_beats), .active(bursts_active));
+        .kept_beats(unused_kept), .fired_beats(unused_fired), .active(bursts_active));
     wire unused_ready = bursts_ready;  // start_ready implies it
 
     assign token_pop = start && head_store.pop_prev;

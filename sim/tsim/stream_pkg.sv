@@ -82,6 +82,7 @@ package stream_pkg;
         logic        data;       // reads an accumulator
         logic        writes;     // writes an accumulator
         logic        gemm;       // is a tile product
+        logic        pair;       // or two, of two micro-ops (the extension PAIRS)
         logic        windows;    // of windows of input tiles
         logic        pools;      // is the greatest of `tiles` input tiles, an operand of the ALU
         logic [1:0]  tiles;

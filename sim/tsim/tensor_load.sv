@@ -51,6 +51,82 @@ module tensor_load
 );
     // ------------------------------------------------------------------------ requesting half
     localparam int CREDIT_BITS = $clog2(LOAD_BUFFER_BEATS + 1);
+    localparam int DATA_BIT = 3, ZERO_BIT = 2;  // what a phase writes
+    typedef enum logic [3:0] {
+        IDLE = 4'b0000, NOP = 4'b0001, DATA = 4'b1000,
+        TOP = 4'b0100, LEFT = 4'b0101, RIGHT = 4'b0110, BOTTOM = 4'b0111
+    } phase_t;
+
+    // Which runs of single elements are one element long: LEFT, RIGHT, those of whole rows.
+    typedef struct packed {
+        logic left, right, row;
+    } singles_t;
+
+    // Whether the instruction ends with a run, when `more` rows of the phase follow.
+    function automatic logic ends_with(input phase_t p, input logic more, input logic right,
+                                       input logic bottom, input logic data_rows);
+        case (p)
+            TOP:     return !more && !data_rows && !bottom;
+            LEFT:    return 1'b0;
+            DATA:    return !more && !right && !bottom;
+            RIGHT:   return !more && !bottom;
+            default: return !more;
+        endcase
+    endfunction
+
+    function automatic logic one_step(input phase_t p, input singles_t s, input logic of_data);
+        case (p)
+            LEFT:    return s.left;
+            DATA:    return of_data;
+            RIGHT:   return s.right;
+            default: return s.row;
+        endcase
+    endfunction
+
+    // What the writing half needs to know of an instruction when it begins, which takes comparisons and
+    // additions: it waits in the queue with the instruction.
+    typedef struct packed {
+        phase_t               phase;
+        logic                 new_row;    // another row follows the first one
+        logic                 last_run;   // nothing follows the first run
+        logic                 last_step;  // nor the first step of it
+        singles_t             singles;
+        logic                 single_data;
+        logic [16:0]          row_length;
+        logic [SLOT_BITS-1:0] offset;
+        logic [4:0]           fits;
+    } begin_t;
+
+    /* verilator lint_off UNUSEDSIGNAL */
+    function automatic begin_t beginning(input load_t of, input logic from_output);
+        /* verilator lint_on UNUSEDSIGNAL */
+        logic        new_row, single;
+        singles_t    singles;
+        phase_t      begun;
+        logic [16:0] row_length;
+        logic [SLOT_BITS-1:0] offset;
+        logic [4:0]  fits;
+        if (of.x_size == '0) begun = NOP;
+        else if (of.y_pad_top != '0) begun = TOP;
+        else if (of.y_size != '0) begun = of.x_pad_left != '0 ? LEFT : DATA;
+        else begun = of.y_pad_bottom != '0 ? BOTTOM : NOP;
+        new_row = begun == TOP ? of.y_pad_top != 4'd1
+                : begun == BOTTOM ? of.y_pad_bottom != 4'd1 : of.y_size != 16'd1;
+        // From the fields, none of which but the padding may be 0 here; no sum before the comparison.
+        single  = of.x_size <= 16'd1;
+        singles = '{left: of.x_pad_left <= 4'd1, right: of.x_pad_right <= 4'd1,
+                    row: single && of.x_pad_left == '0 && of.x_pad_right == '0};
+        row_length = 17'(of.x_pad_left) + 17'(of.x_size) + 17'(of.x_pad_right);
+        offset = SLOT_BITS'(of.dram_base) & slot_mask(of.memory);
+        fits   = (5'(1) << log_elements_per_beat(of.memory)) - 5'(offset);
+        return '{phase: begun, new_row: new_row,
+                 last_run: ends_with(begun, new_row, of.x_pad_right != '0, of.y_pad_bottom != '0,
+                                     of.y_size != '0),
+                 last_step: one_step(begun, singles,
+                                     from_output ? single : 17'(of.x_size) <= 17'(fits)),
+                 singles: singles, single_data: single, row_length: row_length, offset: offset,
+                 fits: fits};
+    endfunction
 
     logic burst_ready, burst_start_ready, queue_ready, queue_valid, queue_pop;
     load_t queued;
@@ -61,7 +137,7 @@ module tensor_load
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
     wire reads_dram = start_block.any && !start_forwards;
     logic room;  // the next burst finds its places: req.beats <= unreserved
-    logic [BEATS_BITS-1:0] next_beats;
+    logic [BEATS_BITS-1:0] kept_beats, fired_beats;
     logic bursts_valid, bursts_active;
 
     assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
@@ -72,34 +148,41 @@ module tensor_load
     burst_generator #(.AHEAD(1)) bursts (
         .clk, .rst, .start_valid(start_valid && queue_ready && reads_dram),
         .start_ready(burst_start_ready), .start_block,
-        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .next_beats, .active(bursts_active));
+        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .kept_beats, .fired_beats,
+        .active(bursts_active));
 
-    fifo #(.WIDTH($bits(load_t)), .DEPTH(4)) queue (
+    wire begin_t begins = beginning(start_insn, start_forwards);
+    begin_t queued_begin;
+    fifo #(.WIDTH($bits(begin_t) + $bits(load_t)), .DEPTH(4)) queue (
         .clk, .rst, .in_valid(start_valid && start_ready), .in_ready(queue_ready),
-        .in_data(start_insn), .out_valid(queue_valid), .out_ready(queue_pop), .out_data(queued));
+        .in_data({begins, start_insn}), .out_valid(queue_valid),
+        .out_ready(queue_pop), .out_data({queued_begin, queued}));
+    wire [INSN_BITS-1:0] queued_bits = queued;
+    wire queued_forwards = FORWARD != 0 && queued_bits[FORWARD_BIT];
 
     logic buffer_ready_unused;
     fifo #(.WIDTH(PORT_BITS), .DEPTH(LOAD_BUFFER_BEATS)) buffer (
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
-    // Whether a beat leaves its place in this cycle is known late: it meets what is compared already.
-    wire [CREDIT_BITS-1:0] remaining =
-        unreserved - (req_valid && req_ready ? CREDIT_BITS'(req.beats) : '0);
-    wire [CREDIT_BITS-1:0] one_more = remaining + 1'b1;
+    // Whether a burst is taken in this cycle and whether a beat leaves its place are known late:
+    // they choose among what is computed for each case.
+    wire burst_taken = req_valid && req_ready;
+    wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
+    wire [CREDIT_BITS-1:0] fired      = unreserved - CREDIT_BITS'(req.beats);
+    wire [CREDIT_BITS-1:0] fired_more = fired + 1'b1;
+    wire fits_kept  = CREDIT_BITS'(kept_beats) <= unreserved
+                      || take_beat && CREDIT_BITS'(kept_beats) == kept_more;
+    wire fits_fired = CREDIT_BITS'(fired_beats) <= fired
+                      || take_beat && CREDIT_BITS'(fired_beats) == fired_more;
     always_ff @(posedge clk) begin
-        unreserved <= rst ? CREDIT_BITS'(LOAD_BUFFER_BEATS) : take_beat ? one_more : remaining;
-        room       <= rst || CREDIT_BITS'(next_beats) <= remaining
-                          || take_beat && CREDIT_BITS'(next_beats) == one_more;
+        if (rst) unreserved <= CREDIT_BITS'(LOAD_BUFFER_BEATS);
+        else if (burst_taken) unreserved <= take_beat ? fired_more : fired;
+        else unreserved <= take_beat ? kept_more : unreserved;
+        room <= rst || (burst_taken ? fits_fired : fits_kept);
     end
 
     // --------------------------------------------------------------------------- writing half
-    localparam int DATA_BIT = 3, ZERO_BIT = 2;  // what a phase writes
-    typedef enum logic [3:0] {
-        IDLE = 4'b0000, NOP = 4'b0001, DATA = 4'b1000,
-        TOP = 4'b0100, LEFT = 4'b0101, RIGHT = 4'b0110, BOTTOM = 4'b0111
-    } phase_t;
-
     phase_t              phase;
     load_t               insn;
     logic [16:0]         left;        // elements left in this run of zeros or data
@@ -117,8 +200,6 @@ module tensor_load
     logic [SRAM_BITS:0]   source, next_row;
 
     // What follows from the instruction alone, registered with it.
-    wire [INSN_BITS-1:0]  queued_bits = queued;
-    wire                  queued_forwards = FORWARD != 0 && queued_bits[FORWARD_BIT];
     logic                 forwards;
     logic [4:0]           slots;      // elements in a beat
     logic [PART_BITS-1:0] last_part;
@@ -156,7 +237,7 @@ module tensor_load
                                   || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE);
 
     // Where a run, a row, an instruction goes on.
-    phase_t first_of_row, after_rows, after_run, first_of_insn;
+    phase_t first_of_row, after_rows, after_run;
     wire ends_row = phase == RIGHT || phase == DATA && !pads_right;
     assign first_of_row = pads_left ? LEFT : DATA;
     assign after_rows   = pads_bottom ? BOTTOM : IDLE;
@@ -170,10 +251,6 @@ module tensor_load
             BOTTOM:  after_run = new_row ? BOTTOM : IDLE;
             default: after_run = IDLE;
         endcase
-        if (queued.x_size == '0) first_of_insn = NOP;
-        else if (queued.y_pad_top != '0) first_of_insn = TOP;
-        else if (queued.y_size != '0) first_of_insn = queued.x_pad_left != '0 ? LEFT : DATA;
-        else first_of_insn = queued.y_pad_bottom != '0 ? BOTTOM : NOP;
     end
 
     /* verilator lint_off UNUSEDSIGNAL */
@@ -187,51 +264,14 @@ module tensor_load
             default: return of_row;
         endcase
     endfunction
-    wire [16:0] queued_length =
-        17'(queued.x_pad_left) + 17'(queued.x_size) + 17'(queued.x_pad_right);
 
-    // Which runs of single elements are one element long: LEFT, RIGHT, those of whole rows.
-    typedef struct packed {
-        logic left, right, row;
-    } singles_t;
-    singles_t singles;
-    logic     single_data;  // and one of data would be
-
-    // Whether the instruction ends with a run, when `more` rows of the phase follow.
-    function automatic logic ends_with(input phase_t p, input logic more, input logic right,
-                                       input logic bottom, input logic data_rows);
-        case (p)
-            TOP:     return !more && !data_rows && !bottom;
-            LEFT:    return 1'b0;
-            DATA:    return !more && !right && !bottom;
-            RIGHT:   return !more && !bottom;
-            default: return !more;
-        endcase
-    endfunction
-
-    function automatic logic one_step(input phase_t p, input singles_t s, input logic of_data);
-        case (p)
-            LEFT:    return s.left;
-            DATA:    return of_data;
-            RIGHT:   return s.right;
-            default: return s.row;
-        endcase
-    endfunction
-
-    // From the fields, none of which but the padding may be 0 here; no sum before the comparison.
-    wire queued_single = queued.x_size <= 16'd1;
-    wire singles_t queued_singles = '{
-        left: queued.x_pad_left <= 4'd1, right: queued.x_pad_right <= 4'd1,
-        row: queued_single && queued.x_pad_left == '0 && queued.x_pad_right == '0};
+    singles_t singles;      // of the instruction
+    logic     single_data;  // its rows of data have an element
 
     assign done         = phase == NOP || allow && (run_ready && last_run);
     assign done_insn    = insn;
     assign queue_pop    = phase == IDLE || phase == NOP || allow && (run_ready && last_run);
 
-    // Whether another row follows the one that begins.
-    wire first_new_row = first_of_insn == TOP ? queued.y_pad_top != 4'd1
-                       : first_of_insn == BOTTOM ? queued.y_pad_bottom != 4'd1
-                       : queued.y_size != 16'd1;
     logic next_new_row;
     always_comb begin
         next_new_row = new_row;
@@ -250,32 +290,27 @@ module tensor_load
             last_beat <= ends_element ? last_part == '0 : part + 1'b1 == last_part;
     end
 
-    wire [SLOT_BITS-1:0] first_offset = SLOT_BITS'(queued.dram_base) & slot_mask(queued.memory);
-    wire [4:0] first_fits = (5'(1) << log_elements_per_beat(queued.memory)) - 5'(first_offset);
     wire [SLOT_BITS-1:0] next_offset = row_offset & SLOT_BITS'(slots - 5'd1);
     wire [4:0] next_fits = ends_row ? slots - 5'(next_offset) : fits;
 
     always_ff @(posedge clk) begin
         if (rst) phase <= IDLE;
         else if (queue_valid && queue_pop) begin
-            phase      <= first_of_insn;
+            phase      <= queued_begin.phase;
             insn       <= queued;
-            left       <= run_length(first_of_insn, queued, queued_length);
-            row_length <= queued_length;
-            rows       <= first_of_insn == TOP ? 16'(queued.y_pad_top)
-                        : first_of_insn == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
-            new_row    <= first_new_row;
-            last_run   <= ends_with(first_of_insn, first_new_row, queued.x_pad_right != '0,
-                                    queued.y_pad_bottom != '0, queued.y_size != '0);
+            left       <= run_length(queued_begin.phase, queued, queued_begin.row_length);
+            row_length <= queued_begin.row_length;
+            rows       <= queued_begin.phase == TOP ? 16'(queued.y_pad_top)
+                        : queued_begin.phase == BOTTOM ? 16'(queued.y_pad_bottom) : queued.y_size;
+            new_row    <= queued_begin.new_row;
+            last_run   <= queued_begin.last_run;
+            last_step  <= queued_begin.last_step;
             index      <= (SRAM_BITS+1)'(queued.sram_base);
             beyond     <= (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
-            offset     <= first_offset;
-            fits       <= first_fits;
-            singles     <= queued_singles;
-            single_data <= queued_single;
-            last_step  <= one_step(first_of_insn, queued_singles,
-                                   queued_forwards ? queued_single
-                                                   : 17'(queued.x_size) <= 17'(first_fits));
+            offset     <= queued_begin.offset;
+            fits       <= queued_begin.fits;
+            singles     <= queued_begin.singles;
+            single_data <= queued_begin.single_data;
             row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
             slots       <= 5'(1) << log_elements_per_beat(queued.memory);
             last_part   <= last_beat_of_element(queued.memory);

@@ -11,11 +11,14 @@
 //          token_hold hides the tokens of a queue in this cycle: tests vary the timing by it; tie
 //          it to 0.
 //          finished: FINISH has executed; quiet: nothing is active; fault: see registers.sv.
-// Timing:  single clock, synchronous reset. Requests are held until their ready is high.
+//          array_clk: with the extension PAIRS a clock of twice the frequency of clk, each second edge
+//          of which is an edge of clk; otherwise nothing needs it.
+// Timing:  single clock (but for that), synchronous reset. Requests are held until their ready is high.
 module vta
     import vta_pkg::*, stream_pkg::*;
 (
     input  logic                   clk,
+    input  logic                   array_clk,
     input  logic                   rst,
     input  logic                   csr_we,
     input  logic [11:0]            csr_address,
@@ -137,23 +140,37 @@ module vta
         .out_index(forward_index), .active(load_active), .waiting_token(waits.load),
         .events(load_events), .fault(load_fault));
 
-    logic inputs_en, inputs_all, weights_en;
-    logic [INP_INDEX_BITS-1:0] inp_index;
-    logic [WGT_INDEX_BITS-1:0] wgt_index;
+    logic inputs_en, inputs_all, weights_en, pair, second_half;
+    logic [INP_INDEX_BITS-1:0] inp_index, second_inp_index;
+    logic [WGT_INDEX_BITS-1:0] wgt_index, second_wgt_index;
+    logic operand_clk, inp_read, inp_read_all, wgt_read;
+    logic [INP_INDEX_BITS-1:0] inp_read_index;
+    logic [WGT_INDEX_BITS-1:0] wgt_read_index;
+    load_write_t operand_write;
     logic [INP_READS*INP_BITS-1:0] inp_tiles;
     logic [WGT_BITS-1:0] wgt_tile;
+
+    if (HAS_PAIRS != 0) begin : g_operand_clk
+        assign operand_clk = array_clk;
+    end else begin : g_clk
+        assign operand_clk = clk;
+        wire unused_array_clk = array_clk;
+    end
+    operand_reads reads (
+        .clk, .array_clk, .rst, .second_half, .inputs_en, .inputs_all, .weights_en, .pair, .inp_index,
+        .second_inp_index, .wgt_index, .second_wgt_index, .inp_read, .inp_read_all,
+        .inp_read_index, .wgt_read, .wgt_read_index, .write(load_write), .operand_write);
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
                  .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
                  .WHOLE(HAS_FORWARD), .HOLD(1)) inp_mem (
-        .clk, .rst, .write(load_write), .word(load_word), .element(INP_BITS'(forward_data)),
-        .rd_en(inputs_en), .rd_all(inputs_all), .rd_index(inp_index),
-        .rd_data(inp_tiles));
+        .clk(operand_clk), .rst, .write(operand_write), .word(load_word),
+        .element(INP_BITS'(forward_data)), .rd_en(inp_read), .rd_all(inp_read_all),
+        .rd_index(inp_read_index), .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
                  .SLOTS(WGT_SLOTS), .HOLD(1)) wgt_mem (
-        .clk, .rst, .write(load_write), .word(load_word), .element('0), .rd_en(weights_en),
-        .rd_all(1'b1), .rd_index(wgt_index),
-        .rd_data(wgt_tile));
+        .clk(operand_clk), .rst, .write(operand_write), .word(load_word), .element('0),
+        .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit
     logic compute_active, compute_followed, compute_fault, acc_written, out_en;
@@ -162,13 +179,14 @@ module vta
     logic [OUT_SLOTS*OUT_BITS-1:0] out_data;
 
     compute_unit compute (
-        .clk, .rst, .insn_valid(unit_valid.compute), .insn_ready(unit_ready.compute), .insn,
+        .clk, .array_clk, .second_half, .rst, .insn_valid(unit_valid.compute), .insn_ready(unit_ready.compute), .insn,
         .load_token_available(offered.l2g), .load_token_pop(pop.l2g),
         .load_token_push(push.g2l), .store_token_available(offered.s2g),
         .store_token_pop(pop.s2g), .store_token_push(push.g2s), .origins,
         .req_valid(client_valid[CLIENT_COMPUTE]), .req_ready(client_ready[CLIENT_COMPUTE]),
         .req(client_req[CLIENT_COMPUTE]), .data_valid(client_data_valid[CLIENT_COMPUTE]), .data,
-        .inputs_en, .inputs_all, .inp_index, .inp_tiles, .weights_en, .wgt_index, .wgt_tile,
+        .inputs_en, .inputs_all, .pair, .inp_index, .second_inp_index, .inp_tiles, .weights_en,
+        .wgt_index, .second_wgt_index, .wgt_tile,
         .par_write(load_write), .par_word(load_word), .out_en, .out_index, .out_data,
         .forward_en, .forward_index, .forward_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),

@@ -1,5 +1,6 @@
 """Designs for a ULX3S: their identity, their addresses, their timing, the commands around them."""
 
+import importlib.util
 import json
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from vtaops.base.errors import ConfigError
 from vtaops.board import virtual_ulx3s
 from vtaops.cli import app
 from vtaops.hardware import ulx3s
-from vtaops.hardware.netlist import Replication, align
+from vtaops.hardware.netlist import Replication, align, for_simulation
 from vtaops.hardware.ulx3s import Ulx3sDesign
 
 CONFIG = HardwareConfig.load("ulx3s")
@@ -99,6 +100,51 @@ def test_registers_elsewhere_than_the_host_looks_for_them_are_refused(monkeypatc
         ulx3s.write_system(Ulx3sDesign(CONFIG), tmp_path)
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("litex"), reason="litex missing (extra ulx3s)")
+def test_equal_designs_give_equal_systems(monkeypatch, tmp_path):
+    written = []
+    for seed in ("1", "2"):  # of Python's hashes: the order of sets
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        folder = tmp_path / seed
+        folder.mkdir()
+        ulx3s.write_system(Ulx3sDesign(CONFIG), folder)
+        written.append([(folder / name).read_bytes() for name in ("soc.v", "soc.lpf")])
+    assert written[0] == written[1]
+    assert b"module soc (" in written[0][0]
+
+
+def test_blocks_of_a_mapped_netlist_get_buses():
+    ports = {"A": 18, "B": 18, "P": 36}
+    pins = {f"{port}{i}": ["0"] for port, n in ports.items() for i in range(n)}
+    cell = {
+        "type": "MULT18X18D",
+        "parameters": {},
+        "port_directions": {},
+        "connections": {**pins, "SIGNEDA": ["1"], "SIGNEDB": [7], "A3": [5], "P1": [6]},
+    }
+    del cell["connections"]["P35"]
+    module = {"cells": {"m": cell}, "ports": {"a": {}}, "netnames": {"a": {}, "m": {}}}
+    for_simulation(module)
+    (found,) = module["cells"].values()
+    buses = found["connections"]
+    assert buses["A"] == [*"000", 5, *"0" * 14]
+    assert buses["P"][1] == 6
+    assert buses["P"][35] not in (5, 6, 7, "0")
+    assert buses["SIGNEDB"] == [7]
+    assert found["port_directions"]["P"] == "output"
+    assert module["netnames"] == {"a": {}}
+
+
+@pytest.mark.parametrize(
+    ("config", "large", "small"),
+    [("tiny", 64, 72 - 24), ("ulx3s_ext", 64, 72 - 24 - 16), ("pynq", 156 - 48, 72 - 48)],
+)
+def test_products_take_the_multipliers_that_the_rest_leaves(config, large, small):
+    design = Ulx3sDesign(HardwareConfig.load(config))
+    assert design.parameters.dsp_multipliers == large
+    assert replace(design, device="LFE5U-45F").parameters.dsp_multipliers == small
+
+
 def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatch, tmp_path):
     bitstream, run = tmp_path / "vta.bit", CliRunner().invoke
     flash = ["flash", "--board", "ulx3s:/dev/ttyUSB0", "--bitstream", str(bitstream)]
@@ -118,11 +164,13 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     assert "apt install libftdi1-2" in str(run(app, flash).exception)
 
 
-@pytest.mark.parametrize("command", ["build", "virtual"])
-def test_other_boards_are_not_known(command):
+@pytest.mark.parametrize(
+    ("command", "message"), [("build", "must be ulx3s"), ("virtual", "No such command 'arty'")]
+)
+def test_other_boards_are_not_known(command, message):
     found = CliRunner().invoke(app, ["board", command, "arty"])
     assert found.exit_code == 2
-    assert "must be ulx3s" in found.output
+    assert message in found.output
 
 
 def test_aligned_factors_give_the_same_product():

@@ -31,7 +31,7 @@ def bundle(model, tmp_path):
     model.export_c(tmp_path)
     for number, array in enumerate(arrays):
         array.tofile(tmp_path / f"in{number}")
-    made = model.run(*arrays)
+    made = model.reference(*arrays)
     return (
         tmp_path,
         [f"in{n}" for n in range(len(arrays))],
@@ -113,7 +113,7 @@ def test_the_runtime_has_no_heap_and_little_stack(bundle):
     assert outside - own <= {"memcpy", "memset", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
     frames = {
         line.split(":")[-1].split("\t")[0]: int(line.split("\t")[1])
-        for name in ("vta", "vta_steps", "model")
+        for name in ("vta", "vta_steps", "vta_products", "model")
         for line in (folder / f"{name}.su").read_text().splitlines()
     }
     (stated,) = re.findall(r"VTA_STACK_NBYTES (\d+)", (folder / "model.h").read_text())

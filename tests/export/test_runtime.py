@@ -5,109 +5,33 @@ import pytest
 
 import vtaops
 from trials import c_bundles
-from trials.c_bundles import load, rewritten, same
+from trials.c_bundles import every_operator, load, on_host, rewritten, same
 from trials.random_graphs import random_graph, random_inputs
+from vtaops.export import stages
 from vtaops.graph import (
-    Add,
-    AveragePool,
-    ChannelShuffle,
-    Concat,
     Convolution,
-    Dense,
-    Dequantize,
     Graph,
-    LeakyRelu,
-    LookupTable,
-    Matmul,
     MaxPool,
-    Multiply,
-    Pad,
-    Quantize,
     Requantization,
-    Requantize,
-    Reshape,
-    Slice,
     Softmax,
-    Transpose,
     TransposedConvolution,
-    Upsample,
     operators,
 )
+from vtaops.graph.host import HostFunction
+from vtaops.graph.tensor import Tensor
+
+
+class Halved(HostFunction):
+    """A function that has no C code."""
+
+    def __call__(self, array):
+        return (array // 2,)
+
+    def to_bytes(self):
+        raise NotImplementedError
+
 
 pytestmark = pytest.mark.skipif(not c_bundles.compilers(), reason="no compiler of C is installed")
-
-
-def every_operator():
-    """Return a graph with each operator at least once, most with unusual parameters."""
-    rng = np.random.default_rng(7)
-
-    def weights(*shape):
-        return rng.integers(-128, 128, shape).astype(np.int8)
-
-    def free(channels):
-        return Requantization(rng.integers(1 << 15, 1 << 16, channels), 22 + rng.integers(0, 3), -7)
-
-    graph = Graph("every operator")
-    image = graph.add(Quantize(0.1, 11), graph.input("image", (2, 5, 9, 8), "float32"))
-    rows = graph.input("rows", (2, 3, 6), zero_point=-3)
-    bias = rng.integers(-9999, 9999, 8).astype(np.int32)
-    y = graph.add(Convolution(weights(8, 5, 3, 2), bias, free(8), padding=(1, 0, 2, 1)), image)
-    y = graph.add(
-        Convolution(
-            weights(8, 1, 3, 3), None, free(8), groups=8, padding=(2, 2, 2, 2), dilation=(2, 2)
-        ),
-        y,
-    )
-    factors = np.arange(1, 9) * 300
-    y = graph.add(
-        Convolution(weights(8, 4, 1, 1), bias, free(8), groups=2, residual_factor=factors), y, y
-    )
-    up = TransposedConvolution(
-        weights(8, 4, 3, 2),
-        None,
-        free(4),
-        strides=(2, 3),
-        padding=(1, 0, 0, 1),
-        output_padding=(1, 0),
-    )
-    graph.output(graph.add(up, y))
-    y = graph.add(MaxPool((3, 2), (2, 1), (1, 1, 0, 0)), y)
-    means = {
-        "kernel": (3, 3),
-        "padding": (1, 1, 1, 1),
-        "requantization": Requantization(40000, 19, 5),
-    }
-    y = graph.add(
-        Concat(1), *(graph.add(AveragePool(**means, exclude_padding=b), y) for b in (True, False))
-    )
-    whole = graph.add(AveragePool(requantization=Requantization(30000, 20)), y)
-    y = graph.add(Multiply(Requantization(50000, 21, 3)), y, whole)
-    y = graph.add(Add((3, -2), Requantization(20000, 14, 1, (-100, 90))), y, y)
-    y = graph.add(Requantize(free(16)), y)
-    y = graph.add(LeakyRelu(9, -2, Requantization(1, 3, 4)), y)
-    y = graph.add(LookupTable(weights(16, 256)), y)
-    y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
-    y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
-    graph.output(graph.add(Upsample((2, 3)), y))
-    z = graph.add(Dense(weights(5, 6), rng.integers(-99, 99, 5).astype(np.int32), free(5)), rows)
-    product = graph.add(Matmul(Requantization(50000, 20)), z, graph.add(Transpose((0, 2, 1)), z))
-    flat = graph.add(Reshape((2, 9)), product, scale=0.05)
-    graph.output(flat)
-    graph.output(graph.add(Softmax(), graph.add(Dequantize(), flat)), flat)
-    covered = {type(node.op).__name__ for node in graph.nodes}
-    known = {name for name in operators.__all__ if name not in ("GraphOperator", "Host")}
-    assert covered == known
-    return graph
-
-
-def on_host(graph):
-    """Return a model that runs everything on the host."""
-    from vtaops.machine.capabilities import FULL
-    from vtaops.model import HostStage, Model
-
-    names = tuple(node.name for node in graph.nodes)
-    config = vtaops.HardwareConfig.load("pynq")
-    return Model(graph, config, FULL, (), (HostStage(names),))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +56,64 @@ def test_every_operator_of_a_graph(compiler):
         assert loaded.status == c_bundles.OK
         status, found = loaded.run(*arrays)
         assert status == c_bundles.OK
-        assert same(found, model.run(*arrays))
+        assert same(found, model.reference(*arrays))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_host_stages_run_in_c_where_it_is_installed(native, monkeypatch):
+    """As a bundle does; what C leaves to NumPy, or all of it, gives the same."""
+    if not native:
+        monkeypatch.setattr(stages, "Steps", None)
+    graph = every_operator()
+    halved = Tensor("-", graph.outputs[0].shape, "int8")
+    made = graph.add(operators.Host(Halved(), (halved,), ("halve",)), graph.outputs[0])
+    graph.output(*graph.outputs, graph.add(MaxPool((2, 3), (1, 2), (1, 0, 2, 2)), made))
+    rng, model = np.random.default_rng(1), on_host(graph)
+    arrays = (
+        rng.standard_normal((2, 5, 9, 8)).astype(np.float32),
+        rng.integers(-128, 128, (2, 3, 6)).astype(np.int8)[:, ::-1],
+    )
+    found = model.run(*arrays)
+    assert same(found, model.reference(*arrays))
+    homes = {part.__qualname__.split(".")[0] for part in stages._parts(graph.nodes, graph)}
+    assert homes == ({"_in_c", "_by_meaning"} if native else {"_by_meaning"})
+    with pytest.raises(vtaops.ShapeError, match="image has shape"):
+        model.run(arrays[0][:1], arrays[1])
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 4), (5, 2)])
+def test_convolutions_of_every_window(channels, kernel):
+    """Strides, dilations, borders and images of one column choose other loops in C."""
+    rng = np.random.default_rng(channels * 100 + kernel[0])
+    for size in ((7, 9), (12, 1), (1, 70)):
+        graph = Graph("windows")
+        x = graph.input("x", (1, channels, *size), zero_point=5)
+        for groups, strides, dilation in (
+            (1, (1, 1), (1, 1)),
+            (channels, (1, 2), (1, 1)),
+            (1, (3, 2), (2, 1)),
+            (channels, (2, 3), (1, 2)),
+            (channels, (1, 1), (2, 3)),
+        ):
+            weight = rng.integers(-128, 128, (channels, channels // groups, *kernel))
+            padding = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True)) * 2
+            scaling = Requantization(rng.integers(1, 9, channels), 10 + rng.integers(0, 9), 3)
+            op = Convolution(
+                weight.astype(np.int8), None, scaling, strides, padding, dilation, groups
+            )
+            graph.output(graph.add(op, x))
+        for strides in ((1, 1), (2, 3)):
+            weight = rng.integers(-128, 128, (channels, 3, *kernel)).astype(np.int8)
+            scaling = Requantization(1, (9, 13)[strides[0] - 1])
+            cut = tuple((k - 1) // 2 for k in kernel) * 2
+            op = TransposedConvolution(weight, None, scaling, strides, cut)
+            graph.output(graph.add(op, x))
+        model = on_host(graph)
+        array = rng.integers(-128, 128, x.shape).astype(np.int8)
+        status, found = load(model).run(array)
+        assert status == c_bundles.OK
+        assert same(found, model.reference(array))
 
 
 @pytest.mark.parametrize(("seed", "config"), [(1, "pynq_ext"), (4, "pynq"), (9, "pynq_ext")])
@@ -145,7 +126,7 @@ def test_random_networks(seed, config):
         arrays = random_inputs(graph, seed + turn)
         status, found = loaded.run(*arrays)
         assert (loaded.status, status) == (c_bundles.OK, c_bundles.OK)
-        assert same(found, model.run(*arrays))
+        assert same(found, model.reference(*arrays))
 
 
 def test_softmax_is_close_to_the_definition():
@@ -172,7 +153,7 @@ def test_damaged_blobs_end_in_a_code(network):
     assert status(blob[:-8]) == status(blob[:50]) == status(b"") == c_bundles.BLOB
     assert status(b"VTAX" + blob[4:]) == c_bundles.BLOB
     assert status(blob[3::-1] + blob[4:]) == c_bundles.ENDIAN
-    assert status(blob[:4] + b"\2\0\0\0" + blob[8:]) == c_bundles.VERSION
+    assert status(blob[:4] + b"\1\0\0\0" + blob[8:]) == c_bundles.VERSION
     assert status(blob, bundle.arena_nbytes - 8) == c_bundles.ARENA
     other = rewritten(blob, lambda data: data.__setitem__(48, data[48] ^ 1))
     assert status(other) == c_bundles.CONFIG

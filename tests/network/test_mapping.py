@@ -1,11 +1,14 @@
 """What the compiler of networks makes of a graph: what is free, what is folded, what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vtaops
+from vtaops import ShapeError
 from vtaops.graph import (
     AveragePool,
     ChannelShuffle,
@@ -19,6 +22,7 @@ from vtaops.graph import (
 )
 from vtaops.machine.views import Patches, constant_digits, constant_values
 from vtaops.network import plan_model
+from vtaops.ops import Elementwise
 from vtaops.program import Role
 
 RNG = np.random.default_rng(7)
@@ -159,6 +163,21 @@ def test_means_without_their_padding_run_in_parts(zero, free):
     assert np.array_equal(model.run(data), model.reference(data))
 
 
+def test_over_a_serial_line_the_host_sends_the_image_instead_of_its_windows():
+    graph = Graph()
+    x = graph.input("x", (1, 3, 32, 32))
+    graph.output(graph.add(convolution(3, 16, 7, padding=3, strides=(2, 2)), x))
+    ulx3s = vtaops.HardwareConfig.load("ulx3s")
+    sizes = []
+    for config in (ulx3s, replace(ulx3s, target="pynq")):
+        model = compiled(graph, config)
+        data = int8(1, 3, 32, 32)
+        assert np.array_equal(model.run(data), model.reference(data))
+        (buffer,) = (b for b in model.programs[0].inputs if b.name == "x")
+        sizes.append(buffer.nbytes)
+    assert sizes == [8 * 32 * 32, 16 * 16 * 8 * -(-3 * 7 * 7 // 8)]
+
+
 def test_what_fits_no_scratchpad_runs_on_the_host():
     graph = Graph()
     x = graph.input("x", (1, 16, 16, 16))
@@ -192,3 +211,50 @@ def test_a_depthwise_block_runs_together_where_that_pays():
     graph.output(graph.add(convolution(96, 16), y))
     program = compiled(graph, "pynq_ext").programs[0]
     assert max(len(record.spans) for record in program.operators) > 10
+
+
+GATED = [
+    ((1, 40, 14, 14), (0, 0), (1, 40, 1, 1)),
+    ((1, 20, 7, 9), (3, -128), (1, 20, 1, 1)),
+    ((2, 16, 5, 5), (-5, 9), (2, 16, 1, 1)),
+    ((1, 20, 7, 9), (-5, 9), (1, 20, 7, 9)),
+]
+
+
+@pytest.mark.parametrize(("image", "zeros", "gate"), GATED)
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq"])
+def test_products_with_gates_run_on_vta(config, image, zeros, gate):
+    """One value for each channel times images, whatever the zero points of both are."""
+    graph = Graph()
+    x = graph.input("x", image, zero_point=zeros[0])
+    y = graph.input("y", gate, zero_point=zeros[1])
+    scaling = Requantization(1, 7) if config == "pynq" else Requantization(40000, 22, 5)
+    graph.output(graph.add(Multiply(scaling), x, y))
+    model = vtaops.compile_model(graph, config, capabilities="full")
+    assert [row.where for row in model.plan] == ["vta"]
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs]
+    np.testing.assert_array_equal(model.run(*arrays), model.reference(*arrays))
+    assert not model.prove().unproven
+
+
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
+def test_means_of_large_images_are_summed_by_rows(config):
+    graph = Graph()
+    x = graph.input("x", (1, 20, 56, 96), zero_point=3)
+    pool = AveragePool.from_ratio(1.0, 56 * 96, shifts_only=config == "pynq")
+    graph.output(graph.add(pool, x))
+    model = vtaops.compile_model(graph, config)
+    assert [row.where for row in model.plan] == ["vta"]
+    data = np.random.default_rng(0).integers(-128, 128, x.shape).astype(np.int8)
+    np.testing.assert_array_equal(model.run(data), model.reference(data))
+    assert not model.prove().unproven
+
+
+def test_elementwise_refuses_constants_and_channels_that_have_no_place():
+    with pytest.raises(ShapeError, match="only multiply, minimum, maximum take them"):
+        Elementwise(function="add", shape=(4, 4), data_offset=3)
+    with pytest.raises(ShapeError, match="other_offset is 40000; it must have 16 bits"):
+        Elementwise(function="multiply", shape=(4, 4), other_offset=40000)
+    with pytest.raises(ShapeError, match="needs two tensors, the first images"):
+        Elementwise(function="multiply", shape=(4, 4), by_channel=True)

@@ -35,3 +35,10 @@ def test_free_scales_equal_the_executor(config, seed):
     report = model.report()
     assert sum(layer.cycles for layer in report.layers) == report.cycles
     assert max(layer.utilization for layer in report.layers) <= 1
+
+
+@pytest.mark.parametrize(("config", "free"), [("pynq", False), ("pynq_ext", True), ("tiny", False)])
+def test_wide_networks_equal_their_graphs(config, free):
+    """Gates, PReLUs, large means, pixels that move between channels and the image."""
+    for seed in range(4):
+        check(random_graph(seed, free=free, wide=True), seed, config)

@@ -15,7 +15,7 @@ from vtaops.base.errors import ConfigError, DeadlockError, ProgramError
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.program import NO_BUFFER
-from vtaops.program.timing import IDLE, WAITS, TimingParameters, simulate
+from vtaops.program.timing import IDLE, WAITS, Sdram, TimingParameters, simulate
 
 TUTORIAL = Conv2d(in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1)
 ONE_THREAD = Tiling(oc=32, ic=16, h=7, w=14)
@@ -106,6 +106,15 @@ machines = st.builds(
     stores_in_flight=st.integers(2, 6),
 )
 
+CHIP = Sdram(cas_latency=3, precharge=2, activate=2, refresh=5, refresh_interval=500)
+memories = st.sampled_from(
+    [
+        *({"bandwidth": limit} for limit in (None, 3.0, 8.0, 20.0)),
+        {"sdram": replace(CHIP, return_latency=0)},
+        {"sdram": replace(CHIP, return_latency=0, most_bursts=1, refresh_interval=100)},
+    ]
+)
+
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(programs(), machines)
@@ -143,15 +152,15 @@ def check_accounting(program, parameters):
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(programs(), machines, st.sampled_from([None, 3.0, 8.0, 20.0]))
-def test_cycles_of_each_unit_add_up(program, parameters, bandwidth):
-    check_accounting(program, replace(parameters, bandwidth=bandwidth))
+@given(programs(), machines, memories)
+def test_cycles_of_each_unit_add_up(program, parameters, memory):
+    check_accounting(program, replace(parameters, **memory))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(programs(), machines, st.sampled_from([None, 3.0, 8.0, 20.0]))
-def test_events_are_ordered_and_tokens_precede_their_receivers(program, parameters, bandwidth):
-    timeline = simulate(program, replace(parameters, bandwidth=bandwidth))
+@given(programs(), machines, memories)
+def test_events_are_ordered_and_tokens_precede_their_receivers(program, parameters, memory):
+    timeline = simulate(program, replace(parameters, **memory))
     for event in timeline.events:
         assert 0 <= event.dispatched <= event.taken <= event.start < event.end
         assert event.end <= event.completed
@@ -166,9 +175,9 @@ def test_events_are_ordered_and_tokens_precede_their_receivers(program, paramete
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(programs(), machines, st.sampled_from([None, 3.0, 8.0, 20.0]))
-def test_never_faster_than_any_bound(program, parameters, bandwidth):
-    timeline = simulate(program, replace(parameters, bandwidth=bandwidth))
+@given(programs(), machines, memories)
+def test_never_faster_than_any_bound(program, parameters, memory):
+    timeline = simulate(program, replace(parameters, **memory))
     work = 0
     for instruction in program:
         if isinstance(instruction, Gemm):
@@ -187,9 +196,11 @@ def test_never_faster_than_any_bound(program, parameters, bandwidth):
     last = max(before, *(event.completed for event in timeline.events))
     reads, writes = timeline.port.read_beats, timeline.port.write_beats
     assert last >= max(reads, writes)
+    sdram = memory.get("sdram")
+    bandwidth = sdram.word_bytes if sdram else memory["bandwidth"]
     if bandwidth is not None:
-        limited = reads + writes - parameters.saved_beats  # an idle DRAM saves up
-        assert last >= limited * timeline.port.width / bandwidth - 1
+        saved = 0 if sdram else parameters.saved_beats  # an idle DRAM saves up
+        assert last >= (reads + writes - saved) * timeline.port.width / bandwidth - 1
 
 
 def test_work_is_what_the_instructions_say():
@@ -245,6 +256,50 @@ def test_loads_at_the_full_bandwidth_leave_a_short_store_what_was_saved(elements
     assert (limited > unlimited) is waits
 
 
+@pytest.mark.parametrize(
+    ("stride", "gap"),
+    [
+        pytest.param(128, 0, id="the same row"),
+        pytest.param(4096, CHIP.precharge + CHIP.activate, id="the same bank"),
+        pytest.param(1024, 4 + CHIP.activate, id="the next bank, closed"),
+        pytest.param(3 * 4096 + 1024, 4 + CHIP.activate, id="the next bank, another row"),
+    ],
+)
+def test_bursts_wait_for_banks_and_rows_of_the_sdram(stride, gap):
+    sdram = replace(CHIP, refresh_interval=100_000)
+    b = ProgramBuilder(TINY)
+    block = {"y_size": 4, "x_size": 128 // 8, "x_stride": stride // 8}
+    b.add(Load(memory=Memory.INP, push_next=1, **block), NO_BUFFER)
+    b.finish(pop_prev=1)
+    timeline = simulate(b.build(), TimingParameters(port_bytes=8, sdram=sdram))
+    uses = [use for use in timeline.grants if use.unit == "load"]
+    words = 128 // sdram.word_bytes
+    assert [b.start - a.start for a, b in pairwise(uses)] == [words + gap] * 3
+
+
+def test_reads_and_writes_take_turns_in_runs():
+    chip = replace(CHIP, refresh_interval=100_000)
+    b = ProgramBuilder(TINY)
+    b.add(Load(memory=Memory.INP, y_size=1, x_size=1, push_next=1), NO_BUFFER)
+    b.nop(Memory.UOP, pop_prev=1, push_prev=1, push_next=1)
+    block = {"y_size": 1, "x_size": 64, "x_stride": 64}  # four bursts
+    b.add(Store(memory=Memory.OUT, pop_prev=1, push_prev=1, **block), NO_BUFFER)
+    b.add(Load(memory=Memory.INP, pop_next=1, push_next=1, **block), NO_BUFFER)
+    b.nop(Memory.UOP, pop_prev=1)
+    b.finish(pop_next=1)
+    program = b.build()
+
+    def turns(most_bursts):
+        machine = TimingParameters(port_bytes=8, sdram=replace(chip, most_bursts=most_bursts))
+        timeline = simulate(program, machine)
+        uses = sorted(timeline.grants, key=lambda use: use.start)
+        writes = [use.unit == "store" for use in uses]
+        return sum(a != b for a, b in pairwise(writes)), timeline.cycles
+
+    assert turns(1)[0] > turns(4)[0] >= turns(16)[0]
+    assert turns(1)[1] > turns(4)[1] >= turns(16)[1]
+
+
 def test_the_port_is_that_of_the_board_unless_given():
     ultra = replace(PYNQ, target="ultra96")
     assert TimingParameters().port_width(PYNQ) == 8
@@ -263,6 +318,7 @@ def test_the_port_is_that_of_the_board_unless_given():
         {"command_depth": 2.5},
         {"stores_in_flight": 1},
         {"burst_beats": 512},
+        {"dram_latency": 4, "sdram": CHIP},
     ],
     ids=str,
 )

@@ -123,6 +123,7 @@ def constant_of_type(data_type):
 @pytest.mark.parametrize("data_type", [-1, 0, 14, 17, 22, 99, 2**31 - 1])
 @pytest.mark.parametrize("read", [vtaops.compile_model, lambda model: vtaops.quantize(model, [])])
 def test_types_that_nothing_reads_are_named(data_type, read):
+    text = rf"has the data type {data_type}( \(\w+\))?; vtaops reads"
     for model in (network(data_type=data_type), constant_of_type(data_type)):
-        with pytest.raises(UnsupportedError, match=f"has the data type {data_type}; vtaops reads"):
+        with pytest.raises(UnsupportedError, match=text):
             read(model)

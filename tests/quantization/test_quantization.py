@@ -15,7 +15,7 @@ from trials.onnx_models import Builder, images, small_network
 from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
 from vtaops.graph import LookupTable, evaluate
-from vtaops.quantization import onnx_files, run_quantization
+from vtaops.quantization import compare, onnx_files, run_quantization
 from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
@@ -333,8 +333,13 @@ def test_models_that_cannot_be_quantised(tmp_path):
         vtaops.quantize(broken, data)
     with pytest.raises(UnsupportedError, match="float16"):
         vtaops.quantize(half_model(), {"x": np.zeros((1, 4), np.float16)})
-    with pytest.raises(ModelError, match="quantised already"):
+    with pytest.raises(ModelError, match="quantised already, with powers of two"):
         vtaops.quantize(vtaops.quantize(small_network(), data), data)
+    b = Builder()
+    b.input([1, 4], "x", onnx.TensorProto.INT8)
+    b.output(b.gemm(b.add("DequantizeLinear", "x", b.constant(np.float32(0.3))), 4, 4))
+    with pytest.raises(UnsupportedError, match="'x' enters the model as integers"):
+        vtaops.quantize(b.model(), {"x": np.zeros((2, 4), np.int8)})
     b = Builder()
     b.output(b.conv(b.input(["N", 3, "H", "W"]), 3, 4))
     dynamic = b.model()
@@ -447,3 +452,25 @@ def test_no_grid_is_finer_than_the_sums_rounded_to_it():
     for node in import_model(model).nodes:
         scaling = getattr(node.op, "requantization", None)
         assert scaling is None or scaling.right_shift >= 0
+
+
+def test_a_quantised_model_gets_powers_of_two():
+    """A file that only hardware with multipliers runs becomes one for every VTA."""
+    network, data = small_network(), images(8)
+    free = vtaops.quantize(network, data, scales="free")
+    done = run_quantization(free, data)
+    model = vtaops.compile_model(done.model, "pynq")
+    assert len(model.regions) == 1
+    noise = compare(network, done.model, done.samples).outputs[0].sqnr_db
+    direct = compare(network, vtaops.quantize(network, data), done.samples).outputs[0].sqnr_db
+    assert noise > direct - 2
+
+
+def test_an_input_without_axes():
+    b = Builder()
+    x, factor = b.input([1, 3, 8, 8]), b.input([], "factor")
+    b.output(b.conv(b.add("Mul", b.conv(x, 3, 16), factor), 16, 8))
+    data = {"x": images(4, (3, 8, 8)), "factor": np.linspace(1, 2, 4, dtype=np.float32)}
+    model = vtaops.compile_model(vtaops.quantize(b.model(), data))
+    first = [data["x"][:1], data["factor"][0]]
+    np.testing.assert_array_equal(model.run(*first), model.reference(*first))

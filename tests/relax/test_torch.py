@@ -69,3 +69,20 @@ def test_a_program_quantised_by_pt2e_runs_on_integers(block, per_channel):
     assert np.abs(found - expected).max() <= 2.01 * step
     model = vtaops.compile_model(network)
     np.testing.assert_array_equal(model.run(x.numpy()), found)
+
+
+@pytest.mark.parametrize("batch", [None, "dynamic"])
+def test_quantize_takes_modules_and_programs(block, batch):
+    """For one image, whatever batch a program was exported for."""
+    module, x = block
+    data = np.random.default_rng(0).standard_normal((6, 3, 12, 12)).astype(np.float32)
+    source = module
+    if batch:
+        shapes = ({0: torch.export.Dim("batch")},)
+        source = torch.export.export(module, (x.repeat(2, 1, 1, 1),), dynamic_shapes=shapes)
+        assert import_model(source).inputs[0].shape == (1, 3, 12, 12)
+    compiled = vtaops.compile_model(vtaops.quantize(source, data))
+    assert len(compiled.regions) == 1
+    with torch.no_grad():
+        expected = module(torch.from_numpy(data[:1])).numpy()
+    assert np.abs(compiled.run(data[:1]) - expected).max() < 0.1 * np.abs(expected).max()

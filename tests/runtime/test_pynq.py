@@ -302,9 +302,11 @@ def test_register_offsets_are_those_of_the_reference():
         def write(self, offset, data):
             log.append((self.base + offset, data))
 
+        value = 1
+
         def read(self, offset):
             log.append((self.base + offset, None))
-            return 1
+            return self.value
 
     HlsRegisters(Page, TARGETS["pynq"].register_base).start(0x16800000, 234)
     assert log == [
@@ -324,9 +326,16 @@ def test_register_offsets_are_those_of_the_reference():
     assert HlsRegisters(Page, TARGETS["ultra96"].register_base).finished()
     assert log == [(0xA0002018, None)]
     log.clear()
-    RtlRegisters(Page, TARGETS["zcu104"].register_base).start(0x1000, 7)
+    registers = RtlRegisters(Page, TARGETS["zcu104"].register_base)
+    with pytest.raises(DeviceError, match="still runs another program"):
+        registers.start(0x1000, 7)
+    assert log == [(0xA0000000, None)]
+    log.clear()
+    Page.value = 0
+    registers.start(0x1000, 7)
     origins = [(0xA0000000 + offset, 0) for offset in (0x10, 0x14, 0x18, 0x1C, 0x20)]
-    assert log == [(0xA0000008, 7), (0xA000000C, 0x1000), *origins, (0xA0000000, 1)]
+    given = [(0xA0000008, 7), (0xA000000C, 0x1000), *origins]
+    assert log == [(0xA0000000, None), *given, (0xA0000000, 1)]
 
 
 # -------------------------------------------------------------------------- capabilities

@@ -40,7 +40,7 @@ module axi_shell_proof
     logic [PORT_BYTES-1:0] m_axi_wstrb;
     logic finished, quiet, fault;
     assign {m_axi_rdata, m_axi_bid} = '0;
-    axi_shell dut (.aclk(clk), .aresetn(!rst), .*);
+    axi_shell dut (.aclk(clk), .array_clk(clk), .aresetn(!rst), .*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;

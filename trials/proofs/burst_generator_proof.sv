@@ -20,7 +20,7 @@ module burst_generator_proof
 
     logic start_ready, req_valid, active;
     burst_t req;
-    logic [BEATS_BITS-1:0] next_beats, was_next_beats;
+    logic [BEATS_BITS-1:0] kept_beats, fired_beats, was_next_beats;
     burst_generator #(.AHEAD(AHEAD), .KNOWN(KNOWN)) dut (.*);
 
     logic started = 1'b0;
@@ -84,7 +84,7 @@ module burst_generator_proof
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
         was         <= req;
-        was_next_beats <= next_beats;
+        was_next_beats <= taken ? fired_beats : kept_beats;
         block_before <= start_block;
     end
 
@@ -95,12 +95,15 @@ module burst_generator_proof
             if (pending) begin
                 assert (cuts(waiting.address, waiting.row_bytes, dut.g_ahead.waiting_cut.left,
                              dut.g_ahead.waiting_cut.ends_row, dut.g_ahead.waiting_cut.beats));
+                assert (cuts(waiting.address + address_t'(waiting.stride_bytes), waiting.row_bytes,
+                             dut.g_ahead.waiting_second.left, dut.g_ahead.waiting_second.ends_row,
+                             dut.g_ahead.waiting_second.beats));
             end
         end
     end else begin : g_single
         always_comb
             if (started && KNOWN != 0 && start_block == block_before)
-                assert (dut.g_single.known == dut.g_single.cut);
+                assert (dut.g_single.known == dut.start_cut);
     end
 
     always_comb begin

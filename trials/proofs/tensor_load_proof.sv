@@ -28,6 +28,21 @@ module tensor_load_proof
     logic [EVENT_BITS-1:0] loaded;
     tensor_load #(.SLOTS(SLOTS)) dut (.*);
 
+    // What waits in the queue with an instruction says how its writing begins.
+    function automatic logic begins_right(input logic [3:0] phase, input logic more,
+                                          input logic last_run, input load_t of);
+        logic right_phase, right_more, right_last;
+        right_phase = phase == (of.x_size == '0 ? 4'b0001 : of.y_pad_top != '0 ? 4'b0100
+            : of.y_size != '0 ? (of.x_pad_left != '0 ? 4'b0101 : 4'b1000)
+            : of.y_pad_bottom != '0 ? 4'b0111 : 4'b0001);
+        right_more = more == (phase == 4'b0100 ? of.y_pad_top != 4'd1
+            : phase == 4'b0111 ? of.y_pad_bottom != 4'd1 : of.y_size != 16'd1);
+        right_last = last_run == (!more && (phase == 4'b0100 ? of.y_size == '0 && of.y_pad_bottom == '0
+            : phase == 4'b1000 ? of.x_pad_right == '0 && of.y_pad_bottom == '0
+            : phase != 4'b0101));
+        return right_phase && right_more && (phase == 4'b0001 || right_last);
+    endfunction
+
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
 
@@ -47,9 +62,14 @@ module tensor_load_proof
 
     always_comb begin
         assume (started || rst);
+        // Proven of fifo: what comes out of the queue is what has come in.
+        assume (begins_right(dut.queued_begin.phase, dut.queued_begin.new_row,
+                             dut.queued_begin.last_run, dut.queued));
         assume (!data_valid || under_way != '0);  // the memory answers what it was asked
         if (dut.bursts_valid)                     // proven of burst_generator
             assume (req.beats != '0 && 32'(req.beats) <= BURST_BEATS);
+        assert (begins_right(dut.begins.phase, dut.begins.new_row, dut.begins.last_run,
+                             start_insn));
         if (started) begin
             assert (32'(reserved) <= LOAD_BUFFER_BEATS && under_way <= reserved);
             assert (!data_valid || dut.buffer.in_ready);

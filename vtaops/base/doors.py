@@ -23,6 +23,7 @@ DOORS = {
     "Model.prove": "vtaops.proof:prove",
     "Model.certified": "vtaops.proof:certified",
     "Model.save": "vtaops.model.artefact:save",
+    "Model.run": "vtaops.export.stages:host_stage",
     "Model.export_c": "vtaops.export.bundle:export_c",
     "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime.executor:run",

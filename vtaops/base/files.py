@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +23,9 @@ DOCUMENT = 16 << 20
 
 NETWORK = 2 << 30
 """Most bytes of a network's file; Protobuf and FlatBuffers have the same bound."""
+
+SPARE = 500_000_000
+"""Bytes of memory that a file may take beside twice its size."""
 
 
 def open_file(path: str | Path) -> BinaryIO:
@@ -135,6 +139,29 @@ def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
             found.close()
             raise OSError(errno.EINVAL, "Several NumPy arrays", str(path))
     return found
+
+
+def check_unpacked(file: BinaryIO) -> None:
+    """Refuse a ZIP archive whose members are much larger than itself, before one is unpacked.
+
+    Raises
+    ------
+    OSError
+        If they take more than twice the archive and `SPARE`.
+    """
+    if not zipfile.is_zipfile(file):
+        file.seek(0)
+        return
+    nbytes = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    file.seek(0)
+    if unpacked > 2 * nbytes + SPARE:
+        raise OSError(
+            errno.EFBIG,
+            f"{nbytes:,} bytes unpack to {unpacked:,}; save such arrays uncompressed, "
+            "with numpy.savez",
+        )
 
 
 def is_file(path: str | Path) -> bool:

@@ -1,6 +1,7 @@
 """``python -m vtaops.board``: serves a board, or a virtual one, until it is interrupted.
 
-Needs only Python, NumPy and, on a board, PYNQ.
+Needs only Python, NumPy and, on a board, PYNQ. Where typer is installed, ``vtaops board serve`` and
+``vtaops board virtual pynq`` are the same.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import logging
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +31,15 @@ if TYPE_CHECKING:
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Serve; return the exit code."""
-    options = _parser().parse_args(arguments)
+PROGRAMS = {
+    name: f"python -m vtaops.board {name}" for name in ("serve", "virtual", "virtual-remote")
+}
+"""What is typed, by command."""
+
+
+def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGRAMS) -> int:
+    """Serve; return the exit code. `programs`: what was typed, by command, for the help."""
+    options = _parser(programs).parse_args(arguments)
     before = signal.pthread_sigmask(
         signal.SIG_BLOCK, _SIGNALS
     )  # before there are threads to inherit it
@@ -102,16 +110,27 @@ def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
             faults.inject(fault, after)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m vtaops.board",
-        description=__doc__,
-        epilog="Example: python3 -m vtaops.board serve --host 0.0.0.0 --secret-file secret.txt",
-    )
+def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m vtaops.board", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="serve the board that this runs on")
-    virtual = commands.add_parser("virtual", help="serve a board that is simulated")
-    remote = commands.add_parser("virtual-remote", help="the same for PYNQ's own client")
+    serve, virtual, remote = (
+        commands.add_parser(
+            name,
+            help=purpose,
+            description=f"{purpose[0].upper()}{purpose[1:]}, until it is interrupted.",
+            prog=programs.get(name, PROGRAMS[name]),
+            epilog=f"Example: {programs.get(name, PROGRAMS[name])} {example}",
+        )
+        for name, purpose, example in (
+            (
+                "serve",
+                "serve the board that this runs on",
+                "--host 0.0.0.0 --secret-file secret.txt",
+            ),
+            ("virtual", "serve a board that is simulated", "--programmed"),
+            ("virtual-remote", "the same for PYNQ's own client", "--programmed"),
+        )
+    )
     for command in (serve, virtual, remote):
         command.add_argument("--config", default="pynq", help="configuration (default: pynq)")
         command.add_argument(

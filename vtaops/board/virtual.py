@@ -459,7 +459,8 @@ class _RtlLogic(_Logic):
                 self._late -= 1
                 return 0
             quiet = not self.running and self._outcome is not Outcome.HANG
-            return RtlRegisters.FINISHED * self.finished | RtlRegisters.QUIET * quiet
+            running = RtlRegisters.RUNNING * self.running
+            return running | RtlRegisters.FINISHED * self.finished | RtlRegisters.QUIET * quiet
         if offset == RtlRegisters.FAULTS:
             return int(self._outcome is Outcome.FAULT)
         if offset == RtlRegisters.TOKENS:

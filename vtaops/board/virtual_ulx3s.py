@@ -25,7 +25,13 @@ from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.build import build_library
 from vtaops.hardware.tools import execute_tool
-from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, SIMULATED_BIT_CYCLES, Ulx3sDesign, write_system
+from vtaops.hardware.ulx3s import (
+    DEFAULT_CLOCK_MHZ,
+    SIMULATED_BIT_CYCLES,
+    Ulx3sDesign,
+    mapped_sources,
+    write_system,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
 
@@ -45,23 +51,39 @@ class PinFault(IntEnum):
     """The line to the host has the other level."""
     STARVE_REFRESH = 3
     """Refresh commands do not reach the SDRAM."""
+    CUT_TO_BOARD = 4
+    """The line from the host rests: bytes are lost."""
+    CUT_FROM_BOARD = 5
+    """The line to the host rests."""
 
 
-def build_simulator(design: Ulx3sDesign) -> Path:
+def build_simulator(design: Ulx3sDesign, *, mapped: bool = False) -> Path:
     """Return the shared library of a virtual board; build it if it is not cached.
+
+    Parameters
+    ----------
+    design : Ulx3sDesign
+        The design.
+    mapped : bool
+        Simulate the cells that Yosys maps it to, in place of its Verilog.
 
     Raises
     ------
     DeviceError
-        If LiteX, Verilator or a C++ compiler is missing or fails.
+        If LiteX, Yosys, Verilator or a C++ compiler is missing or fails.
     """
-    files = dict(design.rtl().files)
-    with TemporaryFolder() as folder:
-        write_system(design, folder)
-        files["soc.v"] = (folder / "soc.v").read_bytes()
+    if mapped:
+        files = mapped_sources(design)
+    else:
+        files = dict(design.rtl().files)
+        with TemporaryFolder() as folder:
+            write_system(design, folder)
+            files["soc.v"] = (folder / "soc.v").read_bytes()
     source = data_directory("sim/tsim/ulx3s")
     files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
-    options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
+    options = ["--pins-inout-enables", "-Wno-fatal"]  # of what LiteX writes
+    if mapped:
+        options.append("-DNO_INCLUDES")  # of cells that come before mapping
     return build_library("soc", files, "board.cpp", options=options)
 
 
@@ -74,11 +96,20 @@ class VirtualUlx3s(Closing):
         The configuration of its bitstream.
     clock_mhz : float
         The clock that its system is made for.
+    mapped : bool
+        Simulate the cells that Yosys maps its system to, in place of its Verilog: some minutes to
+        build, and a fiftieth of the speed.
     """
 
-    def __init__(self, config: HardwareConfig, clock_mhz: float = DEFAULT_CLOCK_MHZ) -> None:
+    def __init__(
+        self,
+        config: HardwareConfig,
+        clock_mhz: float = DEFAULT_CLOCK_MHZ,
+        *,
+        mapped: bool = False,
+    ) -> None:
         design = Ulx3sDesign(config, clock_mhz, simulated=True)
-        self._native = _functions(build_simulator(design))
+        self._native = _functions(build_simulator(design, mapped=mapped))
         self._board = self._native.board_new(
             1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES
         )

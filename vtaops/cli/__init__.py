@@ -27,11 +27,12 @@ from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
+from vtaops.cli.models import models_app
 from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
 from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
-from vtaops.cli.ulx3s import build_board, virtual_board
+from vtaops.cli.ulx3s import build_board
 
 
 class RunFirst(TyperGroup):
@@ -75,7 +76,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
-    "Networks": (demo, compile, export, ops, profile, quantize),
+    "Networks": (demo, compile, export, ops, profile, quantize, models_app),
     "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),
@@ -83,7 +84,6 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 """The commands, and groups of commands, below their headings."""
 
 board_app.command("build")(build_board)
-board_app.command("virtual")(virtual_board)
 
 for heading, commands in COMMANDS.items():
     for command in commands:

@@ -29,6 +29,9 @@ board_app = Commands(
     name="board", help="Look at a board, test it, measure it.", no_args_is_help=True
 )
 
+virtual_app = Commands(name="virtual", help="Simulate a board.", no_args_is_help=True)
+board_app.add_typer(virtual_app)
+
 ULX3S = "ulx3s:"
 """Begins the address of a board at a port of this computer, or of a virtual one."""
 
@@ -243,6 +246,28 @@ def flash(
             device.program(bit_file.to_bytes(), design or str(facts["register_map"]))
             programmed = device.info()["bitstream"]
     typer.echo(f"programmed: part {programmed['part']}, built {programmed['date']}")
+
+
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a command whose arguments another program reads."""
+
+
+@board_app.command("serve", context_settings=_PASSED_ON)
+def board_serve(context: typer.Context) -> None:
+    """Serve the board that this runs on (`python -m vtaops.board serve`)."""
+    _serve("serve", context)
+
+
+@virtual_app.command("pynq", context_settings=_PASSED_ON)
+def virtual_pynq(context: typer.Context) -> None:
+    """Simulate a Pynq behind the board server (`python -m vtaops.board virtual`)."""
+    _serve("virtual", context)
+
+
+def _serve(command: str, context: typer.Context) -> None:
+    from vtaops.board.__main__ import main
+
+    raise typer.Exit(main([command, *context.args], {command: context.command_path}))
 
 
 @board_app.command("info")

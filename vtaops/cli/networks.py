@@ -21,7 +21,14 @@ from rich.console import Console
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
-from vtaops.cli.options import list_table, progress_bar, read_preparation, show, write_arrays
+from vtaops.cli.options import (
+    list_table,
+    progress_bar,
+    read_preparation,
+    read_shapes,
+    show,
+    write_arrays,
+)
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
@@ -50,6 +57,7 @@ def compile(
     search: str = "off",
     host: bool = False,
     prove: bool = False,
+    shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
@@ -66,6 +74,8 @@ def compile(
         Compile a model that is not quantised as well: all of it runs on the host.
     prove
         Prove that it computes its graph for every input, and put certificates into the file.
+    shapes
+        The shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
@@ -74,7 +84,7 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is compiled already")
-    compiled = _compiled(model, config, search, host=host)
+    compiled = _compiled(model, config, search, host=host, shapes=read_shapes(shapes))
     if prove:
         compiled = compiled.certified(compiled.prove())
     compiled.save(output)
@@ -173,13 +183,21 @@ def export(
     )
 
 
-def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> None:
+def ops(
+    model: Path,
+    *,
+    config: str | None = None,
+    shapes: list[str] | None = None,
+    as_json: bool = False,
+) -> None:
     """Show what of a network would run where, and why, without compiling it.
 
     Example: vtaops ops network.q.onnx --config ultra96
 
     Parameters
     ----------
+    shapes
+        The shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
         was compiled for.
@@ -195,7 +213,7 @@ def ops(model: Path, *, config: str | None = None, as_json: bool = False) -> Non
         name = config or DEFAULT_CONFIG
         from vtaops.network import plan_model  # loads TVM: seconds
 
-        plan = plan_model(_source(model), name)
+        plan = plan_model(_source(model), name, shapes=read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
         launches = sum(stage.where == "vta" for stage in plan.stages)
     on_vta = sum(row.where == "vta" for row in rows)
@@ -498,6 +516,7 @@ def _compiled(
     *,
     trusted: bool = False,
     host: bool = False,
+    shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model: compiled now, or read from its file.
 
@@ -512,7 +531,7 @@ def _compiled(
     from vtaops.network import compile_model  # loads TVM: seconds
 
     with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
-        return compile_model(source, chosen, search=search, host=host)  # type: ignore[arg-type]
+        return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:

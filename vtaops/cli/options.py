@@ -67,7 +67,7 @@ from rich.progress import Progress
 from rich.table import Table
 from typer.core import TyperGroup
 
-from vtaops.base.errors import ModelError, ShapeError, UnsupportedError, VTAError
+from vtaops.base.errors import ArgumentError, ModelError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.files import exists, require_folder
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
@@ -307,6 +307,24 @@ def read_preparation(mean: str | None, deviation: str | None) -> Preparation | N
                 f"--{name} is {text!r}; it must be a number, or three as 0.485,0.456,0.406"
             ) from error
     return Preparation(**numbers) if numbers else None
+
+
+def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of inputs that `--shapes NAME=1,3,224,224` gives, None if it is not given.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no such text.
+    """
+    found = {}
+    for text in texts or []:
+        name, _, numbers = text.rpartition("=")
+        extents = numbers.split(",")
+        if not name or not all(extent.strip().isdecimal() for extent in extents):
+            raise ArgumentError(f"--shapes is {text!r}; it must be like x=1,3,224,224")
+        found[name] = tuple(map(int, extents))
+    return found or None
 
 
 def parse_tiling(text: str) -> Any:

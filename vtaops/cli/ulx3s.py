@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vtaops.cli.board import virtual_app
 from vtaops.cli.options import list_table, show
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
@@ -78,8 +79,8 @@ def build_board(
     show(asdict(made) | {"path": str(made.path)}, as_json, cells, *reached, f"{made.path}")
 
 
-def virtual_board(
-    board: Board,
+@virtual_app.command("ulx3s")
+def virtual_ulx3s(
     *,
     config: str = "ulx3s",
     clock_mhz: float = DEFAULT_CLOCK_MHZ,
@@ -104,7 +105,6 @@ def virtual_board(
     from vtaops.board.virtual_ulx3s import VirtualUlx3s, listen, open_terminal
     from vtaops.machine.config import HardwareConfig
 
-    _check_board(board)
     hardware = HardwareConfig.load(config)
     with Console(stderr=True).status("building the simulator"):
         made = VirtualUlx3s(hardware, clock_mhz)

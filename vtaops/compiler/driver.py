@@ -38,6 +38,10 @@ ADDRESSES = 1 << 32
 """Bytes of DRAM that instructions can name."""
 
 
+_LATER = ("fine", "data_offset", "other_offset", "by_channel")
+"""Parameters that came later: where they say nothing, records are as they were before."""
+
+
 @collection_paused()
 def compile(
     op: Operator,
@@ -135,7 +139,10 @@ def emit(
     _check_supported(op, hardware, able)
     stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    record = OperatorRecord("", type(op).__name__, asdict(stated), asdict(chosen), op.macs)
+    parameters = asdict(stated)
+    later = (*_LATER, *(() if getattr(stated, "fine", False) else ("nudge",)))
+    parameters = {k: v for k, v in parameters.items() if v or k not in later}
+    record = OperatorRecord("", type(op).__name__, parameters, asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
@@ -400,6 +407,11 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
         raise UnsupportedError(
             f"{op.summary} has fixed-point scales; {config.name} has no extension 'post', which "
             f"multiplies by them"
+        )
+    if getattr(op, "fine", False) and "exact" not in config.extensions:
+        raise UnsupportedError(
+            f"{op.summary} has fine scales; {config.name} has no extension 'exact', which knows "
+            f"them"
         )
     if config.batch > 1 and not able.has(Feature.ALU_BATCH):
         raise UnsupportedError(

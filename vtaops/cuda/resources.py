@@ -169,12 +169,17 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
         if done.returncode:
             wanted = ", ".join(archs)
             raise UnsupportedError(f"nvcc refused the kernel for {wanted}: {report.strip()[-500:]}")
-        used: dict[str, Resources] = {}
-        for arch, text in _REPORT.findall(report):
-            found = [sum(map(int, re.findall(amount, text))) for amount in _AMOUNTS]
-            before = astuple(used.get(arch, Resources(0, 0, 0, 0)))
-            used[arch] = Resources(*map(max, before, found))
-        return result.read_bytes(), used
+        return result.read_bytes(), reported(report)
+
+
+def reported(report: str) -> dict[str, Resources]:
+    """Return what kernels occupy by architecture, from what ``ptxas -v`` reports."""
+    used: dict[str, Resources] = {}
+    for arch, text in _REPORT.findall(report):
+        found = [sum(map(int, re.findall(amount, text))) for amount in _AMOUNTS]
+        before = astuple(used.get(arch, Resources(0, 0, 0, 0)))
+        used[arch] = Resources(*map(max, before, found))
+    return used
 
 
 def find_nvcc() -> str | None:

@@ -120,8 +120,9 @@ class Point:
 
     @property
     def array_share(self) -> float:
-        """Share of the cycles in which the array forms tile products."""
-        return self.statistics.array_share(self.cycles)
+        """Share that the array does of the tile products it can do in these cycles."""
+        products = self.design.config.products_per_cycle
+        return self.statistics.array_share(self.cycles, products)
 
     @property
     def compute_share(self) -> float:

@@ -19,7 +19,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.program.memory import Lifetime, place
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 NONE = 0xFFFFFFFF
 """Instead of a slot: there is none."""
 
@@ -50,6 +50,7 @@ class StepKind(IntEnum):
     DEQUANTIZE = 11
     SOFTMAX = 12
     ROW_SUMS = 13
+    FIXED_SOFTMAX = 14
 
 
 class SlotKind(IntEnum):

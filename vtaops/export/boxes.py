@@ -169,14 +169,15 @@ def packed(array: Patchwork, layout: Layout) -> Patchwork:
 def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
     """Yield each box with the place of its first element, and (extent, source step, step) by axis.
 
-    Axes that are one are joined; the last is the longest, or that of neighbours on both sides.
+    Axes that are one are joined. The last is a long one of small steps, so that what is near in
+    memory is moved together; the others are ordered by their steps too.
     """
     places = strides(array.shape)
     for box in array.boxes:
         axes = _joined_axes(zip(box.extent, box.steps, places, strict=True))
-        inner = max(axes, key=lambda axis: (axis[1:] == (1, 1) and axis[0] >= 8, axis[0]))
+        axes.sort(key=lambda axis: (axis[0] >= 8, -axis[1] - axis[2], axis[0]))
         at = sum(start * place for start, place in zip(box.start, places, strict=True))
-        yield box, at, [*(axis for axis in axes if axis is not inner), inner]
+        yield box, at, axes
 
 
 def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -22,7 +22,7 @@ from vtaops.machine.isa import Encoding, Load, words_to_array
 from vtaops.model import HostStage, Model
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
-STACK_NBYTES = 2048
+STACK_NBYTES = 2560
 """Stack that `vta_run` needs beside that of the device; tests measure it."""
 
 
@@ -99,7 +99,8 @@ def _sources(folder: str, pattern: str) -> list[Path]:
 
 def _values(model: Model) -> Values:
     """Return the values of a model after all of its stages."""
-    values, nodes = Values(model.graph), {node.name: node for node in model.graph.nodes}
+    values = Values(model.graph.inputs, model.graph.outputs)
+    nodes = {node.name: node for node in model.graph.nodes}
     arena = max((program.arena_nbytes for program in model.programs), default=0)
     shared = values.blob.buffer(BufferKind.PLAIN, arena) if arena else 0
     for stage in model.stages:

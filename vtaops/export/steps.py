@@ -8,13 +8,19 @@ from functools import singledispatch
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
-from vtaops.export.blob import NONE, Blob, StepKind
+from vtaops.export.blob import NONE, Blob, SlotNumber, StepKind
 from vtaops.export.boxes import Patchwork, joined
 from vtaops.export.values import Values
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
+from vtaops.graph.fixed_softmax import exponentials
+from vtaops.graph.thresholds import quotient_scale
 
 Words = tuple[int, ...]
+
+_LANES, _BLOCK = 4, 32
+"""How ``vta_products.c`` divides its work."""
 
 
 def add_node(node: Node, values: Values) -> None:
@@ -43,64 +49,132 @@ def _add(op: GraphOperator, node: Node, values: Values) -> None:
 
 @_add.register
 def _(op: operators.Convolution, node: Node, values: Values) -> None:
+    data, result = node.inputs[0], node.outputs[0]
     residual = None if op.residual_factor is None else (node.inputs[1], op.residual_factor)
-    _convolution(op, op.weight, op.window, node, values, residual=residual, groups=op.groups)
+    slots = values.slot(data), values.result(result)
+    _convolution(op, op.weight, op.window, slots, node, values, result.shape, residual)
 
 
 @_add.register
 def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
-    weight = op.weight.transpose(1, 0, 2, 3)
-    _convolution(op, weight, op.window, node, values, transposed=1)
+    """Add a convolution for each place that a result has within the strides; interleave them."""
+    (n, o, *size), (down, across), blob = node.outputs[0].shape, op.strides, values.blob
+    shape = n, o, ceil_div(size[0], down), ceil_div(size[1], across)
+    data, rows = values.slot(node.inputs[0]), []
+    for row in range(down):
+        columns = []
+        for column in range(across):
+            weight, top = _taps(op.weight.transpose(1, 0, 2, 3), 2, row + op.padding[0], down)
+            weight, left = _taps(weight, 3, column + op.padding[1], across)
+            window = Window(weight.shape[2:], padding=(top, left, 0, 0))
+            slots = data, blob.temporary(math.prod(shape))
+            _convolution(op, weight, window, slots, node, values, shape)
+            columns.append(Patchwork.of(slots[1], (*shape[:3], 1, shape[3], 1)))
+        rows.append(joined(columns, 5))
+    slot = values.in_order(joined(rows, 3), 1)
+    whole = Patchwork.of(slot, (n, o, shape[2] * down, shape[3] * across))
+    values.define(node.outputs[0], whole.sliced(2, 0, size[0]).sliced(3, 0, size[1]))
+
+
+def _taps(weight: np.ndarray, axis: int, place: int, stride: int) -> tuple[np.ndarray, int]:
+    """Return the taps that results at a place within the stride read, and the pixels before them.
+
+    From the last to the first: so a transposed convolution is one of stride 1. Taps of zeros stand
+    for pixels that no tap reads.
+    """
+    before, first = divmod(place, stride)
+    count = max(before + 1, len(range(first, weight.shape[axis], stride)))
+    sides = [(0, 0)] * weight.ndim
+    sides[axis] = 0, max(0, first + stride * count - weight.shape[axis])
+    found = np.moveaxis(np.pad(weight, sides), axis, 0)[first : first + stride * count : stride]
+    return np.moveaxis(found[::-1], 0, axis), count - 1 - before
 
 
 def _convolution(
     op: operators.Convolution | operators.TransposedConvolution,
     weight: np.ndarray,
     window: Window,
+    slots: tuple[SlotNumber, SlotNumber],
     node: Node,
     values: Values,
-    *,
+    shape: Words,
     residual: tuple[Tensor, np.ndarray] | None = None,
-    groups: int = 1,
-    transposed: int = 0,
 ) -> None:
-    blob, data, result = values.blob, node.inputs[0], node.outputs[0]
-    size, found = data.shape[2:], result.shape[2:]
-    if window == Window((1, 1)) and not transposed:  # one long row
-        size, found = (1, math.prod(size)), (1, math.prod(found))
+    """Add a convolution of one slot to another, which holds a tensor of `shape`."""
+    blob, data, groups = values.blob, node.inputs[0], getattr(op, "groups", 1)
+    (n, channels, *size), found = data.shape, list(shape[2:])
+    if size[1] == found[1] == window.kernel[1] == 1:  # a column: as a row
+        window, weight = _turned(window), weight.swapaxes(2, 3)
+        size, found = size[::-1], found[::-1]
+    if window == Window((1, 1)) and size == found:  # rows of a better length
+        size = found = _rows(math.prod(size), size[1])
     added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
         StepKind.CONVOLUTION,
-        values.slot(data),
-        blob.constant(weight),
+        slots[0],
+        blob.constant(weight.transpose(0, 3, 2, 1)),
         _bias(blob, op.bias),
         NONE if added is None else values.slot(added),
         blob.constant(factors.astype(np.int32)),
-        values.result(result),
-        blob.temporary(4 * found[1]),
-        *(*data.shape[:2], result.shape[1], groups, transposed),
+        slots[1],
+        blob.temporary(_work_nbytes(weight.shape, groups, (*found,), window)),
+        *(n, channels, shape[1], groups),
         data.zero_point,
         0 if added is None else added.zero_point,
         factors.size,
-        *_window(size, found, window),
+        *_window((*size,), (*found,), window),
         *_scaling(blob, op.requantization),
     )
+
+
+def _turned(window: Window) -> Window:
+    top, left, bottom, right = window.padding
+    return Window(
+        window.kernel[::-1], window.strides[::-1], (left, top, right, bottom), window.dilation[::-1]
+    )
+
+
+def _rows(pixels: int, columns: int) -> list[int]:
+    """Return the shape of an image whose pixels may lie in rows of any length: about 64."""
+    whole = [n for n in range(1, 65) if pixels % n == 0]
+    return (
+        [pixels // max(whole), max(whole)] if max(whole) > columns else [pixels // columns, columns]
+    )
+
+
+def _work_nbytes(weight: Words, groups: int, found: Words, window: Window) -> int:
+    """Return the bytes that a convolution works in: what ``vta_products.c`` asks for."""
+    outputs, inside, *_ = weight
+    rows, columns = found
+    (down, across), stride, dilation = window.kernel, window.strides[1], window.dilation[1]
+    if groups > 1 and groups == outputs and inside == 1:
+        high, wide = window.reach(rows, columns)
+        part = ceil_div(wide, stride)
+        sums = rows * (part if window.strides == (1, 1) else columns)
+        return 5 * (sums + sums % 2) + 2 * high * stride * part
+    step = stride if dilation == 1 and stride < across else across
+    pixels = (columns - 1) * step * down * inside
+    depth = _padded(down * across * inside)
+    return 4 * _LANES * (columns + columns % 2) + 2 * (pixels + (_LANES + 1) * depth)
+
+
+def _padded(depth: int) -> int:
+    return ceil_div(depth, 16) * 16
 
 
 @_add.register
 def _(op: operators.Dense, node: Node, values: Values) -> None:
     columns, depth = op.weight.shape
     rows = node.inputs[0].elements // depth
-    right = values.blob.constant(op.weight.T)
-    _matmul(op, node, values, right, (1, rows, depth, columns, 1), _bias(values.blob, op.bias), 1)
+    right = values.blob.constant(op.weight)
+    _matmul(op, node, values, right, (1, rows, depth, columns, 1), _bias(values.blob, op.bias))
 
 
 @_add.register
 def _(op: operators.Matmul, node: Node, values: Values) -> None:
     *batch, rows, depth = node.inputs[0].shape
     sizes = math.prod(batch), rows, depth, node.inputs[1].shape[-1], 0
-    inner = math.prod(node.outputs[0].shape[2:])
-    _matmul(op, node, values, values.slot(node.inputs[1]), sizes, NONE, inner)
+    _matmul(op, node, values, values.slot(node.inputs[1]), sizes, NONE)
 
 
 def _matmul(
@@ -110,19 +184,19 @@ def _matmul(
     right: int,
     sizes: Words,
     bias: int,
-    inner: int,
 ) -> None:
     blob, zeros = values.blob, [tensor.zero_point for tensor in node.inputs]
+    _, rows, depth, *_ = sizes
+    widened = 2 * (_LANES + min(rows, _BLOCK)) * _padded(depth)
     blob.step(
         StepKind.MATMUL,
         values.slot(node.inputs[0]),
         right,
         bias,
         values.result(node.outputs[0]),
-        blob.temporary(4 * sizes[3]),
+        blob.temporary(4 * _LANES * _BLOCK + widened),
         *sizes,
         *(*zeros, 0)[:2],
-        inner,
         *_scaling(blob, op.requantization),
     )
 
@@ -137,9 +211,23 @@ def _window(size: Words, found: Words, window: Window) -> Words:
 
 
 def _scaling(blob: Blob, scaling: Requantization) -> Words:
-    pairs = np.stack(np.broadcast_arrays(scaling.multiplier, scaling.shift), axis=-1)
-    found = pairs.reshape(-1, 2).astype(np.uint32)
+    """Return the words of a requantisation: with shifts of at least 17 bits, which are faster.
+
+    Twice the multiplier, shifted by one bit more, is the same.
+    """
+    found = _pairs(scaling)
+    if not scaling.by_sign.any():
+        room = 16 - np.frexp(found[:, 0])[1]
+        more = np.clip(17 - found[:, 1].astype(np.int64), 0, np.maximum(0, room)).astype(np.uint32)
+        found = np.stack([found[:, 0] << more, found[:, 1] + more], axis=-1)
     return (blob.constant(found), len(found), scaling.zero_point, *scaling.clip)
+
+
+def _pairs(scaling: Requantization) -> np.ndarray:
+    """Return multipliers and shifts, with what the rounding gains or loses by the sign."""
+    shifts = scaling.shift | (scaling.by_sign >> 14) % (1 << 24) << 8
+    pairs = np.stack(np.broadcast_arrays(scaling.multiplier, shifts), axis=-1)
+    return pairs.reshape(-1, 2).astype(np.uint32)
 
 
 # ----------------------------------------------------------------------------- pooling
@@ -157,20 +245,32 @@ def _(op: operators.AveragePool, node: Node, values: Values) -> None:
     if op.exclude_padding:
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
-            pair = scaling.multiplier.item(), scaling.shift.item()
-            entries.append([int(real), factor, *pair])
+            entries.append([int(real), factor, *_pairs(_of_values(scaling))[0]])
     cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
-    _pool(node, values, window, cases, (*_scaling(blob, op.requantization), op.factor))
+    scaling = op.requantization
+    zero = 0 if scaling.rounding == "quotient" else data.zero_point
+    _pool(node, values, window, cases, (*_scaling(blob, _of_values(scaling)), op.factor), zero)
 
 
-def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Words) -> None:
+def _of_values(scaling: Requantization) -> Requantization:
+    """Return a quotient of sums of values as a product; another requantisation as it is."""
+    if scaling.rounding != "quotient":
+        return scaling
+    scale = quotient_scale(int(scaling.multiplier))
+    numbers = scale.multiplier, scale.shift, 0, scaling.clip
+    return Requantization(*numbers, "nudged", scale.nudge, scale.kind)
+
+
+def _pool(
+    node: Node, values: Values, window: Window, cases: Words, scaling: Words, zero: int = 0
+) -> None:
     data, result = node.inputs[0], node.outputs[0]
     values.blob.step(
         StepKind.POOL,
         values.slot(data),
         values.result(result),
         *cases,
-        *(math.prod(data.shape[:2]), data.shape[1], data.zero_point),
+        *(math.prod(data.shape[:2]), data.shape[1], zero),
         *_window(data.shape[2:], result.shape[2:], window),
         *scaling,
     )
@@ -182,6 +282,14 @@ def _pool(node: Node, values: Values, window: Window, cases: Words, scaling: Wor
 @_add.register
 def _(op: operators.Add, node: Node, values: Values) -> None:
     _pair(StepKind.ADD, op.factors, op.requantization, node, values)
+
+
+@_add.register
+def _(op: operators.RescaledAdd, node: Node, values: Values) -> None:
+    raise UnsupportedError(
+        f"{node.name} ({op.kind}) has no C code: no factors of an addition give its results; "
+        f"compile the network from its file, which finds them where there are some"
+    )
 
 
 @_add.register
@@ -311,6 +419,18 @@ def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values:
         values.slot(node.inputs[0]),
         values.result(node.outputs[0]),
         *(elements, bits, zero_point),
+    )
+
+
+@_add.register
+def _(op: operators.FixedSoftmax, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    columns = data.shape[-1]
+    terms, reach = exponentials(data.scale)
+    slots = values.slot(data), values.result(node.outputs[0])
+    table = values.blob.constant(terms.astype(np.int32))
+    values.blob.step(
+        StepKind.FIXED_SOFTMAX, *slots, data.elements // columns, columns, table, reach
     )
 
 

@@ -7,32 +7,33 @@ where a computation needs the elements in order.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from vtaops.export.blob import Blob, SlotKind, SlotNumber, StepKind
 from vtaops.export.boxes import Patchwork, copies
-from vtaops.graph import Graph, Tensor
+from vtaops.graph import Tensor
 
 _MANY_BOXES = 16
 """A patchwork of more is put in order before it is rearranged further."""
 
 
 class Values:
-    """The tensors of a graph as slots of a blob."""
+    """The tensors of a graph as slots of a blob, from inputs to outputs."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self.blob = Blob()
-        self._outputs = graph.outputs
+        self._outputs = outputs
         self._known = {
             tensor.name: Patchwork.of(
                 self.blob.slot(SlotKind.INPUT, number, nbytes_of(tensor)), tensor.shape
             )
-            for number, tensor in enumerate(graph.inputs)
+            for number, tensor in enumerate(inputs)
         }
         self._results = {
             tensor.name: self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
-            for number, tensor in reversed(list(enumerate(graph.outputs)))
+            for number, tensor in reversed(list(enumerate(outputs)))
         }
 
     def array(self, tensor: Tensor) -> Patchwork:

@@ -23,9 +23,8 @@ from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
-from vtaops.machine.isa import AluOp
 from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, lane_meaning, scale_meaning
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, scale_meaning, wrapping_meaning
 from vtaops.program import Buffer, Role
 
 Host = Literal["cpu", "cuda"]
@@ -81,20 +80,12 @@ class AluEpilogue(Epilogue):
                     for name in stage.operands
                 ]
                 if isinstance(stage, ScaleStage):
-                    value = scale_meaning(value, operands, stage.zero_point, stage.clip)
+                    value = scale_meaning(stage, value, operands)
                 else:
-                    value = _pass(stage.op, value, *(operands or [stage.imm]))
+                    value = wrapping_meaning(stage.op, value, *(operands or [stage.imm]))
             return value.astype("int8")
 
         return reading_sums(apply)
-
-
-def _pass(op: AluOp, first: Expr, second: Expr) -> Expr:
-    """Return what a pass computes; int32 that overflows is undefined in LLVM, int64 does not."""
-    if not op.wraps:
-        return lane_meaning(op, first, second)
-    other = second if isinstance(second, int) else second.astype("int64")
-    return lane_meaning(op, first.astype("int64"), other).astype("int32")
 
 
 def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> Int8Array:

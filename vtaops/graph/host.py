@@ -1,4 +1,4 @@
-"""HostFunction: a part of a network that an importer compiled for the host.
+"""HostFunction: a part of a network that an importer made for the host.
 
 The graph knows it as an opaque callable on arrays; the room that made it can write it to a file
 and read it again.
@@ -15,8 +15,14 @@ from vtaops.base.shapes import Array
 NOT_QUANTIZED = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
 """The reason of a function that computes a whole float model."""
 
-_HOMES = {"relax": ("vtaops.relax.host", "RelaxFunction")}
+_HOMES = {
+    "relax": ("vtaops.relax.host", "RelaxFunction"),
+    "onnx": ("vtaops.graph.onnx_function", "OnnxFunction"),
+}
 """For each kind of function: the module and the class whose `from_bytes` reads it again."""
+
+_DATA = frozenset({"onnx"})
+"""Kinds of functions that are no machine code: what executes them is installed here."""
 
 
 class HostFunction(ABC):
@@ -43,7 +49,7 @@ class HostFunction(ABC):
 
 
 class StoredFunction(HostFunction):
-    """A function as a file holds it: machine code, which only its first call loads.
+    """A function as a file holds it: machine code or a model, which only its first call loads.
 
     Parameters
     ----------
@@ -52,7 +58,7 @@ class StoredFunction(HostFunction):
     data : bytes
         What that class wrote.
     trusted : bool
-        Whether it may be loaded. Loading alone runs code: the constructors of a library.
+        Whether machine code may be loaded. Loading alone runs it: the constructors of a library.
 
     Raises
     ------
@@ -64,7 +70,7 @@ class StoredFunction(HostFunction):
         if kind not in _HOMES:
             raise ProgramError(f"{kind!r} is no kind of host function; kinds: {', '.join(_HOMES)}")
         self.kind = kind
-        self.trusted = trusted
+        self.trusted = trusted or kind in _DATA
         self._data = data
         self._function: HostFunction | None = None
 

@@ -21,8 +21,10 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array, Concise, Sides, ceil_div
 from vtaops.base.window import Window
+from vtaops.graph import fixed_softmax
 from vtaops.graph.host import HostFunction
 from vtaops.graph.requantization import (
     Integers,
@@ -31,6 +33,7 @@ from vtaops.graph.requantization import (
     fixed_point,
     integers,
     is_power_of_two,
+    quantized_multiplier,
 )
 from vtaops.graph.tensor import DTYPES, Tensor
 
@@ -42,6 +45,7 @@ __all__ = [
     "Convolution",
     "Dense",
     "Dequantize",
+    "FixedSoftmax",
     "GraphOperator",
     "Host",
     "LeakyRelu",
@@ -52,6 +56,7 @@ __all__ = [
     "Pad",
     "Quantize",
     "Requantize",
+    "RescaledAdd",
     "Reshape",
     "Slice",
     "Softmax",
@@ -68,9 +73,6 @@ ACCUMULATOR = 1 << 31
 
 MAX_FACTOR = 1 << 15
 """Largest factor of a tensor in a sum."""
-
-TWO_DIGITS = 127 * 256 + 127
-"""Largest factor that hardware multiplies in two products, with two int8 digits."""
 
 _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
 """How many integers the parameters of windows have."""
@@ -478,6 +480,8 @@ class AveragePool(Requantized):
         scaling = self.requantization
         if count in (0, size):
             return self.factor, scaling
+        if scaling.rounding == "quotient":
+            return self.factor, replace(scaling, multiplier=count)
         right = scaling.right_shift
         if right is not None:
             factor, shift = narrow(math.ldexp(self.factor * size / count, -right))
@@ -584,6 +588,58 @@ class Add(Requantized):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class RescaledAdd(Requantized):
+    """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's sums.
+
+    A value shifted left by 20 bits is multiplied and rounded twice to the unit of the sums, each
+    operand for itself (`vtaops.graph.requantization.Rounding`). Inputs: as `Add`.
+
+    Parameters
+    ----------
+    multipliers, shifts : (int, int)
+        Of the operands: 31 bits, 0..62; a negative multiplier subtracts.
+    requantization : Requantization
+        One for all channels.
+    """
+
+    multipliers: Pair
+    shifts: Pair
+    requantization: Requantization = field(default_factory=Requantization)
+    arity = 2
+
+    @staticmethod
+    def from_scales(
+        a: float, b: float, result: float, *, sign: int, zero_point: int, clip: tuple[int, int]
+    ) -> RescaledAdd:
+        """Return the sum of tensors of scales `a` and `b` (`sign` -1: their difference).
+
+        Raises
+        ------
+        ShapeError
+            If a ratio of the scales is out of range.
+        """
+        unit = 2 * max(a, b)
+        (first, s), (second, t) = (quantized_multiplier(scale / unit) for scale in (a, b))
+        scaling = Requantization.tflite(unit / (result * (1 << 20)), zero_point, clip)
+        return RescaledAdd((first, sign * second), (s, t), scaling)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(_broadcast(self.kind, inputs))
+
+    def sums(self, *real: Integers) -> Integers:
+        a, b = (self.rescaled(index, x) for index, x in enumerate(real))
+        return a + b
+
+    def rescaled(self, index: int, real: Integers) -> Integers:
+        """Return the values of an operand in the unit of the sums."""
+        multiplier, shift = self.multipliers[index], self.shifts[index]
+        acc = (real << 20) * (1 if multiplier > 0 else -1)
+        more = np.where(acc < 0, -1, 1) * ((1 << 30) if shift > 31 else 0)
+        found: Integers = (acc * abs(multiplier) + ((1 << shift) >> 1) + more) >> shift
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
@@ -619,25 +675,34 @@ class LeakyRelu(Requantized):
 
     Parameters
     ----------
-    positive, negative : int
-        Factors, 1..127 and -127..127.
+    positive : int
+        Factor, 1..127.
+    negative : int or ndarray of int, shape (C,)
+        Factor, or one for each channel (axis 1): -127..127.
     requantization : Requantization
         One for all channels.
     """
 
     positive: int = 1
-    negative: int = 1
+    negative: Any = 1
     requantization: Requantization = field(default_factory=Requantization)
 
     def __post_init__(self) -> None:
         integers("positive", self.positive, 1, 127)
-        integers("negative", self.negative, -127, 127)
+        negative = integers("negative", self.negative, -127, 127)
+        if negative.ndim > 1:
+            raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
+        object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return self.result(inputs[0].shape)
+        shape, factors = inputs[0].shape, np.shape(self.negative)
+        if factors and (len(shape) < 2 or factors != shape[1:2]):
+            raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
+        return self.result(shape)
 
     def sums(self, *real: Integers) -> Integers:
-        return real[0] * np.where(real[0] >= 0, self.positive, self.negative)
+        negative = along(1, real[0].ndim, np.asarray(self.negative))
+        return real[0] * np.where(real[0] >= 0, self.positive, negative)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -891,6 +956,29 @@ class Softmax(GraphOperator):
             values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
             total = np.cumsum(values, axis=-1)[..., -1:]  # from the first to the last
             return (values / total).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FixedSoftmax(GraphOperator):
+    """The softmax along the last axis of int8 values, in steps of 1/256 above -128: as TFLite's.
+
+    Its fixed-point arithmetic is `vtaops.graph.fixed_softmax`; the input's scale matters.
+    """
+
+    @property
+    def kind(self) -> str:
+        return "softmax in fixed point"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not inputs[0].shape:
+            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        if inputs[0].shape[-1] > fixed_softmax.MOST:
+            most = fixed_softmax.MOST
+            raise ShapeError(f"a softmax of {inputs[0].shape[-1]} values; its sums hold {most}")
+        return (Tensor("-", inputs[0].shape, "int8", 1 / 256, -128),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return fixed_softmax.softmax(arrays[0], inputs[0].scale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -5,7 +5,8 @@ The one formula of vtaops, the same for shifts alone and for fixed-point multipl
 
     y = clip(((acc * multiplier + half) >> shift) + zero_point, lo, hi)
 
-with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: the nearest value, halves upwards.
+with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: the nearest value, halves upwards. Other
+roundings add to half where the sum is not negative, and take from it where it is: see `Rounding`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,45 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MULTIPLIER_BITS
+from vtaops.base.fixed_point import (
+    BASES,
+    FINE_BITS,
+    FINE_SHIFTS,
+    MAX_SCALE_SHIFT,
+    MULTIPLIER_BITS,
+    NUDGES,
+    fine_scale,
+    nudged,
+)
 from vtaops.base.shapes import Concise
 
 Integers = npt.NDArray[np.int64]
+
+Rounding = Literal["half_up", "nudged", "once", "twice", "quotient"]
+"""How a product is rounded.
+
+`half_up`: to the nearest value, halves upwards; 16 bits of multiplier, shifts 0..47.
+`nudged`: half, the nudge and the base, as fine scales do (`vtaops.base.fixed_point`).
+`once`: as `half_up`; 31 bits of multiplier, shifts 0..62: TFLite's fully connected layers.
+`twice`: as TFLite's other operators: the product shifted by 31 bits, halves upwards, then by the
+rest, halves away from zero; 31 bits of multiplier, shifts 0..62. A shift of up to 31 rounds once.
+`quotient`: as the average pools of TFLite: the sum of the values, zero points included, over
+`multiplier`, halves away from zero.
+"""
+
+_LIMITS: dict[str, tuple[range, range]] = {
+    "half_up": (range(1 << MULTIPLIER_BITS), range(MAX_SCALE_SHIFT + 1)),
+    "nudged": (range(1 << (FINE_BITS - 1), 1 << FINE_BITS), FINE_SHIFTS),
+    **dict.fromkeys(("once", "twice"), (range(1 << 31), range(63))),
+    "quotient": (range(1, 1 << 22), range(1)),
+}
+"""Multipliers and shifts by rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,6 +69,12 @@ class Requantization(Concise):
         The int8 value that means 0.0; added after the shift.
     clip : (int, int)
         Bounds of the result, -128..127: saturation, and activations such as ReLU and ReLU6.
+    rounding : "half_up", "nudged", "once", "twice" or "quotient"
+        See `Rounding`; multiplier and shift have the ranges that it says.
+    nudge : int or array_like of int
+        Of `nudged`: -8..7.
+    fine : int
+        Of `nudged`: the kind of the scales, 1..3.
 
     Raises
     ------
@@ -50,10 +86,21 @@ class Requantization(Concise):
     shift: Any = 0
     zero_point: int = 0
     clip: tuple[int, int] = (-128, 127)
+    rounding: Rounding = "half_up"
+    nudge: Any = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
-        for name, limit in (("multiplier", (1 << MULTIPLIER_BITS) - 1), ("shift", MAX_SCALE_SHIFT)):
-            values = integers(name, getattr(self, name), 0, limit)
+        if self.rounding not in get_args(Rounding):
+            raise ShapeError(f"rounding is {self.rounding!r}; it must be one of {[*_LIMITS]}")
+        nudges = self.rounding == "nudged"
+        if self.fine not in (range(1, len(BASES)) if nudges else range(1)):
+            raise ShapeError(
+                f"fine is {self.fine}; with the rounding nudged it lies in 1..3, else 0"
+            )
+        ranges = *_LIMITS[self.rounding], NUDGES if nudges else range(1)
+        for name, allowed in zip(("multiplier", "shift", "nudge"), ranges, strict=True):
+            values = integers(name, getattr(self, name), allowed.start, allowed.stop - 1)
             if values.ndim > 1:
                 raise ShapeError(f"{name} has shape {values.shape}; give one number, or (C,)")
             object.__setattr__(self, name, values)
@@ -86,6 +133,28 @@ class Requantization(Concise):
             multiplier, shift = multiplier[0], shift[0]
         return Requantization(multiplier, shift, zero_point, clip)
 
+    @staticmethod
+    def tflite(
+        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
+        zero_point: int = 0,
+        clip: tuple[int, int] = (-128, 127),
+        rounding: Rounding = "twice",
+    ) -> Requantization:
+        """Return TFLite's requantisation by a positive real ratio, or one for each channel.
+
+        `rounding` is ``"twice"``, or ``"once"``.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio is not positive and finite, or 2**31 or more.
+        """
+        pairs = [quantized_multiplier(float(value)) for value in np.atleast_1d(np.asarray(ratio))]
+        multiplier, shift = (np.array(part) for part in zip(*pairs, strict=True))
+        if np.ndim(ratio) == 0:
+            multiplier, shift = multiplier[0], shift[0]
+        return Requantization(multiplier, shift, zero_point, clip, rounding)
+
     @property
     def half(self) -> Integers:
         """What is added before the shift to round: half an output step."""
@@ -99,6 +168,8 @@ class Requantization(Concise):
         That is what every VTA can.
         """
         multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
+        if self.rounding != "half_up":
+            return None
         if multiplier.size != 1 or shift.size != 1 or not is_power_of_two(int(multiplier[0])):
             return None
         left = int(multiplier[0]).bit_length() - 1
@@ -110,12 +181,34 @@ class Requantization(Concise):
         shift = max(0, self.right_shift or 0)
         return (self.zero_point << shift) + ((1 << shift) >> 1)
 
+    @property
+    def words(self) -> Integers:
+        """The scales as hardware with the extension ``post`` holds them, or ``exact``."""
+        if self.rounding == "nudged":
+            return np.asarray(fine_scale(self.multiplier, self.shift, self.nudge), np.int64)
+        coarse: Integers = self.multiplier | self.shift << MULTIPLIER_BITS
+        return coarse
+
+    @property
+    def by_sign(self) -> Integers:
+        """What is added to half where the sum is not negative, and taken from it where it is."""
+        if self.rounding == "twice":
+            return np.array(self.shift > 31, np.int64) << 30
+        found: Integers = np.asarray(nudged(self.fine, self.nudge), np.int64)
+        return found
+
     def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:
         """Return the int8 values of sums; channels lie on `axis`."""
-        multiplier, shift, half = (
-            along(axis, acc.ndim, value) for value in (self.multiplier, self.shift, self.half)
+        multiplier, shift, half, more = (
+            along(axis, acc.ndim, value)
+            for value in (self.multiplier, self.shift, self.half, self.by_sign)
         )
-        value = ((acc * multiplier + half) >> shift) + self.zero_point
+        if self.rounding == "quotient":
+            total = acc + multiplier * self.zero_point
+            value = np.sign(total) * ((np.abs(total) + multiplier // 2) // multiplier)
+        else:
+            half = half + np.where(acc < 0, -more, more)
+            value = ((acc * multiplier + half) >> shift) + self.zero_point
         result: npt.NDArray[np.int8] = np.clip(value, *self.clip).astype(np.int8)
         return result
 
@@ -141,6 +234,25 @@ def fixed_point(ratio: float) -> tuple[int, int]:
     if shift < 0:
         raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 65535")
     return multiplier, shift
+
+
+def quantized_multiplier(ratio: float) -> tuple[int, int]:
+    """Return (multiplier, shift) of TFLite for a ratio: 31 bits, ``multiplier / 2**shift``.
+
+    Ratios below 2**-32 become 0, as there.
+
+    Raises
+    ------
+    ShapeError
+        If `ratio` is not positive and finite, or 2**31 or more.
+    """
+    if not (math.isfinite(ratio) and 0 < ratio < 1 << 31):
+        raise ShapeError(f"a ratio of scales is {ratio}; it must be positive and below 2**31")
+    mantissa, exponent = math.frexp(ratio)
+    multiplier = math.floor(mantissa * (1 << 31) + 0.5)
+    if multiplier == 1 << 31:
+        multiplier, exponent = 1 << 30, exponent + 1
+    return (0, 31) if exponent < -31 else (multiplier, 31 - exponent)
 
 
 def is_power_of_two(value: int) -> bool:

@@ -162,6 +162,8 @@ def build_model(
     defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
     if trace is not None:
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
+    if "pairs" in config.extensions:
+        defines.append("-DTSIM_ARRAY_CLOCK=1")
     if axi:
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
+from vtaops.base.errors import DeviceError
 from vtaops.hardware.performance import COUNTERS, TsimPerformance
 
 REGISTER_PAGE = 0x1000
@@ -150,6 +151,7 @@ class RtlRegisters(ControlRegisters):
     CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
     COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
     LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
+    RUNNING = LAUNCH  # as read: from a launch to its FINISH, or a stop; another launch is ignored
     UNCOUNTED = 0x10  # there are no performance counters
     STOP, STOPPING = 0x2, 0x8  # of the AXI shell (``sim/tsim/axi/axi_shell.sv``)
     WAITS = (
@@ -163,6 +165,15 @@ class RtlRegisters(ControlRegisters):
         self._page = map_page(base, REGISTER_PAGE)
 
     def start(self, insn_address: int, count: int) -> None:
+        """Start `count` instructions at a physical byte address.
+
+        Raises
+        ------
+        DeviceError
+            If a program is still running: the logic would ignore the launch.
+        """
+        if self._page.read(self.CONTROL) & self.RUNNING:
+            raise DeviceError("the logic still runs another program; stop it before a launch")
         self._page.write(self.COUNT, count)
         self._page.write(self.ADDRESS, insn_address)
         for origin in self.ORIGINS:

@@ -14,6 +14,13 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
+from vtaops.base.fixed_point import (
+    BASES,
+    FINE_BITS,
+    FINE_SHIFTS,
+    MULTIPLIER_BITS,
+    NUDGE_STEP,
+)
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import COUNTERS
 from vtaops.machine import isa
@@ -25,7 +32,7 @@ from vtaops.machine.config import (
     HardwareConfig,
     Memory,
 )
-from vtaops.program.timing.pipeline import compute_depth, post_stages, tree_stages
+from vtaops.program.timing.pipeline import compute_depth, gemm_stages, post_stages, tree_stages
 
 TOP_MODULE = "vta"
 AXI_TOP_MODULE = "vta_axi"
@@ -34,7 +41,8 @@ PACKAGE = "vta_pkg"
 
 FAULTS = {
     "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
-    "load": "LOAD writes beyond the end of its scratchpad, or pads a table",
+    "load": "LOAD writes beyond the end of its scratchpad, pads a table, or forwards from beyond "
+    "the output scratchpad or to another memory than that of the inputs",
     "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
     "store": "STORE reads beyond the end of the output scratchpad",
     "token_overflow": "a token queue overflowed",
@@ -262,7 +270,7 @@ def _log2(value: int) -> int:
 def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     port = parameters.port_bytes
     widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
-    multipliers = config.macs_per_cycle
+    multipliers = config.macs_per_micro_op
     if parameters.packed_multipliers:
         multipliers = config.batch * config.block_in * ceil_div(config.block_out, 2)
     if parameters.dsp_multipliers is not None:
@@ -289,10 +297,13 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "DSP_MULTIPLIERS": multipliers,
         "PACKED_MULTIPLIERS": int(parameters.packed_multipliers),
         "TREE_STAGES": tree_stages(config),
-        "GEMM_STAGES": tree_stages(config) + 2,
+        "GEMM_STAGES": gemm_stages(config),
         "COMPUTE_DEPTH": compute_depth(config),
         "POST_STAGES": post_stages(config),
-        "POST_MULTIPLIER_BITS": 16,
+        "POST_MULTIPLIER_BITS": FINE_BITS if "exact" in config.extensions else MULTIPLIER_BITS,
+        "FINE_SHIFT": FINE_SHIFTS.start,
+        "NUDGE_STEP": NUDGE_STEP,
+        "LOG_NUDGE_BASE": BASES[2].bit_length() - 1,
         "POST_ROW_BITS": config.post.log_depth - 1,
         "READ_CLIENTS": 3,
         "CLIENT_BITS": 2,
@@ -317,7 +328,10 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
     values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
     windows = "depthwise" in config.extensions
+    micro_ops = 2 if "pairs" in config.extensions else 1
     values |= {
+        "UOP_READS": micro_ops,
+        "UOP_BANKS": max(values["UOP_SLOTS"], micro_ops),
         "WINDOW_PARTS": WINDOW_PARTS,
         # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
         "INP_READS": WINDOW_TILES if reads_windows(config) else 1,
@@ -336,7 +350,7 @@ def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and where its bits of words lie."""
     slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
     bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
-    extended = ("overwrite", "forward", "use_table", "table_index")
+    extended = ("overwrite", "forward", "use_table", "table_index", "fine")
     return {
         **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
         **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
@@ -376,8 +390,9 @@ def _post_slot(config: HardwareConfig) -> list[str]:
     """Return the fields of POST that accompany a pipeline step: all but the factors."""
     common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
-    table = {"use_table": 1, "table_index": config.table.log_depth}  # 0 without the extension
-    return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **table})
+    # Those of extensions are 0 without them.
+    extended = {"use_table": 1, "table_index": config.table.log_depth, "fine": 2}
+    return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **extended})
 
 
 def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:

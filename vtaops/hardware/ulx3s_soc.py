@@ -16,7 +16,7 @@ from typing import Any
 
 from litedram import modules as sdram_chips
 from litedram.common import LiteDRAMNativePort
-from litedram.frontend.axi import LiteDRAMAXI2Native
+from litedram.frontend.axi import LiteDRAMAXI2NativeR, LiteDRAMAXI2NativeW
 from litedram.frontend.dma import LiteDRAMDMAWriter
 from litedram.phy import GENSDRPHY
 from litex.build.generic_platform import Pins, Subsignal
@@ -34,11 +34,15 @@ from migen import Cat, ClockDomain, ClockSignal, If, Instance, Module, ResetSign
 from vtaops.hardware.ulx3s import (
     CRC_POLYNOMIAL,
     MEMORY,
+    MOST_BURSTS,
     PAGES,
     REGISTERS,
     SDRAM,
     Ulx3sDesign,
 )
+
+_BUFFER_BEATS = 32
+"""Beats that wait between VTA and the SDRAM, in each direction."""
 
 _SIMULATED_PINS = [
     *((name, 0, Pins(1)) for name in ("clock", "reset", "finished", "quiet", "fault")),
@@ -81,6 +85,34 @@ class _Narrowing(Module):  # type: ignore[misc]
         for source, sink in ((wide.wdata, narrow.wdata), (narrow.rdata, wide.rdata)):
             converter = stream.StrideConverter(source.description, sink.description)
             self.submodules += converter, stream.Pipeline(source, converter, sink)
+
+
+class _Memory(Module):  # type: ignore[misc]
+    """An AXI slave on a port of the SDRAM, which goes on in one direction while it can.
+
+    LiteDRAM's own alternates between reads and writes with every burst, at 3 to 9 cycles each.
+    """
+
+    def __init__(self, bus: Any, port: Any) -> None:
+        write = LiteDRAMAXI2NativeW(bus, port, _BUFFER_BEATS, 0)
+        read = LiteDRAMAXI2NativeR(bus, port, _BUFFER_BEATS, 0)
+        self.submodules += write, read
+        reading = Signal()
+        bursts = Signal(max=MOST_BURSTS)  # in this direction
+        goes_on, waits, ends = Signal(), Signal(), Signal()
+        last = Signal()
+        self.comb += [
+            read.cmd_grant.eq(reading),
+            write.cmd_grant.eq(~reading),
+            If(reading, goes_on.eq(read.cmd_request), waits.eq(write.cmd_request)).Else(
+                goes_on.eq(write.cmd_request), waits.eq(read.cmd_request)
+            ),
+            last.eq(bursts == MOST_BURSTS - 1),
+            ends.eq(port.cmd.valid & port.cmd.ready & port.cmd.last),
+        ]
+        self.sync += If(
+            waits & (~goes_on | (ends & last)), reading.eq(~reading), bursts.eq(0)
+        ).Elif(ends & ~last, bursts.eq(bursts + 1))
 
 
 class _Link(Module, AutoCSR):  # type: ignore[misc]
@@ -152,9 +184,9 @@ class _System(SoCCore):  # type: ignore[misc]
         shift = (bits // narrow.data_width).bit_length() - 1
         wide = LiteDRAMNativePort("both", narrow.address_width - shift, bits)
         self.vta_width = _Narrowing(wide, narrow)
-        self.vta_memory = LiteDRAMAXI2Native(master, wide, w_buffer_depth=32, r_buffer_depth=32)
+        self.vta_memory = _Memory(master, wide)
         self.bus.add_slave("vta", slave, SoCRegion(origin=REGISTERS, size=0x1000, cached=False))
-        ports = {"i_aclk": ClockSignal(), "i_aresetn": ~ResetSignal()}
+        ports = {"i_aclk": ClockSignal(), "i_array_clk": ClockSignal(), "i_aresetn": ~ResetSignal()}
         for bus, prefix, towards, back in ((slave, "s_axi", "i", "o"), (master, "m_axi", "o", "i")):
             for name in ("aw", "w", "ar"):
                 channel = getattr(bus, name)

@@ -40,7 +40,7 @@ def dsp_multipliers(config: HardwareConfig) -> int:
     """
     _, capacity = CAPACITY[part_of(config)]
     free = capacity.dsp - DSP_PER_ALU_LANE * config.acc.lanes - DSP_RESERVE
-    return min(max(free, 0), config.macs_per_cycle)
+    return min(max(free, 0), config.macs_per_micro_op)
 
 
 def write_design(
@@ -100,6 +100,7 @@ def write_design(
         "family": family,
         "part": part,
         "clock_mhz": clock_mhz,
+        "pairs": int("pairs" in config.extensions),
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,

@@ -50,7 +50,9 @@ EXTENSIONS = {
     "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
     "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
     "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
+    "pairs": "two neighbouring products of one accumulator in a step, by an array clocked twice",
     "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
+    "exact": "multipliers of 24 bits, and a rounding that depends on the sign: as TFLite's (post)",
 }
 """What our hardware can have beyond upstream's instruction set, by the names that the key
 EXTENSIONS lists: docs/isa.md describes each."""
@@ -87,12 +89,18 @@ class BoardTarget:
         Part number of the FPGA; empty for a simulator.
     register_base : int
         Physical byte address of the first page of control registers; 0 for a simulator.
+    line_baud : int
+        Bits a second of the serial line over which the host reaches DRAM; 0: it shares the DRAM.
+    no_driver : str
+        Why vtaops reaches no such device: programs for it run on simulators only.
     """
 
     clock_mhz: int
     bus_bits: int
     device: str
     register_base: int = 0
+    line_baud: int = 0
+    no_driver: str = ""
 
 
 TARGETS = {
@@ -101,7 +109,11 @@ TARGETS = {
     "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
     "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
     "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
-    "ulx3s": BoardTarget(50, 64, "LFE5U-85F-6BG381C"),
+    "de10nano": BoardTarget(
+        100, 64, "5CSEBA6U23I7", no_driver="upstream's Chisel design has registers of its own there"
+    ),
+    "intelfocl": BoardTarget(100, 64, "", no_driver="it is reached through Intel's OpenCL"),
+    "ulx3s": BoardTarget(65, 64, "LFE5U-85F-6BG381C", line_baud=3_000_000),
 }
 """Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
 boards; a ULX3S is not upstream's, and has no processor that maps registers."""
@@ -413,7 +425,17 @@ class HardwareConfig:
 
     @property
     def macs_per_cycle(self) -> int:
-        """Multiply-accumulates of one GEMM micro-op, which the array does in one cycle."""
+        """Multiply-accumulates that the array does in one cycle."""
+        return self.macs_per_micro_op * self.products_per_cycle
+
+    @property
+    def products_per_cycle(self) -> int:
+        """GEMM micro-ops that the array executes in one cycle, at most."""
+        return 2 if "pairs" in self.extensions else 1
+
+    @property
+    def macs_per_micro_op(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op: a step, or half a step with ``pairs``."""
         return self.batch * self.block_in * self.block_out
 
     @property
@@ -481,11 +503,12 @@ class HardwareConfig:
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
 
     def _check_needs(self) -> None:
-        if "table" in self.extensions and "post" not in self.extensions:
-            raise ConfigError(
-                f"EXTENSIONS is {list(self.extensions)}; 'table' maps what 'post' makes, so it "
-                f"needs 'post' too"
-            )
+        for name, does in (("table", "maps what 'post' makes"), ("exact", "refines 'post'")):
+            if name in self.extensions and "post" not in self.extensions:
+                raise ConfigError(
+                    f"EXTENSIONS is {list(self.extensions)}; {name!r} {does}, so it "
+                    f"needs 'post' too"
+                )
 
     def _check_arithmetic(self) -> None:
         for key, value, bits in (

@@ -265,6 +265,10 @@ class Post(Instruction):
     parameters in iteration (o, i) is ``row + o * row_factor_out + i * row_factor_in``. At the start
     of a program it is not enabled; then the low bits of the accumulators are written. With
     `use_table` the result is not the clipped value v, but entry ``v + 128`` of a table.
+
+    With `fine` a scale has a multiplier of 24 bits, a shift and a nudge: half grows by it, and by
+    the base of the kind, where the sum is not negative, and shrinks where it is
+    (`vtaops.base.fixed_point`).
     """
 
     opcode: ClassVar[Opcode] = Opcode.POST
@@ -283,6 +287,11 @@ class Post(Instruction):
     row_factor_in: int = bits("P", "rows per step of the inner loop")
     use_table: int = bits(1, "the result is what a table has for it", extension="table")
     table_index: int = bits("T", "the table", extension="table")
+    fine: int = bits(
+        2,
+        "the scales of the row are fine, with the base 0 (1), 2**23 (2) or 2**24 (3); 0: coarse",
+        extension="exact",
+    )
 
     @property
     def reads_row(self) -> bool:
@@ -462,7 +471,8 @@ class Encoding:
     ) -> npt.NDArray[np.uint64]:
         self._refuse_absent(instructions, cls)
         slots = self.slots[cls]
-        values = np.array([*map(attrgetter(*(s.name for s in slots)), instructions)], np.int64)
+        rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
+        values = self._integers(instructions, rows)
         words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
         words[:, 0] = int(cls.opcode)
         for slot, column in zip(slots, values.T, strict=True):
@@ -473,6 +483,19 @@ class Encoding:
             mask = (1 << slot.width) - 1
             words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
         return words
+
+    def _integers(
+        self, instructions: list[Instruction], rows: list[tuple[Any, ...]]
+    ) -> npt.NDArray[np.int64]:
+        """Return the values of fields; `encode` says which of them is none that int64 holds."""
+        try:
+            values = np.array(rows)
+        except ValueError:  # a sequence in the place of a number
+            values = np.array(None)
+        if values.dtype.kind not in "bi":
+            for instruction in instructions:
+                self.encode(instruction)
+        return values.astype(np.int64)
 
     def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
         """Refuse instructions, and values of fields, whose extension the configuration lacks."""
@@ -510,7 +533,10 @@ class Encoding:
                 bad = np.flatnonzero(columns[name] >= len(self._named[name]))
                 if bad.size:
                     self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
-            decoded = map(cls, *(column.tolist() for column in columns.values()))
+            # By position: a field that the configuration lacks may lie before one that it has.
+            zeros = [0] * len(rows)
+            known = {name: column.tolist() for name, column in columns.items()}
+            decoded = map(cls, *(known.get(f.name, zeros) for f in fields(cls)))
             found.update(zip(rows.tolist(), decoded, strict=True))
         return [found[row] for row in range(len(words))]
 
@@ -645,7 +671,11 @@ def _operands_text(i: LoopInstruction) -> str:
 def _disassemble_post(i: Post) -> str:
     if not i.enable:
         return f"{'POST':<10}off"
-    scale = "* scale" if i.use_scale else f"* {i.multiplier} >> {i.shift}"
+    scale = (
+        f"* {f'fine {i.fine} ' if i.fine else ''}scale"
+        if i.use_scale
+        else f"* {i.multiplier} >> {i.shift}"
+    )
     row = f" row {i.row} +{i.row_factor_out},+{i.row_factor_in}" if i.reads_row else ""
     return (
         f"{'POST':<10}{'+ bias ' if i.use_bias else ''}{scale}"

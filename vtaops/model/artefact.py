@@ -310,7 +310,8 @@ def _value(value: Any, blobs: _Blobs) -> Any:
     if isinstance(value, np.ndarray):
         return blobs.array(value)
     if isinstance(value, Requantization):
-        return {"requantization": [_value(getattr(value, f.name), blobs) for f in fields(value)]}
+        stated = fields(value)[: 4 if value.rounding == "half_up" else None]
+        return {"requantization": [_value(getattr(value, f.name), blobs) for f in stated]}
     if isinstance(value, Tensor):
         return {"tensor": asdict(value)}
     if isinstance(value, HostFunction):

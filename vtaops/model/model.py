@@ -19,7 +19,7 @@ from vtaops.base.names import suggestion
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
-from vtaops.graph.executor import checked_inputs, evaluate_node
+from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import HostStage, Region, Row, Stage
@@ -87,7 +87,7 @@ class Model:
         self.stages = tuple(stages)
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
-        self._nodes = {node.name: node for node in graph.nodes}
+        self._stages: dict[HostStage, Callable[[Mapping[str, Array]], dict[str, Array]]] = {}
 
     def __repr__(self) -> str:
         on_vta = sum(len(region.nodes) for region in self.regions)
@@ -161,8 +161,7 @@ class Model:
             if progress is not None:
                 progress(describe(stage))
             if isinstance(stage, HostStage):
-                for name in stage.nodes:
-                    values.update(evaluate_node(self._nodes[name], values))
+                values.update(self._on_host(stage)(values))
             else:
                 values.update(_launch(stage, values, residents))
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
@@ -207,6 +206,12 @@ class Model:
             f"with your rights. If you trust whoever made the file: load_model(path, "
             f"trusted=True), or vtaops run FILE --trust"
         )
+
+    def _on_host(self, stage: HostStage) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        with self._lock:
+            if stage not in self._stages:
+                self._stages[stage] = door("Model.run")(stage, self.graph)
+            return self._stages[stage]
 
     def _residents(self) -> ResidentPrograms:
         with self._lock:

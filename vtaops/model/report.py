@@ -34,7 +34,7 @@ class Layer(Row):
     macs : int
         Multiply-accumulates as the user states them.
     utilization : float
-        Share of the cycles in which the GEMM array forms a tile product.
+        Share that the GEMM array does of the tile products it can do in these cycles.
     counters : Statistics
         Bytes by memory, tile products, ALU passes.
     sqnr : float or None
@@ -151,10 +151,11 @@ def _layers(
 ) -> tuple[tuple[Layer, ...], int]:
     """Return the layers of a plan, and the cycles of all."""
     layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}
-    cycles = 0
+    cycles, products = 0, 1
     for region in regions:
         timeline = region.program.timeline()
         cycles += timeline.cycles
+        products = region.program.config.products_per_cycle
         for record, taken in layer_cycles(timeline):
             if (before := layers.get(record.name)) is not None:  # else a copy of a second result
                 layers[record.name] = replace(
@@ -165,7 +166,8 @@ def _layers(
                 )
     found = []
     for layer in layers.values():
-        share, used = layer.cycles / max(1, cycles), layer.counters.array_share(layer.cycles)
+        share = layer.cycles / max(1, cycles)
+        used = layer.counters.array_share(layer.cycles, products)
         found.append(replace(layer, share=share, utilization=used))
     return tuple(found), cycles
 

@@ -64,7 +64,7 @@ def _row(layer: Layer, stem: str, reasons: Sequence[str]) -> dict[str, str]:
 def _total(report: ModelReport, wide: bool) -> dict[str, str]:
     """Return the last row of the table of a network."""
     cycles = max(1, report.cycles)
-    share = report.counters.array_share(cycles)
+    share = sum(layer.utilization * layer.cycles for layer in report.layers) / cycles
     return {
         "layer": "all",
         "operator": f"{report.macs / 1e6:,.0f} M multiply-adds",

@@ -17,7 +17,7 @@ from vtaops.base.shapes import Sides
 from vtaops.base.window import Window
 from vtaops.graph import Tensor
 from vtaops.graph.operators import AveragePool
-from vtaops.network.epilogue import uniform
+from vtaops.network.epilogue import divided, uniform
 from vtaops.ops import AvgPool2d
 
 
@@ -107,7 +107,9 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
                 rounding="half_up",
                 clip=scaling.clip,
             )
-            if scales:
+            if scaling.rounding == "quotient":
+                pool = replace(pool, **divided(count))
+            elif scales:
                 scale = uniform(scaling, factor)
                 if scale is None:
                     raise ShapeError("its factor and its multiplier exceed 16 bits together")

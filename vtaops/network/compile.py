@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.placement import placement
+from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
+from vtaops.network.rounding import Rounded, as_hardware_rounds
 from vtaops.network.rules import Target
 
 
@@ -32,6 +35,7 @@ def compile_model(
     verify: bool = True,
     host: bool = False,
     prove: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Compile a network for a hardware configuration.
 
@@ -53,6 +57,8 @@ def compile_model(
     prove : bool
         Whether to prove that every launch computes its nodes for every input, and to put
         certificates into the model (`vtaops.prove`).
+    shapes : mapping of str to sequence of int, optional
+        Shapes of inputs whose dimensions a model file leaves open.
 
     Returns
     -------
@@ -84,8 +90,8 @@ def compile_model(
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
-    graph = _for_target(as_graph(source), target)
-    decided = plan(graph, target)
+    rounded = _for_target(as_graph(source, shapes), target)
+    graph, decided = rounded.graph, plan(rounded, target)
     if not host:
         _judge(source, graph, decided)
     fragments = Fragments(target, search)
@@ -124,15 +130,21 @@ def plan_model(
     config: HardwareConfig | str | Path = "pynq",
     *,
     capabilities: Capabilities | str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
     """Return the plan of a network without compiling it; as `compile_model`."""
     target = target_of(config, capabilities)
-    return plan(_for_target(as_graph(source), target), target)
+    return plan(_for_target(as_graph(source, shapes), target), target)
 
 
-def _for_target(graph: Graph, target: Target) -> Graph:
-    """Return the graph that some hardware executes: with tables where the hardware has them."""
-    return functions_as_tables(graph) if target.tables else graph
+def _for_target(graph: Graph, target: Target) -> Rounded:
+    """Return the graph that some hardware executes.
+
+    With tables where the hardware has them, two operators for some that it lacks, and rounded as it
+    rounds.
+    """
+    tables = functions_as_tables(graph) if target.tables else graph
+    return as_hardware_rounds(decomposed(tables, target), target)
 
 
 def target_of(
@@ -149,7 +161,7 @@ def target_of(
     return Target(hardware, of_target(hardware, capabilities))
 
 
-def as_graph(source: Any) -> Graph:
+def as_graph(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """Return a network as a graph; anything but a graph goes through `vtaops.relax`.
 
     Raises
@@ -158,7 +170,7 @@ def as_graph(source: Any) -> Graph:
         If the graph computes nothing.
     """
     if not isinstance(source, Graph):
-        source = import_module("vtaops.relax").import_model(source)
+        source = import_module("vtaops.relax").import_model(source, shapes=shapes)
     assert isinstance(source, Graph)
     if not source.outputs:
         raise ShapeError(f"the network {source.name!r} has no output; see Graph.output")

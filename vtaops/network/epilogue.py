@@ -15,6 +15,7 @@ import numpy as np
 from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MULTIPLIER_BITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
+from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.storage import Lanes, on_lanes
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.constants import digits
@@ -90,8 +91,8 @@ class MappedEpilogue:
         channels = len(weight)
         fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
         fields["zero_point"] = scaling.zero_point
-        scales = scaling.multiplier | scaling.shift << MULTIPLIER_BITS
-        vectors = {"scales": np.broadcast_to(scales, (channels,)).astype(np.int32)}
+        fields |= {"fine": scaling.fine} if scaling.fine else {}
+        vectors = {"scales": np.broadcast_to(scaling.words, (channels,)).astype(np.int32)}
         factors = np.zeros(1, np.int64)
         if factor is not None:
             fields["residual"] = True
@@ -144,6 +145,10 @@ def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
     multiplier, shift = np.unique(scaling.multiplier), np.unique(scaling.shift)
     if multiplier.size > 1 or shift.size > 1 or factor < 0:
         return None
+    if scaling.fine:
+        scale = {"multiplier": int(multiplier[0]), "shift": int(shift[0]), "fine": scaling.fine}
+        scale |= {"nudge": int(np.unique(scaling.nudge)[0]), "zero_point": scaling.zero_point}
+        return scale if factor == 1 and np.unique(scaling.nudge).size == 1 else None
     product = int(multiplier[0]) * factor
     if product >= 1 << MULTIPLIER_BITS:
         return None
@@ -151,6 +156,17 @@ def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
     if not product:  # a multiplier of 0 means none: this one leaves nothing of 32 bits either
         scale = {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
     return {**scale, "zero_point": scaling.zero_point}
+
+
+def divided(count: int) -> dict[str, Any]:
+    """Return the parameters of the one scale of a quotient of sums by `count`."""
+    scale = quotient_scale(count)
+    return {
+        "multiplier": scale.multiplier,
+        "shift": scale.shift,
+        "nudge": scale.nudge,
+        "fine": scale.kind,
+    }
 
 
 def as_int32(value: int) -> int:

@@ -211,7 +211,8 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
     apart = chained([fragments.of(step) for step in steps])
     timeline = simulate(apart, events=False)
     stats, port = apart.stats(), timeline.port
-    least = max(stats.gemm_counter + stats.alu_counter, port.read_beats, port.write_beats)
+    computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
+    least = max(computed, port.read_beats, port.write_beats)
     if least > WORTH * timeline.cycles and not _is_classifier([step.op for step in steps]):
         return 0, None
     limit = GAIN * timeline.cycles

@@ -71,7 +71,9 @@ def _roots(graph: Graph) -> dict[str, Tensor]:
 def _is_pointwise(op: GraphOperator) -> bool:
     if isinstance(op, ops.LookupTable):
         return op.table.ndim == 1
-    if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.Multiply):
+    if isinstance(op, ops.LeakyRelu) and np.ndim(op.negative):
+        return False
+    if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply):
         scaling = op.requantization
         return bool(scaling.multiplier.size == scaling.shift.size == 1)
     return False

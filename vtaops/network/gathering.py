@@ -43,7 +43,8 @@ class Gathered:
 def gathered(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -> Gathered | None:
     """Return a convolution of an image that the host packs for it alone; None: as it is.
 
-    All pixels of a window become channels, or those of a row of it, whichever takes fewer cycles.
+    All pixels of a window become channels, or those of a row of it, whichever takes fewer cycles;
+    over a slow line to the board, those of sending the image count.
     What is left of the last tile holds constants, which add the bias.
     """
     columns = replace(op, fold_columns=True)
@@ -75,9 +76,15 @@ def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
 
 
 def _cost(op: Conv2d, config: HardwareConfig) -> float:
-    """Estimate the cycles of a first layer: its products, or its image over the bus."""
+    """Estimate the cycles of a first layer: its products, or its image over the bus.
+
+    Over a serial line the image comes first, a byte in ten bits.
+    """
     (oh, ow), (kh, kw) = op.out_size, op.window.kernel
     blocks = ceil_div(op.in_channels, config.block_in)
     outputs = ceil_div(op.out_channels, config.block_out)
     nbytes = blocks * op.height * op.width * config.inp.element_bytes
-    return max(blocks * kh * kw * outputs * oh * ow, 8 * nbytes / config.board.bus_bits)
+    products, board = blocks * kh * kw * outputs * oh * ow, config.board
+    if board.line_baud:
+        return products + 10e6 * nbytes * board.clock_mhz / board.line_baud
+    return max(products, 8 * nbytes / board.bus_bits)

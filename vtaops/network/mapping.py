@@ -26,7 +26,7 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.views import constant_digits
 from vtaops.network import rules
 from vtaops.network.averages import parts
-from vtaops.network.epilogue import MappedEpilogue, as_int32, uniform
+from vtaops.network.epilogue import MappedEpilogue, as_int32, divided, uniform
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
@@ -300,7 +300,7 @@ class Mapper(Places):
         """Return what follows the sums of products of an operator."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
-            weight = weight.transpose(1, 0, 2, 3)
+            weight = rules.constant_weight(op)
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
             return MappedEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
@@ -430,10 +430,13 @@ class Mapper(Places):
             rounding="half_up",
             clip=op.requantization.clip,
         )
-        if self.scales:
+        found: AvgPool2d | None
+        if op.requantization.rounding == "quotient":
+            found = replace(pool, **divided(kernel[0] * kernel[1]))
+        elif self.scales:
             scaling = uniform(op.requantization, op.factor)
             zeros = -source.zero_point * kernel[0] * kernel[1]
-            found = scaling and replace(pool, **scaling, constant=zeros)
+            found = replace(pool, **scaling, constant=zeros) if scaling else None
         else:
             found = self._divided(op, pool, source.zero_point)
         if not found:
@@ -533,6 +536,9 @@ class Mapper(Places):
             scaling = uniform(op.requantization)
             assert scaling is not None
             fields = {**scaling, "constant": as_int32(constant)}
+        if isinstance(op, ops.Multiply):
+            (image, first), (gate, second) = ((t.shape, -t.zero_point) for t in node.inputs)
+            fields |= {"data_offset": first, "other_offset": second, "by_channel": image != gate}
         combined = Elementwise(
             function=function,
             shape=self._shape(data),

@@ -13,6 +13,7 @@ from vtaops.graph import operators as ops
 from vtaops.model import Row
 from vtaops.network.mapping import Mapper
 from vtaops.network.products import are_products, product
+from vtaops.network.rounding import Rounded
 from vtaops.network.rules import Target, is_free, moves_for_dense, reason_for_host
 from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
@@ -53,14 +54,14 @@ class Plan:
     graph: Graph
 
 
-def plan(graph: Graph, target: Target) -> Plan:
+def plan(rounded: Rounded, target: Target) -> Plan:
     """Return the plan of a graph: where each node runs.
 
     What VTA could execute but has no room for, runs on the host too.
     """
-    refused: dict[str, str] = {}
+    graph, refused = rounded.graph, dict(rounded.refused)
     while True:
-        decided = _plan(graph, target, refused)
+        decided = _plan(rounded, target, refused)
         found = _without_room(graph, decided, target)
         if not found:
             return decided
@@ -90,7 +91,8 @@ def operators(
         yield from ((step.node, step.op) for step in Mapper(graph, nodes, target).steps)
 
 
-def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
+def _plan(rounded: Rounded, target: Target, refused: Mapping[str, str]) -> Plan:
+    graph = rounded.graph
     reasons = _reasons(graph, target, refused)
     places, rows = {}, []
     for node in graph.nodes:
@@ -98,6 +100,7 @@ def _plan(graph: Graph, target: Target, refused: Mapping[str, str]) -> Plan:
         places[node.name] = where = "host" if reason else "vta"
         if not reason and is_free(node.op) and not isinstance(node.op, ops.Concat):
             reason = "moves nothing: another view of its input"
+        reason = reason or rounded.notes.get(node.name, "")
         rows.append(Row(node.name, node.op.kind, where, reason))
         if where == "vta" and are_products([node]):
             places[node.name] = "products"

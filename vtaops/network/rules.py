@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import MAX_SHIFT
+from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -23,7 +23,6 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, sum_constant
 from vtaops.network.storage import fits_device, image_shape
-from vtaops.ops.constants import WIDEST
 
 LARGEST_WEIGHT = 127
 
@@ -41,6 +40,11 @@ class Target:
         return "post" in self.config.extensions
 
     @property
+    def fine(self) -> bool:
+        """Whether its fixed-point scales may be fine ones."""
+        return "exact" in self.config.extensions
+
+    @property
     def tables(self) -> bool:
         """Whether it maps results by tables."""
         return "table" in self.config.extensions
@@ -54,7 +58,17 @@ def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
             if not isinstance(node.op, ops.Matmul) and not fits_device(tensor):
                 return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
-    return _reason(node.op, node, graph, target)
+    return _reason(node.op, node, graph, target) or _rounding_reason(node.op, target)
+
+
+def _rounding_reason(op: GraphOperator, target: Target) -> str:
+    """Return why VTA does not round as an operator does; empty if it does."""
+    rounding = op.requantization.rounding if isinstance(op, ops.Requantized) else "half_up"
+    if rounding in ("once", "twice"):
+        return "it rounds as TFLite does, and VTA has only the like of it"
+    if rounding != "half_up" and not target.fine:
+        return f"{target.config.name} has no extension 'exact', which has its scales"
+    return ""
 
 
 def is_free(op: GraphOperator) -> bool:
@@ -103,9 +117,9 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
 @_reason.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
     zero_point = node.inputs[0].zero_point
-    if zero_point:  # every phase has taps of its own, so one constant for a channel is not enough
+    if zero_point and not one_tap(op):  # every phase has taps, hence a constant, of its own
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
-    return _sum_reason(op.weight.transpose(1, 0, 2, 3), op.bias, op.requantization, node, target)
+    return _sum_reason(constant_weight(op), op.bias, op.requantization, node, target)
 
 
 @_reason.register
@@ -162,12 +176,9 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
-    a, b = node.inputs
-    if a.shape != b.shape:
-        return f"its operands have the shapes {a.shape} and {b.shape}; VTA multiplies equal ones"
     if not target.capabilities.has(Feature.MUL):
         return f"{target.capabilities.name} cannot multiply two tensors"
-    return _symmetric(op.requantization, node, target)
+    return _one_constant(op.requantization, node, target)
 
 
 @_reason.register
@@ -177,6 +188,8 @@ def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
+    if np.ndim(op.negative):
+        return "it has a factor for each channel; VTA scales all its channels alike"
     if op.negative > op.positive or op.negative == 0:
         return f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
     return _symmetric(op.requantization, node, target)
@@ -224,6 +237,20 @@ def same_image(before: Tensor, after: Tensor) -> bool:
 def moves_for_dense(node: Node) -> bool:
     """Whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
     return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
+
+
+def one_tap(op: ops.TransposedConvolution) -> bool:
+    """Whether every pixel of the result has one tap, all with the same sum of weights."""
+    weight = op.weight.astype(np.int64)
+    sums = np.stack([weight.sum(axis=0), np.abs(weight).sum(axis=0)])
+    alone = op.weight.shape[2:] == op.strides and op.output_padding == (0, 0)
+    return alone and bool((sums == sums[..., :1, :1]).all())
+
+
+def constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
+    """Return the weights that meet the zero point of the input, output channels first."""
+    weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
+    return weight[..., :1, :1] if one_tap(op) else weight
 
 
 def is_flattening(node: Node, graph: Graph) -> bool:
@@ -288,9 +315,9 @@ def _one_scale(scaling: Requantization) -> str:
 
 def _wide(what: str, factors: Any) -> str:
     greatest = int(np.abs(factors).max())
-    if greatest <= WIDEST:
+    if greatest <= TWO_DIGITS:
         return ""
-    return f"{what} factors up to {greatest}; VTA's have two digits, at most {WIDEST}"
+    return f"{what} factors up to {greatest}; VTA's have two digits, at most {TWO_DIGITS}"
 
 
 def _sum_reason(
@@ -319,6 +346,17 @@ def _sum_reason(
     if (128 * reach + np.abs(constant)).max() >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"
     return ""
+
+
+def _one_constant(scaling: Requantization, node: Node, target: Target) -> str:
+    """Return why VTA cannot requantise a product of tensors; empty if it can."""
+    if target.scales:
+        return _one_scale(scaling)
+    if node.outputs[0].zero_point:
+        return f"its result has the zero point {node.outputs[0].zero_point}; on VTA it needs 0"
+    if scaling.right_shift is not None and scaling.right_shift < 0:
+        return f"its scales need a shift to the left by {-scaling.right_shift}"
+    return no_shift(scaling)
 
 
 def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:

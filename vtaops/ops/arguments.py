@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.ops.constants import WIDEST, digits
+from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.ops.constants import digits
 
 Int8Array = npt.NDArray[np.int8]
 Arguments = tuple[npt.NDArray[Any], ...]
@@ -83,9 +84,9 @@ def factor_digits(channels: int, factor: npt.ArrayLike | None) -> Arguments:
             f"residual_factor has dtype {array.dtype} and shape {array.shape}; it must be integers "
             f"of shape ({channels},)"
         )
-    if factor is None or np.abs(array.astype(np.int64)).max() > WIDEST:
+    if factor is None or np.abs(array.astype(np.int64)).max() > TWO_DIGITS:
         given = "missing" if factor is None else f"as large as {np.abs(array).max()}"
-        raise ShapeError(f"residual_factor is {given}; with scales it must lie within {WIDEST}")
+        raise ShapeError(f"residual_factor is {given}; with scales it must lie within {TWO_DIGITS}")
     factors = np.broadcast_to(array.astype(np.int64), (channels,)).reshape(-1, 1, 1, 1)
     high, low = digits(factors)
     return high.astype(np.int8), low.astype(np.int8)

@@ -25,14 +25,11 @@ from vtaops.machine.layout import diagonal_layout, kernel_layout, matrix_layout
 from vtaops.machine.views import constant_values
 from vtaops.program import Buffer, Role
 
-WIDEST = 127 * 256 + 127
-"""Greatest factor that has two int8 digits."""
-
 DIGIT_BITS = 8
 
 
 def digits(factor: Any) -> tuple[Any, Any]:
-    """Return two int8 digits of a factor (or of an array) of at most `WIDEST` in magnitude."""
+    """Return two int8 digits of a factor (or of an array) of at most `TWO_DIGITS` in magnitude."""
     low = (factor + 128) % 256 - 128
     return (factor - low) >> DIGIT_BITS, low
 

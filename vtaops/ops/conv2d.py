@@ -106,6 +106,9 @@ class Conv2d(WindowOperator, SumOfProducts):
         of `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
         multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
         ``multiplier | shift << 16``. Needs the extension ``post``.
+    fine : int
+        1..3 if the scales are fine ones, with that base (`vtaops.base.fixed_point`): needs the
+        extension ``exact``.
     zero_point : int
         With scales: what is added after the shift.
     fold_columns : bool
@@ -145,6 +148,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     fold_columns: bool = False
     bias_tiles: bool = False
     scales: bool = False
+    fine: int = 0
     zero_point: int = 0
 
     def __post_init__(self) -> None:

@@ -134,6 +134,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     scales: bool = False
+    fine: int = 0
     zero_point: int = 0
 
     def __post_init__(self) -> None:

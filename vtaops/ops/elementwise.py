@@ -12,15 +12,24 @@ import numpy.typing as npt
 from tvm import te
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import require_at_least
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.constants import DIGIT_BITS, WIDEST, check_scale, digits, scale_buffer
+from vtaops.ops.constants import DIGIT_BITS, check_scale, digits, scale_buffer
 from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
-from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, check_epilogue
+from vtaops.ops.epilogue import (
+    IMMEDIATE,
+    INT8,
+    AluStage,
+    Rounding,
+    Stage,
+    check_epilogue,
+    declare_stages,
+)
 from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -35,12 +44,16 @@ _OPERATIONS: dict[Function, AluOp] = {
     "maximum": AluOp.MAX,
 }
 
+_OF_OFFSETS = ("multiply", "minimum", "maximum")
+
 _SYNONYMS: dict[str, Function] = {"subtract": "sub", "mul": "multiply"}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Elementwise(UniformlyScaled):
-    """``out = int8(clip(function(data * scale, other * other_scale) >> shift))``.
+    """``out = int8(clip(function(data * scale + data_offset, ...) >> shift))``.
+
+    ``...`` is ``other * other_scale + other_offset``.
 
     Both tensors enter the accumulators as products with diagonal weight tiles, which scale them on
     the way; so sums and differences (a scale of -1: the ISA has no subtraction) are accumulated by
@@ -56,6 +69,10 @@ class Elementwise(UniformlyScaled):
         convolutions and matrix products use; other ranks are flattened.
     scale, other_scale : int
         Factors, int8 and not 0.
+    data_offset, other_offset : int
+        Constants of 16 bits, for functions that are no sums: an ALU pass each.
+    by_channel : bool
+        Whether the second tensor has one value for each channel of images: shape (N, C, 1, 1).
     shift : int
         Arithmetic right shift, 0..31; or left shift, -1..-15.
     clip : (int, int) or None
@@ -65,9 +82,14 @@ class Elementwise(UniformlyScaled):
     multiplier : int
         16 bits, unsigned; 0: none. With one, the result is ``clip((((function(...) + constant) *
         multiplier + half) >> shift) + zero_point)``, the product exact, the shift up to 47; needs
-        the extension ``post``. Sums may then have scales up to `vtaops.ops.constants.WIDEST`.
+        the extension ``post``. Sums may then have scales up to
+        `vtaops.base.fixed_point.TWO_DIGITS`.
     zero_point, constant : int
         With a multiplier: int8, and int32.
+    nudge, fine : int
+        Of a fine scale, whose multiplier has 24 bits and the highest is 1, and whose shift lies in
+        20..51: -8..7, and 1..3 for its base (`vtaops.base.fixed_point`); needs the extension
+        ``exact``.
 
     Raises
     ------
@@ -79,12 +101,17 @@ class Elementwise(UniformlyScaled):
     shape: tuple[int, ...]
     scale: int = 1
     other_scale: int = 1
+    data_offset: int = 0
+    other_offset: int = 0
+    by_channel: bool = False
     shift: int = 0
     clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     multiplier: int = 0
     zero_point: int = 0
     constant: int = 0
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,11 +123,28 @@ class Elementwise(UniformlyScaled):
         if not self.shape:
             raise ShapeError("shape is (); a scalar is no tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
+        self._check_operands()
         shift = 0 if self.scaling else self.shift
         check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
         self._check_factors()
         if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
+
+    def _check_operands(self) -> None:
+        """Refuse constants and a tensor by channel where there is no place for them."""
+        if (self.data_offset or self.other_offset) and self.function not in _OF_OFFSETS:
+            raise ShapeError(
+                f"data_offset is {self.data_offset}, other_offset {self.other_offset}; only "
+                f"{', '.join(_OF_OFFSETS)} take them"
+            )
+        for name in ("data_offset", "other_offset"):
+            if getattr(self, name) not in IMMEDIATE:
+                raise ShapeError(f"{name} is {getattr(self, name)}; it must have 16 bits")
+        if self.by_channel and not (self.binary and len(self.shape) == 4):
+            raise ShapeError(
+                f"by_channel of {self.function} and shape {self.shape}; it needs two tensors, the "
+                "first images"
+            )
 
     def _check_factors(self) -> None:
         wide = self.multiplier and self.function in ("identity", "add", "sub")
@@ -108,10 +152,10 @@ class Elementwise(UniformlyScaled):
             factor = getattr(self, name)
             if not wide:
                 check_scale(name, factor)
-            elif not 0 < abs(factor) <= WIDEST:
+            elif not 0 < abs(factor) <= TWO_DIGITS:
                 raise ShapeError(
-                    f"{name} is {factor}; with a multiplier it must lie within {WIDEST}, and not "
-                    f"be 0"
+                    f"{name} is {factor}; with a multiplier it must lie within {TWO_DIGITS}, and "
+                    f"not be 0"
                 )
 
     @classmethod
@@ -194,23 +238,35 @@ class Elementwise(UniformlyScaled):
         by_rank = {2: matrix_layout(config), 4: data_layout(config)}
         return by_rank.get(len(self.shape), flat_layout(config))
 
-    def tiles(self, config: HardwareConfig) -> int:
+    def shape_of(self, operand: str) -> Shape:
+        """Return the shape of a tensor."""
+        return (*self.shape[:2], 1, 1) if self.by_channel and operand == "other" else self.shape
+
+    def tiles(self, config: HardwareConfig, operand: str = "data") -> int:
         """Return the number of tiles of a tensor."""
-        return math.prod(self.layout(config).packed_shape(self.shape)) // config.inp.lanes
+        packed = self.layout(config).packed_shape(self.shape_of(operand))
+        return math.prod(packed) // config.inp.lanes
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         layout = self.layout(config)
         return (
-            *(Buffer(name, Role.INPUT, self.shape, "int8", layout) for name in self.operands),
+            *(
+                Buffer(name, Role.INPUT, self.shape_of(name), "int8", layout)
+                for name in self.operands
+            ),
             *(scale_buffer(f"{name}_scale", factor, config) for name, _, factor in self.products),
             *self.scaling.buffers(config),
             Buffer("res", Role.OUTPUT, self.shape, "int8", layout),
         )
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        if buffer.name in ("data", "other", "res"):  # tiles in a row
-            return (self.tiles(config), *config.inp.shape)
-        return buffer.packed_shape
+        if buffer.name not in ("data", "other", "res"):
+            return buffer.packed_shape
+        tiles = self.tiles(config, buffer.name)
+        if not self.by_channel:  # tiles in a row
+            return (tiles, *config.inp.shape)
+        blocks = self.tiles(config, "other")
+        return (blocks, tiles // blocks, *config.inp.shape)
 
     def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
         copies = {name: declare_copy(given[name]) for name in self.operands}
@@ -220,4 +276,19 @@ class Elementwise(UniformlyScaled):
             )
             for name, tensor, _ in self.products
         }
-        return self.declare_epilogue(next(iter(found.values())), given, found)
+        for name, stage in self.offset_stages.items():
+            found[name] = declare_stages(found[name], [stage], {})
+        operands: dict[str, Any] = dict(found)
+        if self.by_channel:
+            operands["other"] = lambda block, _, *lane: found["other"](block, 0, *lane)
+        return self.declare_epilogue(next(iter(found.values())), given, operands)
+
+    @property
+    def offset_stages(self) -> dict[str, AluStage]:
+        """The passes that add constants to tensors, by the names of the tensors."""
+        offsets = {"data": self.data_offset, "other": self.other_offset}
+        return {
+            name: AluStage(f"res_{name}_offset", AluOp.ADD, value)
+            for name, value in offsets.items()
+            if value
+        }

@@ -11,7 +11,8 @@ an output step, which belongs to that int32 sum; a longer one loses nothing at t
 A bias that would leave int32 by the addition of half a step is refused when it is packed.
 
 Hardware with the extension ``post`` requantises with a multiplier and a shift for each channel too
-(`ScaleStage`): the product has 48 bits and does not wrap.
+(`ScaleStage`): the product does not wrap. With ``exact`` too, scales may be fine ones
+(`vtaops.base.fixed_point`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ from typing import Any, Literal, get_args
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS
+from vtaops.base.fixed_point import (
+    BASES,
+    FINE_BITS,
+    FINE_SHIFTS,
+    MAX_SCALE_SHIFT,
+    MAX_SHIFT,
+    MULTIPLIER_BITS,
+    NUDGE_STEP,
+    NUDGES,
+    fine_scale,
+)
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import vector_layout
@@ -76,7 +87,8 @@ class ScaleStage:
     """Requantisation on the way to the output memory (extension ``post``): costs no pass.
 
     ``clip((((acc + bias) * multiplier + half) >> shift) + zero_point, *clip)``, with multiplier and
-    shift of the channel's scale, ``multiplier | shift << 16``.
+    shift of the channel's scale, ``multiplier | shift << 16``; or half more or less by the sign of
+    the sum, if the scales are fine.
 
     Attributes
     ----------
@@ -88,19 +100,22 @@ class ScaleStage:
         Is added after the shift.
     clip : (int, int)
         Bounds of the result.
+    fine : int
+        1..3 if the scales are fine ones, with that base; needs the extension ``exact``. 0: coarse.
     """
 
     name: str
     operands: tuple[str, ...]
     zero_point: int
     clip: tuple[int, int]
+    fine: int = 0
 
     @staticmethod
-    def of(bias: bool, zero_point: int, clip: tuple[int, int] | None) -> ScaleStage:
+    def of(bias: bool, zero_point: int, clip: tuple[int, int] | None, fine: int = 0) -> ScaleStage:
         """Return the stage of sums, with a bias or without; the bounds must be given."""
         assert clip is not None
         operands = ("bias", "scales") if bias else ("scales",)
-        return ScaleStage("res_scaled", operands, zero_point, clip)
+        return ScaleStage("res_scaled", operands, zero_point, clip, fine)
 
 
 Stage = AluStage | ScaleStage
@@ -235,36 +250,50 @@ def declare_stages(
 
 
 def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
+    plain = [int(extent) for extent in source.shape[-2:]] == [1, 1]  # tiles of no hardware
+
     def body(*index: Any) -> Any:
         others = [operands[name](*index) for name in stage.operands]
         if isinstance(stage, ScaleStage):
-            return scale_meaning(source(*index), others, stage.zero_point, stage.clip)
-        return lane_meaning(stage.op, source(*index), *(others or [stage.imm]))
+            return scale_meaning(stage, source(*index), others)
+        second = others[0] if others else stage.imm
+        if plain:
+            return wrapping_meaning(stage.op, source(*index), second)
+        return lane_meaning(stage.op, source(*index), second)
 
     return body
 
 
-def scale_meaning(acc: Any, vectors: Sequence[Any], zero_point: int, clip: tuple[int, int]) -> Any:
-    """Return what a `ScaleStage` computes on one lane, as a TIR expression.
+def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
+    """Return what a stage computes on one lane, as a TIR expression.
 
     Parameters
     ----------
+    stage : ScaleStage
+        The stage.
     acc : PrimExpr
         The sum, int32.
     vectors : sequence of PrimExpr
         The channel's scale, int32, behind its bias if there is one.
-    zero_point, clip
-        As `ScaleStage`.
     """
     *bias, scale = vectors
     total = acc.astype("int64")
     if bias:  # int32 that overflows is undefined in LLVM: it wraps by a cast
         total = (total + bias[0].astype("int64")).astype("int32").astype("int64")
-    multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
-    shift = (scale >> MULTIPLIER_BITS).astype("int64")
+    rounding: Any = 0
+    if stage.fine:
+        top = FINE_BITS - 1
+        multiplier = (scale & ((1 << top) - 1)).astype("int64") + (1 << top)
+        shift = ((scale >> top) & 31).astype("int64") + FINE_SHIFTS.start
+        code = scale >> (top + 5)
+        nudge = (code * (1 << NUDGE_STEP) + BASES[stage.fine]).astype("int64")
+        rounding = tirx.Select(total < 0, tirx.const(0, "int64") - nudge, nudge)
+    else:
+        multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
+        shift = (scale >> MULTIPLIER_BITS).astype("int64")
     half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
-    value = ((total * multiplier + half) >> shift) + zero_point
-    return _clipped(value, *clip).astype("int32")
+    value = ((total * multiplier + (half + rounding)) >> shift) + stage.zero_point
+    return _clipped(value, *stage.clip).astype("int32")
 
 
 def _clipped(value: Any, low: int, high: int) -> Any:
@@ -284,6 +313,14 @@ def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
     return op.expression(tirx, first, second)
 
 
+def wrapping_meaning(op: AluOp, first: Any, second: Any) -> Any:
+    """Return the same for a processor: int32 that overflows is undefined in LLVM, int64 wraps."""
+    if not op.wraps:
+        return lane_meaning(op, first, second)
+    other = second if isinstance(second, int) else second.astype("int64")
+    return lane_meaning(op, first.astype("int64"), other).astype("int32")
+
+
 @dataclass(frozen=True)
 class UniformScale:
     """One fixed-point scale for all channels, of operators without weights of their own.
@@ -295,7 +332,9 @@ class UniformScale:
     Attributes
     ----------
     multiplier, shift : int
-        16 bits, unsigned; 0..47.
+        16 bits, unsigned, and 0..47; or those of a fine scale, 24 bits and 20..51.
+    nudge, fine : int
+        Of a fine scale: -8..7, 1..3; else 0.
     zero_point, constant : int
         int8, added after the shift; int32, added to the sums.
     clip : (int, int) or None
@@ -312,10 +351,11 @@ class UniformScale:
     zero_point: int
     constant: int
     clip: tuple[int, int] | None
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
-            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
+        self._check_scale()
         if not -128 <= self.zero_point <= 127:
             raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
         if not self.multiplier:
@@ -324,22 +364,47 @@ class UniformScale:
             return
         if self.clip is None:
             raise ShapeError("clip is None; with a multiplier it must be bounds (lo, hi)")
-        if not isinstance(self.shift, int) or not 0 <= self.shift <= MAX_SCALE_SHIFT:
+        shifts = FINE_SHIFTS if self.fine else range(MAX_SCALE_SHIFT + 1)
+        if not isinstance(self.shift, int) or self.shift not in shifts:
             raise ShapeError(
-                f"shift is {self.shift}; with a multiplier it must lie in 0..{MAX_SCALE_SHIFT}"
+                f"shift is {self.shift}; with a multiplier it must lie in "
+                f"{shifts.start}..{shifts.stop - 1}"
+            )
+
+    def _check_scale(self) -> None:
+        """Refuse multipliers and nudges that the kind of scale has not."""
+        if self.fine not in range(len(BASES)):
+            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
+        if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
+            raise ShapeError(
+                f"multiplier is {self.multiplier}; that of a fine scale has {FINE_BITS} bits, of "
+                f"which the highest is 1"
+            )
+        if not self.fine and not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
+            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
+        if self.nudge not in (NUDGES if self.fine else range(1)):
+            raise ShapeError(
+                f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (0)"
             )
 
     def __bool__(self) -> bool:
         return self.multiplier > 0
 
     @property
+    def word(self) -> int:
+        """The scale as one int32."""
+        if self.fine:
+            return int(fine_scale(self.multiplier, self.shift, self.nudge))
+        return self.multiplier | self.shift << MULTIPLIER_BITS
+
+    @property
     def stage(self) -> ScaleStage:
         """The step that scales."""
-        return ScaleStage.of(self.constant != 0, self.zero_point, self.clip)
+        return ScaleStage.of(self.constant != 0, self.zero_point, self.clip, self.fine)
 
     def buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the row of parameters; nothing without a multiplier."""
-        values = {"bias": self.constant, "scales": self.multiplier | self.shift << MULTIPLIER_BITS}
+        values = {"bias": self.constant, "scales": self.word}
         names = self.stage.operands if self else ()
         block, layout = config.block_out, vector_layout(config)
         return [

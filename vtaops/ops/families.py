@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import BASES
 from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_least
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
@@ -93,12 +94,14 @@ class SumOfProducts(Operator):
     Vectors (a bias, a multiplier) have a value for each output channel. Packed, they are
     (blocks, batch, block): the tile of the block that the second index of a packed result names.
     With `scales`, which need the extension ``post``, vectors are rows of its parameters instead:
-    (blocks, 1, block).
+    (blocks, 1, block). With `fine` 1..3, which needs the extension ``exact``, each holds a
+    multiplier of 24 bits (`vtaops.base.fixed_point.fine_scale`).
     """
 
     bias: bool = False
     multiplier: bool = False
     scales: bool = False
+    fine: int = 0
     zero_point: int = 0
     shift: int
     clip: tuple[int, int] | None
@@ -111,6 +114,8 @@ class SumOfProducts(Operator):
             raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
         if self.scales:
             self._check_scales()
+        elif self.fine:
+            raise ShapeError(f"fine is {self.fine}; without scales it must be 0")
         elif self.zero_point:
             raise ShapeError(
                 f"zero_point is {self.zero_point}; without scales it is part of the bias"
@@ -122,6 +127,8 @@ class SumOfProducts(Operator):
             raise ShapeError(
                 f"shift is {self.shift}; with scales, which have a shift each, it must be 0"
             )
+        if self.fine not in range(len(BASES)):
+            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
         if self.clip is None:
             raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
         if self.multiplier:
@@ -135,7 +142,7 @@ class SumOfProducts(Operator):
 
     @property
     def _scale_stage(self) -> ScaleStage:
-        return ScaleStage.of(self.bias, self.zero_point, self.clip)
+        return ScaleStage.of(self.bias, self.zero_point, self.clip, self.fine)
 
     def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
         """Return bias, multiplier and scales, those that there are.
@@ -162,13 +169,16 @@ class UniformlyScaled(Operator):
     shift: int
     zero_point: int
     constant: int = 0
+    nudge: int = 0
+    fine: int = 0
     clip: tuple[int, int] | None
     rounding: Rounding
 
     @property
     def scaling(self) -> UniformScale:
         """The fixed-point scale of the result."""
-        return UniformScale(self.multiplier, self.shift, self.zero_point, self.constant, self.clip)
+        scale = self.multiplier, self.shift, self.zero_point, self.constant, self.clip
+        return UniformScale(*scale, self.nudge, self.fine)
 
     @property
     def stages(self) -> Sequence[Stage]:

@@ -201,6 +201,8 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
     multiplier, shift, zero_point, constant : int
         A fixed-point scale instead, which holds the division: ``clip((((sum(window) + constant) *
         multiplier + half) >> shift) + zero_point)``, as for `Elementwise`; multiplier 0: none.
+    nudge, fine : int
+        Of a fine scale, as for `Elementwise`.
 
     Raises
     ------
@@ -217,6 +219,8 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
     shift: int = 0
     zero_point: int = 0
     constant: int = 0
+    nudge: int = 0
+    fine: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vtaops import ops
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows
+from vtaops.base.fixed_point import fine_scale
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import constant_values
 from vtaops.ops import Operator
@@ -85,10 +86,10 @@ def _(op: ops.Conv2dTranspose, given: Given) -> Float:
 
 @_sums.register
 def _(op: ops.Elementwise, given: Given) -> Float:
-    value = given["data"] * op.scale
+    value = given["data"] * op.scale + op.data_offset
     if op.binary:
         combine = getattr(np, "subtract" if op.function == "sub" else op.function)
-        value = combine(value, given["other"] * op.other_scale)
+        value = combine(value, given["other"] * op.other_scale + op.other_offset)
     return value
 
 
@@ -122,8 +123,7 @@ def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
     if "scales" in given:
         return _scaled(sums, _by_channel(op, given["scales"]), op)
     if getattr(op, "scaling", None):
-        scale = np.array(op.scaling.multiplier | op.scaling.shift << 16)
-        return _scaled(sums + op.scaling.constant, scale, op)
+        return _scaled(sums + op.scaling.constant, np.array(op.scaling.word), op)
     acc = _int32(sums)
     if "multiplier" in given:
         acc = _int32(acc.astype(np.int64) * _by_channel(op, given["multiplier"]).astype(np.int64))
@@ -165,10 +165,14 @@ def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
 
 
 def _scaled(acc: Float, scales: Float, op: Any) -> Int8Array:
-    """Requantise by fixed-point scales, ``multiplier | shift << 16``; the product has 48 bits."""
+    """Requantise by fixed-point scales, coarse or fine; the product has all its bits."""
     total, scale = _int32(acc).astype(np.int64), scales.astype(np.int64)
-    shift = scale >> 16
-    value = (total * (scale & 0xFFFF) + ((1 << shift) >> 1) >> shift) + op.zero_point
+    multiplier, shift, nudge = scale & 0xFFFF, scale >> 16, np.zeros_like(scale)
+    if op.fine:
+        multiplier, shift = scale % (1 << 23) + (1 << 23), 20 + scale // (1 << 23) % 32
+        nudge = (0, 0, 1 << 23, 1 << 24)[op.fine] + (scale // (1 << 28) << 14)
+    half = ((1 << shift) >> 1) + np.where(total < 0, -nudge, nudge)
+    value = (total * multiplier + half >> shift) + op.zero_point
     result: Int8Array = np.clip(value, *op.clip).astype(np.int8)
     return result
 
@@ -189,6 +193,8 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
         if buffer.role in _GIVEN:
             if buffer.dtype == "int8":
                 values = rng.integers(-128, 128, buffer.shape)
+            elif buffer.name == "scales" and getattr(op, "fine", False):
+                values = _random_fine_scales(buffer.shape, rng)
             elif buffer.name == "scales":
                 values = _random_scales(buffer.shape, rng)
             else:
@@ -197,6 +203,14 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
                 values = np.where(rng.random(buffer.shape) < 0.5, small, large)
             arrays.append(values.astype(buffer.dtype))
     return arrays
+
+
+def _random_fine_scales(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    near, any_shift = rng.integers(26, 42, shape), rng.integers(20, 52, shape)
+    shifts = np.where(rng.random(shape) < 0.7, near, any_shift)
+    multiplier = rng.integers(1 << 23, 1 << 24, shape)
+    words: npt.NDArray[np.int64] = fine_scale(multiplier, shifts, rng.integers(-8, 8, shape))
+    return words
 
 
 def _random_scales(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:

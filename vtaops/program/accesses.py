@@ -19,7 +19,7 @@ from vtaops.base.counts import Counts
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
-from vtaops.program.traffic import Ints, walk
+from vtaops.program.traffic import Ints, joined, walk
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ class _Counter:
                 case Post():
                     self._post = instruction
                 case Gemm() | Alu() | Pool() if instruction.iterations:
-                    self._results(instruction)
+                    shared = int(joined(self._config, instruction, micro_ops).sum())
+                    loops = instruction.iter_out * instruction.iter_in
+                    self._results(instruction, instruction.iterations - shared * loops)
                     self._operands(instruction, micro_ops)
         if "forward" in self._config.extensions:
             counts["copy_writes"] = counts["out_writes"]
@@ -127,12 +129,12 @@ class _Counter:
         elif memory in (Memory.ACC, Memory.ACC_8BIT):
             self._counts["out_writes"] += i.sram_size
 
-    def _results(self, i: LoopInstruction) -> None:
+    def _results(self, i: LoopInstruction, steps: int) -> None:
         """Count the micro-ops of an instruction, its accumulators and their post-processing."""
-        steps, post = i.iterations, self._post
+        post = self._post
         sources = 2 if isinstance(i, Alu) and not i.use_imm else 1
         takes_zero = bool(i.reset) or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
-        self._counts["uop_reads"] += sources * steps
+        self._counts["uop_reads"] += sources * i.iterations
         self._counts["acc_writes"] += steps
         self._counts["out_writes"] += steps
         if not (takes_zero and self._enables):

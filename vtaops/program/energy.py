@@ -60,7 +60,7 @@ def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses
         Of all memories.
     """
     lanes = config.batch * config.block_out
-    arithmetic = statistics.gemm_counter * config.macs_per_cycle * (MULTIPLY_8_PJ + ADD_32_PJ)
+    arithmetic = statistics.gemm_counter * config.macs_per_micro_op * (MULTIPLY_8_PJ + ADD_32_PJ)
     arithmetic += statistics.alu_counter * lanes * ADD_32_PJ
     moved = accesses.dram_read_bytes + accesses.dram_written_bytes
     sram = sum(memory_energies(config, accesses).values())

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import fine_parts, nudged
 from vtaops.base.shapes import ceil_div
 from vtaops.machine import isa
 from vtaops.machine.alu import AluOp, wrapped
@@ -172,11 +173,15 @@ class Interpreter:
     # -------------------------------------------------------------------------- GEMM, ALU
 
     def _gemm(self, insn: isa.Gemm) -> None:
-        for (dst, src, wgt), row in zip(self.steps(insn), self.rows(insn), strict=True):
+        count, before = insn.uop_end - insn.uop_begin, -1
+        steps = enumerate(zip(self.steps(insn), self.rows(insn), strict=True))
+        for number, ((dst, src, wgt), row) in steps:
+            second = "pairs" in self.config.extensions and number % count % 2 == 1
+            joins, before = second and dst == before, dst
             if insn.reset:
                 self.acc[dst] = 0
             else:
-                addend = 0 if insn.overwrite else self.acc[dst]
+                addend = 0 if insn.overwrite and not joins else self.acc[dst]
                 multiply = self._window if isinstance(insn, isa.Depthwise) else self._product
                 self._accumulate(dst, addend + multiply(src, wgt))
                 self._write_out(dst, row)
@@ -219,12 +224,16 @@ class Interpreter:
         if post.enable:
             multiplier = np.full(value.shape[-1], post.multiplier)
             shift = np.full(value.shape[-1], post.shift)
+            nudge = np.int64(0)
             if post.use_bias:
                 value = wrapped(value + self.parameters[row])
             if post.use_scale:
                 scale = self.parameters[POST_ROWS + row]
                 multiplier, shift = scale & 0xFFFF, scale >> 16 & 0x3F
+                if post.fine:
+                    multiplier, shift, nudge = fine_parts(scale)
             half = np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0) * post.round_half
+            half = half + np.where(value < 0, -1, 1) * nudged(post.fine, nudge)
             value = ((value * multiplier + half) >> shift) + post.zero_point
             value = value.clip(post.low, post.high)
             if post.use_table:

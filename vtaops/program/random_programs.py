@@ -350,6 +350,8 @@ class _Writer:
         fields: dict[str, int] = {}
         if not use_scale:
             fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
+        elif "exact" in self.config.extensions:
+            fields |= {"fine": int(rng.integers(4))}
         if use_bias or use_scale:  # up to 8 iterations of each loop
             fields |= {"row": _half(POST_ROWS, context).base + self._integer(0, 1)}
             fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
@@ -484,6 +486,8 @@ class _Writer:
                 room -= factor * (extent - 1)
                 fields[f"{name}_factor_{loop}"] = factor
             columns[name] = window.base + self.rng.integers(0, room + 1, count)
+        if "pairs" in self.config.extensions and self.rng.random() < 0.5:
+            columns["dst"][1::2] = columns["dst"][: count // 2 * 2 : 2]
         return fields, columns
 
     def _repeats(

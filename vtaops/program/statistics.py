@@ -48,9 +48,9 @@ class Statistics(Counts):
         """All bytes between DRAM and the scratchpads."""
         return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
 
-    def array_share(self, cycles: int) -> float:
-        """Return the share of `cycles` in which the GEMM array forms a tile product."""
-        return self.gemm_counter / max(1, cycles)
+    def array_share(self, cycles: int, products_per_cycle: int = 1) -> float:
+        """Return the share that the GEMM array does of the tile products it can do in `cycles`."""
+        return self.gemm_counter / max(1, cycles * products_per_cycle)
 
     def _repr_html_(self) -> str:
         html: str = door("Statistics._repr_html_")(self)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import Memory
-from vtaops.machine.isa import Encoding, Instruction, Load, LoopInstruction, Store
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import Encoding, Gemm, Instruction, Load, LoopInstruction, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
 Ints = npt.NDArray[np.int64]
@@ -58,6 +58,19 @@ def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
     )
     every: Ints = np.add.outer(np.add.outer(outer, inner), column).reshape(-1)
     return every
+
+
+def joined(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+    """Return which micro-ops of an instruction share a step with the one before them.
+
+    With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM
+    do where they name one accumulator.
+    """
+    found = np.zeros(len(micro_ops), np.bool_)
+    if "pairs" in config.extensions and isinstance(i, Gemm):
+        dst = micro_ops[:, 0]
+        found[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
+    return found
 
 
 @dataclass(frozen=True)

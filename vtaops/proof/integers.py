@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.fixed_point import fine_parts, nudged
 from vtaops.proof.terms import Fields, Floats, Terms
 
 
@@ -53,13 +54,18 @@ class Integers(Fields):
         clip: tuple[float, float],
         rounds: bool = True,
     ) -> Terms:
+        kind, nudge = 0, np.int64(0)
         if isinstance(multiplier, Terms):
             scale = multiplier.value[0].astype(np.int64)
+            kind = -shift
             multiplier, shift = scale & 0xFFFF, scale >> 16
-        shift = np.asarray(shift, np.int64)
-        half = ((np.int64(1) << shift) >> 1) * rounds
-        total = wrapped(x.value).astype(np.int64) * np.asarray(multiplier, np.int64)
-        scaled = ((total + half) >> shift) + zero_point
+            if kind:
+                multiplier, shift, nudge = fine_parts(scale)
+        shift, acc = np.asarray(shift, np.int64), wrapped(x.value).astype(np.int64)
+        half = ((np.int64(1) << shift) >> 1) * rounds + np.where(acc < 0, -1, 1) * nudged(
+            kind, nudge
+        )
+        scaled = ((acc * np.asarray(multiplier, np.int64) + half) >> shift) + zero_point
         return Terms(np.clip(scaled.astype(np.float64), *clip))
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:

@@ -359,6 +359,8 @@ class TermMachine:
                 multiplier, shift = self._terms(scale, row), 0
             else:
                 multiplier, shift = numbers & 0xFFFF, numbers >> 16 & 0x3F
+            if post.fine:
+                multiplier, shift = self._terms(scale, row), -post.fine
         clip, rounds = (post.low, post.high), bool(post.round_half)
         x = fields.byte(fields.requantized(x, multiplier, shift, post.zero_point, clip, rounds))
         return self._mapped(x, table) if post.use_table else x

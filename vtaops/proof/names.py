@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
@@ -28,7 +29,7 @@ from vtaops.machine.isa import (
     Store,
 )
 from vtaops.program import Program, Role
-from vtaops.program.traffic import Ints, elements
+from vtaops.program.traffic import Ints, elements, joined
 
 Products = tuple[Ints, Ints, Ints]
 
@@ -244,7 +245,8 @@ class NameMachine:
         key = words.tobytes(), micro_ops.tobytes()
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Plan(i, micro_ops)
+            shares = joined(self.config, i, micro_ops)
+            plan = self._plans[key] = Plan(i, micro_ops, shares)
         if i.reset:
             zeros = np.zeros_like(plan.written)
             self.sram[Memory.ACC][plan.written] = self._sums(zeros)
@@ -348,12 +350,13 @@ _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
 class Plan:
     """The iterations of an instruction, in groups that can be computed at once."""
 
-    def __init__(self, i: LoopInstruction, micro_ops: Ints) -> None:
+    def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
         self.dst = elements(i, "dst", micro_ops[:, 0])
         self.src = self.dst if i.reset or _is_immediate(i) else elements(i, "src", micro_ops[:, 1])
         self.wgt = elements(i, "wgt", micro_ops[:, 2]) if isinstance(i, Gemm) else self.dst
         self.own = isinstance(i, Alu) and not _is_immediate(i)
         """Whether sources are accumulators."""
+        self._joined = np.tile(shares, i.iter_out * i.iter_in)
         self.written, last = np.unique(self.dst[::-1], return_index=True)
         self.last = len(self.dst) - 1 - last
         """The last iteration that writes each."""
@@ -365,8 +368,10 @@ class Plan:
 
     @cached_property
     def last_products(self) -> list[tuple[Ints, Ints, Ints]]:
-        """The same of the last product of each accumulator."""
-        return _products(self.written, self.src[self.last], self.wgt[self.last])
+        """The same of the last step of each accumulator: of one product, or of two."""
+        firsts = self.last[self._joined[self.last]] - 1
+        kept = np.concatenate([self.last, firsts])
+        return _products(self.dst[kept], self.src[kept], self.wgt[kept])
 
     @cached_property
     def batches(self) -> list[tuple[Ints, Ints]]:

@@ -15,6 +15,7 @@ from vtaops.graph import Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
+from vtaops.graph.thresholds import quotient_scale
 from vtaops.proof.operators import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
 from vtaops.proof.terms import BYTE, Fields, Terms
@@ -53,7 +54,18 @@ class Inputs:
         fields, rank = self.fields, len(sums.shape)
         if bias is not None:
             sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
+        if scaling.rounding == "quotient":
+            count, zero = int(scaling.multiplier), scaling.zero_point
+            scale = quotient_scale(count)
+            sums = fields.sum(sums, fields.numbers(count * zero))
+            scaling = Requantization(
+                scale.multiplier, scale.shift, 0, scaling.clip, "nudged", scale.nudge, scale.kind
+            )
         factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))
+        if scaling.fine:
+            words = fields.numbers(along(axis, rank, scaling.words))
+            zero, clip = scaling.zero_point, scaling.clip
+            return fields.byte(fields.requantized(sums, words, -scaling.fine, zero, clip))
         scaled = fields.requantized(sums, factor, shift, scaling.zero_point, scaling.clip)
         return fields.byte(scaled)
 

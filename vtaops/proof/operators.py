@@ -5,11 +5,13 @@ Independent of declarations and schedules: logical tensors in, logical tensor ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from vtaops.base.fixed_point import fine_scale
 from vtaops.base.shapes import four_sides
 from vtaops.base.window import Window
 from vtaops.machine.views import constant_values
@@ -18,6 +20,10 @@ from vtaops.proof.terms import Fields, Terms
 
 Given = Mapping[str, Terms]
 """Arguments by name."""
+
+
+_MOST_PADDED = 1 << 20
+"""Elements that every padded image may have."""
 
 
 class Unknown(Exception):
@@ -31,6 +37,16 @@ class Definition:
         self.fields, self.kind, self._parameters = fields, kind, dict(parameters)
         if kind not in _SUMS:
             raise Unknown(f"no meaning of {kind or 'a program without a record'} is known here")
+        for name, value in self._parameters.items():
+            self._check(name, value)
+
+    @staticmethod
+    def _check(name: str, value: Any) -> None:
+        """Refuse numbers that no operator has: a record may come from any file."""
+        most = 64 if name.endswith("shift") else 1 << 32
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, float) or (isinstance(number, int) and abs(number) > most):
+                raise Unknown(f"the record's {name} is {value!r:.60}, which no operator has")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -47,6 +63,20 @@ class Definition:
         strides = self.strides or self.kernel
         return Window.of(self.kernel, strides, self.padding, self.dilation or 1)
 
+    def require_reasonable(self, image: Sequence[int], result: Sequence[int]) -> None:
+        """Refuse windows whose padded image has no proportion to what is given and computed."""
+        window = self.window
+        sides = window.padding[0] + window.padding[2], window.padding[1] + window.padding[3]
+        steps = window.strides if self.kind == "Conv2dTranspose" else (1, 1)
+        rows, columns = (
+            image[axis - 2] * steps[axis] + sides[axis] + window.extent[axis] for axis in range(2)
+        )
+        elements = image[0] * max(image[1], result[1]) * rows * columns
+        if elements > _MOST_PADDED + 16 * (math.prod(image) + math.prod(result)):
+            raise Unknown(
+                f"the record pads an image of {tuple(image)} to {rows} x {columns} pixels"
+            )
+
     def _by_channel(self, vector: Terms) -> Terms:
         return vector if self.kind == "Gemm" else vector.moved(lambda part: part[:, None, None])
 
@@ -62,11 +92,14 @@ class Definition:
             bias, rounding = self._with_half(bias), "truncate"
         x = x if bias is None else fields.sum(x, bias)
         if "scales" in vectors:
-            return self._requantized(x, vectors["scales"], 0)
+            return self._requantized(x, vectors["scales"], -self.fine)
         if "multiplier" in vectors:
             x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
         elif self.multiplier:
             x = fields.sum(x, fields.numbers(self.constant))
+            if self.fine:
+                word = fine_scale(self.multiplier, self.shift, self.nudge)
+                return self._requantized(x, fields.numbers(word), -self.fine)
             return self._requantized(x, self.multiplier, self.shift)
         return self._clipped(self._with_residual(self._shifted(x, self._shift, rounding), given))
 
@@ -165,6 +198,11 @@ def _elementwise(op: Definition, given: Given) -> Terms:
     if op.function == "identity":
         return x
     y = fields.times(given["other"], op.other_scale)
+    if op.function in ("multiply", "minimum", "maximum"):
+        x, y = (
+            fields.sum(value, fields.numbers(constant)) if constant else value
+            for value, constant in ((x, op.data_offset), (y, op.other_offset))
+        )
     combine: dict[str, Callable[[Terms, Terms], Terms]] = {
         "add": fields.sum,
         "sub": lambda a, b: fields.sum(a, fields.times(b, -1)),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import NotEquivalent, ProgramError
+from vtaops.base.errors import NotEquivalent, ProgramError, ShapeError
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph
@@ -163,7 +163,19 @@ class _Single(_Task):
         )
 
     def _result(self, fields: Fields, given: Mapping[str, Terms]) -> Terms:
-        return Definition(fields, self._kind, self._parameters).result(dict(given))
+        definition = Definition(fields, self._kind, self._parameters)
+        try:
+            if "kernel" in self._parameters and "data" in given:
+                definition.require_reasonable(given["data"].shape, self._output.shape)
+            found = definition.result(dict(given))
+        except (ArithmeticError, LookupError, TypeError, ValueError, ShapeError) as error:
+            raise Unknown(f"its record contradicts itself: {error}") from error
+        if found.shape != tuple(self._output.shape):
+            raise Unknown(
+                f"its record gives a result of shape {found.shape}, and its argument has "
+                f"{tuple(self._output.shape)}"
+            )
+        return found
 
     def evaluated(self, fields: Fields) -> Evaluated:
         if len(self.program.operators) > 1 and self._kind:

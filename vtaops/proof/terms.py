@@ -358,7 +358,8 @@ class Fields:
         """Return ``clip(((x * multiplier + half) >> shift) + zero_point)``: exact, for int32 `x`.
 
         Multipliers of 16 bits and shifts, 0..47, are numbers that broadcast; half is half a step of
-        the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift.
+        the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift;
+        for fine ones it says the kind, -1..-3.
         Products that no int32 brings to half a step leave nothing.
         """
         low, high = map(np.float64, clip)
@@ -368,7 +369,7 @@ class Fields:
             return self.clamped(self.sum(self.shifted(x, shift), self.numbers(zero_point)), *clip)
         x = self.fitting(x)
         if isinstance(multiplier, Terms):
-            value = self.of(("scale", rounds), x, multiplier.spread(x.shape))
+            value = self.of(("scale", rounds, -shift), x, multiplier.spread(x.shape))
             value = self.centred(value + zero_point)
             return Terms(value, np.float64(0), np.float64(EXACT), low=low, high=high)
         shift = np.asarray(shift, np.int64)

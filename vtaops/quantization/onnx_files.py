@@ -22,7 +22,7 @@ from vtaops.base.shapes import Array
 if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
-    from onnx import ValueInfoProto
+    from onnx import ValueInfoProto as ValueInfoProto
 else:  # ONNX is imported where it is needed; others import the types from here
     ModelProto = NodeProto = ValueInfoProto = Any
 
@@ -196,7 +196,7 @@ def initializers(model: ModelProto) -> Arrays:
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
     """Give a constant tensor another value, or add it to the graph."""
     onnx = require("onnx")
-    tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
+    tensor = onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
     for old in model.graph.initializer:
         if old.name == name:
             old.CopyFrom(tensor)
@@ -354,9 +354,11 @@ def _check_types(model: ModelProto) -> None:
     types = require("onnx").TensorProto.DataType
     known = {types.Value(name) for name in _TYPES}
     for tensor in _tensors(model):
-        if tensor.data_type not in known:
+        kind = tensor.data_type
+        if kind not in known:
+            name = f" ({types.Name(kind)})" if kind in types.values() else ""
             raise UnsupportedError(
-                f"tensor {tensor.name!r} has the data type {tensor.data_type}; "
+                f"tensor {tensor.name!r} has the data type {kind}{name}; "
                 f"vtaops reads {', '.join(_TYPES)}"
             )
 

@@ -10,11 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.base.files import open_file
+from vtaops.base.files import SPARE, open_file
 from vtaops.base.shapes import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Suffixes of pictures in a folder, in lower case."""
+
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+"""Those of the suffixes, by Pillow's names: for others it runs programs (EPS) or codecs unasked."""
+
+_PIXEL_BYTES = 12
+"""Memory of a pixel: Pillow's four bytes, those of another mode, and what decoding holds."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,12 @@ def read_picture(
         raise ModelError(f"{name} has no fixed height and width, which pictures are scaled to")
     # Pillow's, of damaged files and of pictures that fill the memory
     unreadable = raising(ModelError, f"cannot read {path}", Exception)
-    with unreadable, open_file(path) as stream, Image.open(stream) as file:
+    with unreadable, open_file(path) as stream, Image.open(stream, formats=_FORMATS) as file:
+        if math.prod(file.size) * _PIXEL_BYTES > SPARE:
+            raise ModelError(
+                f"{path} has {file.width} x {file.height} pixels, of which at most "
+                f"{SPARE // _PIXEL_BYTES:,} are read; scale it down first"
+            )
         picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
     pixels = np.asarray(picture).reshape(height, width, -1)
     prepared = (preparation or Preparation()).apply(pixels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +12,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from vtaops.base.errors import ModelError
+from vtaops.base.shapes import Array
 from vtaops.quantization.activations import functions
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
     Connections,
     ModelProto,
+    NodeProto,
+    checked,
     input_dtypes,
     input_shapes,
     load,
@@ -39,6 +42,7 @@ from vtaops.quantization.scales import (
     power_of_two_weight_scales,
     shared_ranges,
 )
+from vtaops.quantization.sources import from_torch, is_torch, without_pairs
 
 Scales = Literal["pow2", "free"]
 
@@ -86,7 +90,7 @@ class Quantization:
 
 
 def quantize(
-    model: str | Path | ModelProto,
+    model: Any,
     calibration: Calibration,
     *,
     scales: Scales = "pow2",
@@ -101,8 +105,9 @@ def quantize(
 
     Parameters
     ----------
-    model
-        Path of an ONNX file, or the model.
+    model : str, Path, onnx.ModelProto, torch.nn.Module or torch.export.ExportedProgram
+        A file, or a model. Of a QDQ model that is quantised in another way the pairs are taken out
+        first: its weights count as the real numbers that they stand for.
     calibration
         Inputs as in real use: an `.npz` file with an array for each input, a folder of `.npz` or
         `.npy` files or pictures, or arrays by name. Their first axis counts images.
@@ -135,7 +140,7 @@ def quantize(
     ModelError
         If the model or the data are malformed, missing, or do not fit each other.
     UnsupportedError
-        If the model is not float32.
+        If the model is not float32, or its inputs are integers.
     """
     return run_quantization(
         model,
@@ -151,7 +156,7 @@ def quantize(
 
 
 def run_quantization(
-    model: str | Path | ModelProto,
+    model: Any,
     calibration: Calibration,
     *,
     scales: Scales = "pow2",
@@ -167,8 +172,7 @@ def run_quantization(
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     asymmetric = scales == "free" if zero_points is None else zero_points
     source, samples = _load(model, calibration, shapes, preparation)
-    _refuse_quantized(source)
-    prepared = prepare(source)
+    prepared = prepare(_float_model(source, scales))
     equalized = equalize(prepared, samples) if equalization else 0
     ranges = calibrated_ranges(prepared, samples, method)
     ranges, groups = shared_ranges(prepared, ranges)
@@ -195,6 +199,9 @@ def _load(
     """Read model and samples; the data say what the model leaves dynamic."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
+    if is_torch(model):
+        model = from_torch(model, calibration, shapes)
+        shapes = {}
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
@@ -215,10 +222,15 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
     return {name: tuple(extent or None for extent in shape) for name, shape in shapes.items()}
 
 
-def _refuse_quantized(model: ModelProto) -> None:
-    for node in model.graph.node:
-        if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
-            raise ModelError(f"the model is quantised already: it has the node {node.op_type}")
+def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
+    """Return a model whose pairs, if it has any, are taken out."""
+    kinds = {node.op_type for node in model.graph.node}
+    if not any(kind.endswith("uantizeLinear") or "QLinear" in kind for kind in kinds):
+        return model
+    if scales == "pow2" and "QuantizeLinear" in kinds and next(_other_scales(model), None) is None:
+        raise ModelError("the model is quantised already, with powers of two as scales")
+    without_pairs(model)
+    return checked(model)
 
 
 def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> ModelProto:
@@ -279,14 +291,20 @@ def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[s
 def _check_powers_of_two(model: ModelProto) -> None:
     """Refuse a scale that is no power of two, as the caller asked and hardware needs."""
     tensors = Connections(model)
+    for node, scale in _other_scales(model):
+        readers = tensors.readers.get(node.output[0], [node])
+        near = tensors.writers.get(node.input[0]) or readers[0]
+        raise ModelError(
+            f"the scale of {node.input[0]!r} is {scale}, no power of two, beside the "
+            f"node {near.name!r} ({near.op_type})"
+        )
+
+
+def _other_scales(model: ModelProto) -> Iterator[tuple[NodeProto, Array | None]]:
+    """Yield the nodes of pairs whose scale is no constant power of two, with that scale."""
+    constants = Connections(model).constants
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            scale = tensors.constants[node.input[1]]
-            mantissa, _ = np.frexp(scale)
-            if not (mantissa == 0.5).all():
-                readers = tensors.readers.get(node.output[0], [node])
-                near = tensors.writers.get(node.input[0]) or readers[0]
-                raise ModelError(
-                    f"the scale of {node.input[0]!r} is {scale}, no power of two, beside the "
-                    f"node {near.name!r} ({near.op_type})"
-                )
+            scale = constants.get(node.input[1])
+            if scale is None or not (np.frexp(scale)[0] == 0.5).all():
+                yield node, scale

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.base.files import exists, open_file
+from vtaops.base.files import check_unpacked, exists, open_file
 from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
@@ -58,6 +58,19 @@ def load_samples(
     if not samples:
         raise ModelError("calibration needs at least one sample; the data given hold none")
     return samples
+
+
+def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
+    """Return the first arrays of calibration data for inputs of which only the names are known.
+
+    Raises
+    ------
+    ModelError
+        If there are none.
+    """
+    shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
+    _, arrays = next(iter(_sources(source, shapes)), ("", {}))
+    return _converted("the calibration data", arrays, {})
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
@@ -118,6 +131,7 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
     # of zip files, of zlib, of NumPy's headers, of memory
     text = f"{file} cannot be read as NumPy data"
     with raising(ModelError, text, Exception), open_file(file) as stream:
+        check_unpacked(stream)
         data = np.load(stream)
         if not isinstance(data, np.ndarray):
             with data:
@@ -157,13 +171,15 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
     (count,) = counts
     stacks = {name: array.reshape(count, *shapes[name]) for name, array in arrays.items()}
     return [
-        {name: np.ascontiguousarray(stack[number]) for name, stack in stacks.items()}
+        {name: np.array(stack[number], order="C") for name, stack in stacks.items()}
         for number in range(count)
     ]
 
 
 def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
     """Return how many batches of a shape an array holds."""
+    if not shape:  # a scalar: one for each sample
+        shape = (1,)
     fits = array.ndim == len(shape) and array.shape[1:] == tuple(shape[1:])
     if not fits or len(array) % shape[0]:
         raise ModelError(

@@ -26,7 +26,7 @@ from vtaops.quantization.onnx_files import (
     initializers,
     require,
 )
-from vtaops.quantization.probe import Probe, runtime_errors
+from vtaops.quantization.probe import Probe, quiet_runtime, runtime_errors
 from vtaops.quantization.samples import Sample
 
 MOVES = (
@@ -89,7 +89,7 @@ def calibrated_ranges(
     with TemporaryFolder() as folder:
         file = folder / "float.onnx"
         require("onnx").save(model, str(file))
-        with runtime_errors():
+        with runtime_errors(), quiet_runtime():
             calibrator = calibrate.create_calibrator(
                 file,
                 augmented_model_path=str(folder / "augmented.onnx"),

@@ -158,7 +158,8 @@ class _Rewriter:
 def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
     """Return the grids of integer tensors; operators that move or clip them keep the grid."""
     found: dict[Any, Grid] = {}
-    for binding in bindings:
+    every = list(bindings)
+    for binding in every:
         value = binding.value
         name = getattr(getattr(value, "op", None), "name", "")
         if name == "relax.quantize":
@@ -168,6 +169,14 @@ def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
             found.setdefault(value.args[0], (*value.args[1:3], kind))
         elif name in KEEPING and value.args[0] in found:
             found[binding.var] = found[value.args[0]]
+    for binding in reversed(every):  # what moves an input that nothing dequantises before
+        name = getattr(getattr(binding.value, "op", None), "name", "")
+        if (
+            name in KEEPING
+            and binding.var in found
+            and isinstance(binding.value.args[0], relax.Var)
+        ):
+            found.setdefault(binding.value.args[0], found[binding.var])
     return found
 
 

@@ -1,4 +1,4 @@
-"""Layer by layer against ONNX Runtime: every difference with its cause.
+"""Layer by layer against ONNX Runtime, or LiteRT: every difference with its cause.
 
 Each layer of a QDQ model, from the quantised tensors that it reads to the one that it writes, is
 imported alone and gets the integers that ONNX Runtime computed. So a difference is made in that
@@ -21,6 +21,7 @@ from vtaops.quantization import onnx_files
 from vtaops.quantization.onnx_files import ModelProto, NodeProto
 from vtaops.quantization.probe import Probe
 from vtaops.relax.importing import import_model
+from vtaops.relax.litert import compare
 
 MULTIPLIER_ERROR = 2.0**-16
 """Greatest relative error of a multiplier of 16 bits (docs/quantization.md)."""
@@ -57,6 +58,9 @@ class LayerDifference:
         file has in floating point and the sums in their own steps.
     unexplained
         All other differences.
+    first
+        Index, the other's value and ours of the first difference; None if there is none. Images are
+        NCHW.
     """
 
     tensor: str
@@ -66,6 +70,7 @@ class LayerDifference:
     multipliers: int = 0
     factors: int = 0
     unexplained: int = 0
+    first: tuple[tuple[int, ...], int, int] | None = None
 
     @property
     def differences(self) -> int:
@@ -74,16 +79,21 @@ class LayerDifference:
 
 
 def trace_differences(
-    model: str | Path | ModelProto, sample: Mapping[str, Array]
+    model: str | Path | ModelProto, sample: Mapping[str, Array], *, graph: Graph | None = None
 ) -> list[LayerDifference]:
     """Compare the integer executor with ONNX Runtime on one sample, each layer for itself.
+
+    A TFLite file is compared with LiteRT's reference kernels (the extra ``litert``).
 
     Parameters
     ----------
     model
-        A QDQ model.
+        A QDQ model, or the path of a TFLite file.
     sample
         An array for each input.
+    graph
+        Of a TFLite file: what is compared, such as the graph of the compiled model, whose hardware
+        may round otherwise; by default the graph of the file, which has no differences.
 
     Returns
     -------
@@ -96,6 +106,9 @@ def trace_differences(
     ModelError, UnsupportedError
         As `import_model`.
     """
+    if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
+        compared = compare(Path(model), graph or import_model(model), [*sample.values()])
+        return [_of_tflite(*one) for one in compared]
     loaded = onnx_files.load(model)
     constants = onnx_files.initializers(loaded)
     layers = [
@@ -107,6 +120,31 @@ def trace_differences(
     inputs = {value.name for value in loaded.graph.input}
     values = {**sample, **Probe(loaded, sorted(names - inputs)).run(dict(sample))}
     return [found for layer in layers if (found := layer.compare(loaded, values, constants))]
+
+
+def _of_tflite(name: str, node: Node, theirs: Array, ours: Array) -> LayerDifference:
+    """Return how an operator of a TFLite file compares: hardware's own scales are off by a step."""
+    apart = np.abs(theirs.astype(np.int64) - ours)
+    scaling = getattr(node.op, "requantization", None)
+    own = scaling is not None and scaling.rounding in ("half_up", "nudged")
+    steps = int(np.count_nonzero(apart == 1)) if own else 0
+    return LayerDifference(
+        name,
+        (node.op.kind,),
+        apart.size,
+        multipliers=steps,
+        unexplained=int(np.count_nonzero(apart)) - steps,
+        first=_first(theirs, ours),
+    )
+
+
+def _first(theirs: Array, ours: Array) -> tuple[tuple[int, ...], int, int] | None:
+    """Return index and values of the first difference."""
+    places = np.argwhere(theirs != ours)
+    if not len(places):
+        return None
+    index = tuple(places[0].tolist())
+    return index, int(theirs[index]), int(ours[index])
 
 
 @dataclass(frozen=True)
@@ -176,9 +214,11 @@ class _Layer:
         multipliers = differs & ~ties & (distance <= 0.5 + near) & (not shifts_only(graph))
         factors = differs & ~ties & ~multipliers & (distance <= 0.5 + far)
         rest = differs & ~ties & ~multipliers & ~factors
-        counts = map(int, map(np.count_nonzero, (ties, multipliers, factors, rest)))
+        causes = ties, multipliers, factors, rest
+        counts: tuple[int, int, int, int] = tuple(int(np.count_nonzero(c)) for c in causes)  # type: ignore[assignment]
         kinds = tuple(dict.fromkeys(op.kind for op in operators))
-        return LayerDifference(self.result, kinds, mine.size, *counts)
+        first = _first(theirs, mine)
+        return LayerDifference(self.result, kinds, mine.size, *counts, first)
 
     def _has_integer_biases(self, constants: Mapping[str, Array]) -> bool:
         """Whether everything added to sums lies on the grid of the sums."""

@@ -9,34 +9,51 @@ of one phase, which is the number of times that data came back from the accelera
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from vtaops.base.errors import UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.graph import Dequantize, Graph, GraphOperator, Host, Quantize, Softmax, Tensor
-from vtaops.graph.host import NOT_QUANTIZED
+from vtaops.graph.host import NOT_QUANTIZED, HostFunction
 from vtaops.quantization.scales import Grid
 from vtaops.relax.host import RelaxFunction, host_module
-from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, grid_of
+from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
-from vtaops.relax.values import Body, Value, read
+from vtaops.relax.values import FOREIGN, Body, Value, read
 
 NO_OPERATOR = "VTA has no operator "
+TFLITE = "vtaops.tflite"
+"""The attribute of a Relax function whose source rounds as TFLite does."""
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
+class Parts(Protocol):
+    """A source that can make functions of its own for the host."""
+
+    def function(
+        self, inputs: Sequence[Value], group: Iterable[Value], outputs: Sequence[Value]
+    ) -> HostFunction | None:
+        """Return a function that computes a group of values; None if it cannot."""
+
+
 def to_graph(
-    mod: Any, name: str = "network", names: Callable[[Body], dict[Value, str]] | None = None
+    mod: Any,
+    name: str = "network",
+    names: Callable[[Body], dict[Value, str]] | None = None,
+    parts: Callable[[Body], Parts] | None = None,
 ) -> Graph:
     """Translate a Relax module in normal form (see `vtaops.relax.to_relax`) to an integer graph.
 
     Parameters
     ----------
     mod
-        A module whose function `main` computes on tensors of static shape.
+        A module whose function `main` computes on tensors of static shape; with the attribute
+        `TFLITE` as TFLite's reference kernels do, value by value.
     name
         Of the graph.
     names
         Gives those of its values, as far as a file knows them.
+    parts
+        Makes the functions of the host, from the file; without it TVM compiles them.
 
     Returns
     -------
@@ -51,7 +68,10 @@ def to_graph(
         If the module holds more than one function, or types that no device has.
     """
     body = read(mod)
-    return _Emitter(mod, body, ValuePlan(body), name, names(body) if names else {}).graph
+    source = parts(body) if parts else None
+    attrs = mod["main"].attrs
+    plan = ValuePlan(body, tflite=bool(attrs and TFLITE in attrs))
+    return _Emitter(mod, body, plan, name, names(body) if names else {}, source).graph
 
 
 class ValuePlan:
@@ -69,12 +89,14 @@ class ValuePlan:
         Why, for values of `host` and `quantized`.
     """
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, tflite: bool = False) -> None:
+        self._tflite = tflite
         self.sources: dict[Value, Source] = {}
         self.quantized: dict[Value, Grid] = {}
         self.host: dict[Value, None] = {}
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
+        self._failed: dict[Value, str] = {}
         self._quantised_model = any(value.op == "quantize" for value in body.bindings)
         self._visit(body.outputs)
 
@@ -99,10 +121,14 @@ class ValuePlan:
         """Decide on a value; return the values that it needs."""
         if value.op == "input" or value.fixed:
             return []
+        if value.dtype == "any":
+            self.host[value] = None
+            self.reasons[value] = self._why(value)
+            return list(value.args)
         try:
             grid = natural_grid(value)
             if grid is not None:
-                target = ResultRange(grid)
+                target = ResultRange(grid, tflite=self._tflite)
                 quantized = value.op == "quantize"
                 self.sources[value] = (
                     translate(value.args[0], target) if quantized else translate_root(value, target)
@@ -113,7 +139,7 @@ class ValuePlan:
             reason = str(error)
             if value.op == "quantize" and (grid := _grid_or_none(value)) is not None:
                 self.quantized[value] = grid
-                self.reasons[value] = reason
+                self.reasons[value] = self._failed[value.args[0]] = reason
                 return [value.args[0]]
         self.host[value] = None
         self.reasons[value] = reason
@@ -122,9 +148,11 @@ class ValuePlan:
     def _why(self, value: Value) -> str:
         if not self._quantised_model:
             return NOT_QUANTIZED
+        if value.op in RULES and value in self._failed:
+            return self._failed[value]
         if value.op in RULES or value.op == "split":
             return f"{value.op}{BETWEEN_FLOATS}"
-        return f"{NO_OPERATOR}{value.op}"
+        return f"{NO_OPERATOR}{value.op.removeprefix(FOREIGN)}"
 
     def _phase(self, value: Value) -> int:
         if value in self.sources:
@@ -164,12 +192,20 @@ class _Emitter:
     """Puts a plan into a graph, phase by phase: first the host's function, then what reads it."""
 
     def __init__(
-        self, mod: Any, body: Body, plan: ValuePlan, name: str, names: dict[Value, str]
+        self,
+        mod: Any,
+        body: Body,
+        plan: ValuePlan,
+        name: str,
+        names: dict[Value, str],
+        parts: Parts | None,
     ) -> None:
         self.graph = Graph(name)
+        self._parts = parts
         self._mod, self._body, self._plan, self._names = mod, body, plan, names
         self._integers: dict[Value, Tensor] = {}
         self._floats: dict[Value, Tensor] = {}
+        self._steps: dict[Step, Tensor] = {}
         self._inputs()
         last = max((plan.phase(value) for value in body.bindings), default=0)
         for phase in range(last + 1):
@@ -210,8 +246,10 @@ class _Emitter:
     def _emit(self, source: Source, name: str = "") -> Tensor:
         if isinstance(source, Leaf):
             return self._integers[source.value]
-        inputs = [self._emit(part) for part in source.inputs]
-        return self.graph.add(source.op, *inputs, name=name, scale=source.scale)
+        if source not in self._steps:
+            inputs = [self._emit(part) for part in source.inputs]
+            self._steps[source] = self.graph.add(source.op, *inputs, name=name, scale=source.scale)
+        return self._steps[source]
 
     def _float(self, value: Value) -> Tensor:
         """Return a value as the host takes it: float, or as it is if it is no float."""
@@ -253,11 +291,23 @@ class _Emitter:
     ) -> GraphOperator:
         if _is_softmax(group):
             return Softmax()
-        bindings = _with_constants(self._body.bindings, group)
         results = tuple(map(_tensor, outputs))
-        operators = tuple(dict.fromkeys(v.op for v in group))
-        module = host_module(self._mod, inputs, bindings, outputs)
-        return Host(RelaxFunction(module), results, operators, reason)
+        operators = tuple(dict.fromkeys(v.op.removeprefix(FOREIGN) for v in group))
+        part = self._parts and self._parts.function(inputs, group, outputs)
+        return Host(part or self._compiled(inputs, group, outputs), results, operators, reason)
+
+    def _compiled(
+        self, inputs: list[Value], group: list[Value], outputs: list[Value]
+    ) -> RelaxFunction:
+        """Return a function that TVM compiles."""
+        foreign = dict.fromkeys(v.op for v in group if v.op.startswith(FOREIGN))
+        if foreign:
+            raise UnsupportedError(
+                f"the operators {', '.join(op.removeprefix(FOREIGN) for op in foreign)} are part "
+                "of a function that cannot be cut out of the model"
+            )
+        bindings = _with_constants(self._body.bindings, group)
+        return RelaxFunction(host_module(self._mod, inputs, bindings, outputs))
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
@@ -291,4 +341,9 @@ def _tensor(value: Value) -> Tensor:
     """Return what the host makes of a value."""
     if value.dtype == "tuple":
         raise UnsupportedError(f"{value.op} returns a tuple that is used as a whole")
+    if value.dtype == "any":
+        raise ModelError(
+            f"the tensor {value.name!r}, which {value.op.removeprefix(FOREIGN)} makes, has no "
+            "static shape; VTA's programs need one"
+        )
     return Tensor("-", value.shape, value.dtype)

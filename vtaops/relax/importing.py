@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from functools import partial
-from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
 
-from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.errors import ModelError, raising
 from vtaops.graph import Graph
 from vtaops.quantization import onnx_files
 from vtaops.quantization.onnx_files import ModelProto
 from vtaops.relax.channels_first import channels_first
-from vtaops.relax.graphs import to_graph
+from vtaops.relax.graphs import TFLITE, to_graph
 from vtaops.relax.messages import last_line
 from vtaops.relax.names import tensor_names
 from vtaops.relax.qoperators import to_pairs
 from vtaops.relax.tflite_files import from_tflite_file
+from vtaops.relax.values import Body
+
+if TYPE_CHECKING:
+    from vtaops.relax.onnx_nodes import OnnxImport
+    from vtaops.relax.onnx_parts import OnnxParts
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -55,8 +56,11 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     if _is_onnx(source):
-        pairs = to_pairs(onnx_files.load(source, shapes))
-        return to_graph(normalize(_from_onnx(pairs)), name, partial(tensor_names, pairs))
+        model = onnx_files.load(source, shapes)
+        pairs = to_pairs(model)
+        found = _from_onnx(pairs, foreign=True)
+        names, parts = partial(tensor_names, pairs), partial(_parts, model, pairs, found)
+        return to_graph(normalize(found.module), name, names, parts)
     return to_graph(to_relax(source, shapes=shapes), name)
 
 
@@ -69,9 +73,12 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
         module = normalize(from_tflite_file(Path(source), shapes))
         with raising(ModelError, "not a valid TFLite model", Exception, told=last_line):
-            return normalize(channels_first(module))
+            module = normalize(channels_first(module))
+            module["main"] = module["main"].with_attr(TFLITE, True)
+            return module
     if _is_onnx(source):
-        return normalize(_from_onnx(to_pairs(onnx_files.load(source, shapes))))
+        pairs = to_pairs(onnx_files.load(source, shapes))
+        return normalize(_from_onnx(pairs, foreign=False).module)
     kind = type(source).__module__.split(".")[0]
     if kind == "torch":
         from vtaops.relax.torch_programs import from_torch
@@ -104,17 +111,13 @@ def normalize(mod: Any) -> Any:
         return tvm.transform.Sequential(passes)(mod)
 
 
-def _from_onnx(model: ModelProto) -> Any:
-    from tvm.relax.frontend.onnx import from_onnx
+def _from_onnx(model: ModelProto, *, foreign: bool) -> OnnxImport:
+    from vtaops.relax.onnx_nodes import import_nodes  # loads the package onnx
 
-    logging.getLogger("onnx_frontend").setLevel(logging.ERROR)
-    printed = StringIO()
-    try:
-        with redirect_stdout(printed):  # where it names the operator at which it stops
-            return from_onnx(model)
-    except Exception as error:
-        place = re.match(r"Error converting operator (\w+)", printed.getvalue())
-        where = f" at its operator {place[1]}" if place else ""
-        raise UnsupportedError(
-            f"TVM's front end cannot read this ONNX model{where}: {last_line(error)}"
-        ) from error
+    return import_nodes(model, foreign=foreign)
+
+
+def _parts(source: ModelProto, pairs: ModelProto, found: OnnxImport, body: Body) -> OnnxParts:
+    from vtaops.relax.onnx_parts import OnnxParts
+
+    return OnnxParts(source, pairs, found, body)

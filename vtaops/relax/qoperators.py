@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
     ModelProto,
     NodeProto,
@@ -25,9 +26,14 @@ from vtaops.quantization.onnx_files import (
     refill,
     replace_initializer,
     require,
+    tensor_shapes,
 )
 
 MICROSOFT = "com.microsoft"
+
+
+REARRANGED = frozenset({"Pad", "Sum", "SpaceToDepth", "Gather"})
+"""Operators on any numbers, which are rewritten for the sake of TVM's front end alone."""
 
 
 def to_pairs(model: ModelProto) -> ModelProto:
@@ -58,6 +64,7 @@ class _Writer:
     def __init__(self, model: ModelProto) -> None:
         self.model = model
         self.constants = initializers(model)
+        self.shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
         self.nodes: list[NodeProto] = []
 
     def rewrite(self, node: NodeProto) -> None:
@@ -81,6 +88,11 @@ class _Writer:
         name = f"{kind}_{outputs[0]}"
         self.nodes.append(make_node(kind, inputs, outputs, name=name, **attrs))
         return outputs[0]
+
+    def vector(self, name: str, values: Sequence[int]) -> str:
+        """Add a constant vector of int64."""
+        replace_initializer(self.model, f"{name}_values", np.array(values, np.int64))
+        return f"{name}_values"
 
     def compose(self, node: NodeProto, parts: Composition) -> None:
         """Add a float operator between pairs for an operator on integers."""
@@ -192,6 +204,58 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
     writer.add("AveragePool", node.input[:1], node.output, **options)
 
 
+def _space_to_depth(writer: _Writer, node: NodeProto) -> None:
+    """Pixels of a block to channels; TVM's front end loses the static shape."""
+    shape = writer.shapes.get(node.input[0], ())
+    size = attributes(node)["blocksize"]
+    if len(shape) != 4 or not all(shape) or shape[2] % size or shape[3] % size:
+        writer.nodes.append(node)
+        return
+    n, c, h, w = shape
+    first, second = f"{node.output[0]}_blocks", f"{node.output[0]}_turned"
+    split = writer.vector(first, [n, c, h // size, size, w // size, size])
+    joined = writer.vector(second, [n, c * size * size, h // size, w // size])
+    writer.add("Reshape", [node.input[0], split], [first])
+    writer.add("Transpose", [first], [second], perm=[0, 3, 5, 1, 2, 4])
+    writer.add("Reshape", [second, joined], node.output)
+
+
+MOST_RUNS = 64
+"""Slices that a Gather becomes, at most."""
+
+
+def _gather(writer: _Writer, node: NodeProto) -> None:
+    """Read indices of an axis as slices that are joined: on channels they move nothing."""
+    shape, index = writer.shapes.get(node.input[0], ()), writer.constants.get(node.input[1])
+    axis = attributes(node).get("axis", 0)
+    runs = _runs(index, shape[axis]) if index is not None and index.ndim == 1 and shape else None
+    if not runs or len(runs) > MOST_RUNS:
+        writer.nodes.append(node)
+        return
+    parts = [f"{node.output[0]}_part{number}" for number in range(len(runs))]
+    for part, (start, stop, step) in zip(parts, runs, strict=True):
+        limits = [
+            writer.vector(f"{part}_{i}", [v]) for i, v in enumerate((start, stop, axis, step))
+        ]
+        writer.add("Slice", [node.input[0], *limits], [part])
+    writer.add("Concat", parts, node.output, axis=axis)
+
+
+def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
+    """Return (start, stop, step) of slices that read some indices; None if one is out of range."""
+    if not index.size or index.min() < -extent or index.max() >= extent:
+        return None
+    runs: list[tuple[int, int, int]] = []
+    for i in (int(i) % extent for i in index):
+        start, stop, step = runs[-1] if runs else (0, 0, 0)
+        last = stop - 1
+        if runs and i > last and (start == last or i - last == step):
+            runs[-1] = start, i + 1, i - last
+        else:
+            runs.append((i, i + 1, 1))
+    return runs
+
+
 def _sum(writer: _Writer, node: NodeProto) -> None:
     """Write a sum of several as additions: TVM's front end would stack its tensors."""
     writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
@@ -210,6 +274,8 @@ _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "QLinearSoftmax": Composition("Softmax", (0,), 3),
     "QLinearConcat": Composition("Concat", (), 0),
     "Pad": _pad,
+    "SpaceToDepth": _space_to_depth,
+    "Gather": _gather,
     "Sum": _sum,
     "MatMulInteger": _integer_product,
     "ConvInteger": _integer_product,

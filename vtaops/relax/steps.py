@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from vtaops.base.errors import ModelError, ShapeError
 from vtaops.graph import GraphOperator, Requantization, Tensor
+from vtaops.graph.requantization import Rounding
 from vtaops.quantization.scales import Grid
 from vtaops.relax.values import Value, real
 
@@ -21,11 +23,22 @@ class NotTranslated(Exception):
 
 @dataclass(frozen=True)
 class ResultRange:
-    """The grid that a result shall have, and the bounds that it is clipped to."""
+    """The grid that a result shall have, and the bounds that it is clipped to.
+
+    Attributes
+    ----------
+    grid : Grid
+        Scale and zero point.
+    low, high : int
+        The bounds, integers.
+    tflite : bool
+        Whether its source rounds as TFLite does (`vtaops.graph.requantization.Rounding`).
+    """
 
     grid: Grid
     low: int = -128
     high: int = 127
+    tflite: bool = False
 
     def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
         """Return the range with further bounds, given as real values.
@@ -38,14 +51,13 @@ class ResultRange:
         upper = max(lower, min(self.high, bounds[1]))
         return replace(self, low=min(lower, upper), high=upper)
 
-    def requantization(self, ratio: object) -> Requantization:
-        """Return the requantisation by a ratio of scales to this range."""
+    def requantization(self, ratio: Any, rounding: Rounding = "twice") -> Requantization:
+        """Return the requantisation by a ratio of scales to this range; TFLite's by `rounding`."""
+        zero, bounds = self.grid.zero_point, (self.low, self.high)
         try:
-            return Requantization.from_ratio(
-                ratio,  # type: ignore[arg-type]
-                self.grid.zero_point,
-                (self.low, self.high),
-            )
+            if self.tflite:
+                return Requantization.tflite(ratio, zero, bounds, rounding)
+            return Requantization.from_ratio(ratio, zero, bounds)
         except ShapeError as error:
             raise NotTranslated(str(error)) from error
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.graph import Convolution, Dense, TransposedConvolution
+from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
 from vtaops.graph.operators import MAX_FACTOR
+from vtaops.graph.requantization import Rounding
 from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
 from vtaops.relax.values import Value, integers, pair, real, sides
 
@@ -58,7 +59,13 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Step:
         """Return the operator that rounds the sum to a grid."""
-        requantization = target.requantization(self.scale / target.grid.scale)
+        scale = self.scale
+        rounding: Rounding = "twice"
+        if target.tflite and self.product.func is Dense:
+            rounding = "once"
+            if np.ndim(scale) == 0:  # there TFLite multiplies in float32
+                scale = np.asarray(np.float32(scale), np.float64)
+        requantization = target.requantization(scale / target.grid.scale, rounding)
         steps = np.rint(self.bias / self.scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
             raise NotTranslated("a bias beyond 32 bits")
@@ -137,18 +144,47 @@ def _per_channel(constant: Array, rank: int, axis: int, channels: int) -> Array:
 
 
 def _weights(value: Value, axis: int) -> tuple[Array, Array]:
-    """Return int8 weights and their scale: one number, or one for each index of `axis`."""
+    """Return weights and their scale: one number, or one for each index of `axis`.
+
+    They are integers of 8 bits less their zero point, so of up to 9 bits.
+    """
     found = integers(value)
     if found is None:
         raise NotTranslated("its weights are not quantised constants")
     data, scale = found
-    if data.min() < -128 or data.max() > 127:
-        raise NotTranslated("weights that are no int8 once their zero point is taken off")
+    if data.min() < -255 or data.max() > 255:
+        raise NotTranslated("weights of more than 8 bits")
     scales = np.moveaxis(np.broadcast_to(scale, data.shape), axis, 0).reshape(data.shape[axis], -1)
     if (scales != scales[:, :1]).any():
         raise NotTranslated("weights with scales along another axis than output channels")
     each = scales[:, 0].astype(np.float64)
-    return data.astype(np.int8), each[0] if (each == each[0]).all() else each
+    return data, each[0] if (each == each[0]).all() else each
+
+
+def _narrow(
+    weight: Array, data: Source, axis: int, data_axis: int = 1, groups: int = 1
+) -> tuple[Array, Source]:
+    """Return int8 weights, and the data that they multiply.
+
+    Weights that are no int8 once their zero point is taken off are sums of two or three that are:
+    the input channels, on `axis` of the weights and `data_axis` of the data, come as often.
+    """
+    parts: list[Array] = []
+    rest = weight
+    while rest.any() or not parts:
+        parts.append(np.clip(rest, -128, 127).astype(np.int8))
+        rest = rest - parts[-1]
+    count = len(parts)
+    if count == 1:
+        return parts[0], data
+    scale = data.tensor.scale
+    copies = step(Concat(data_axis), *[data] * count, scale=scale)
+    if groups == 1:
+        return np.concatenate(parts, axis=axis), copies
+    # The copies of a channel side by side, so that they stay in its group.
+    shape = (*weight.shape[:axis], weight.shape[axis] * count, *weight.shape[axis + 1 :])
+    beside = np.stack(parts, axis=axis + 1).reshape(shape)
+    return beside, step(ChannelShuffle(count), copies, scale=scale)
 
 
 def _check_layout(value: Value, kernel: str) -> None:
@@ -162,13 +198,15 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     attrs = value.attrs
     weight, weight_scale = _weights(value.args[1], 0)
     data, data_scale = operand(value.args[0])
+    groups = int(attrs.groups)
+    weight, data = _narrow(weight, data, 1, groups=groups)
     product = partial(
         Convolution,
         weight,
         strides=pair(attrs.strides),
         padding=sides(attrs.padding),
         dilation=pair(attrs.dilation),
-        groups=int(attrs.groups),
+        groups=groups,
     )
     return _sum(product, data, data_scale * weight_scale, len(weight), 1)
 
@@ -180,6 +218,7 @@ def _transposed_convolution(value: Value, operand: Operand) -> Sum:
         raise NotTranslated("a transposed convolution with groups or dilation")
     weight, weight_scale = _weights(value.args[1], 1)
     data, data_scale = operand(value.args[0])
+    weight, data = _narrow(weight, data, 0)
     product = partial(
         TransposedConvolution,
         weight,
@@ -195,6 +234,7 @@ def _dense(value: Value, operand: Operand) -> Sum:
         raise NotTranslated(f"constant weights of shape {value.args[1].shape}")
     weight, weight_scale = _weights(value.args[1], 1)
     data, data_scale = operand(value.args[0])
+    weight, data = _narrow(weight, data, 0, len(value.shape) - 1)
     product = partial(Dense, np.ascontiguousarray(weight.T))
     return _sum(product, data, data_scale * weight_scale, weight.shape[1], len(value.shape) - 1)
 

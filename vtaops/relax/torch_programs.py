@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.relax.messages import last_line
@@ -18,6 +18,8 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31
 
 def from_torch(program: Any) -> Any:
     """Return the Relax module of an exported program, its weights as constants.
+
+    A dynamic batch becomes 1.
 
     Raises
     ------
@@ -38,12 +40,20 @@ def from_torch(program: Any) -> Any:
     quantized = any("quantize_per" in name for name in names)
     text = "TVM's front end cannot read this program"
     with raising(UnsupportedError, text, Exception, told=last_line):
-        return from_exported_program(
+        module = from_exported_program(
             program,
             unwrap_unit_return_tuple=True,
             custom_convert_map=_CONVERSIONS if quantized else None,
             run_ep_decomposition=not quantized,
         )
+    return _for_one_image(module)
+
+
+def _for_one_image(module: Any) -> Any:
+    """Return a module whose dynamic batch is 1."""
+    shapes = (parameter.ty.shape for parameter in module["main"].params)
+    batches = {shape[0].name: 1 for shape in shapes if shape and isinstance(shape[0], tirx.Var)}
+    return relax.transform.BindSymbolicVars(batches, "main")(module) if batches else module
 
 
 def _convert(node: Any, importer: Any) -> Any:

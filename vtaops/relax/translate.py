@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.shapes import Sides, ceil_div
+from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Size
 from vtaops.graph import operators as ops
+from vtaops.graph.requantization import Requantization, quantized_multiplier
 from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
+from vtaops.relax.pixels import moved_pixels
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, pair, real, sides
@@ -49,6 +51,8 @@ def translate(value: Value, target: ResultRange) -> Source:
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value that is to be computed now; see `translate`."""
     rule = RULES.get(value.op)
+    if target.tflite and value.op == "nn.softmax":
+        rule = _softmax
     try:
         if rule is None:
             raise NotTranslated(f"VTA has no operator {value.op}")
@@ -138,9 +142,15 @@ def _add(value: Value, target: ResultRange) -> Source:
     if flipped and sign < 0:
         raise NotTranslated("a vector less an image")
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
-    unit = target.grid.scale
+    unit, zero = target.grid.scale, target.grid.zero_point
     bounds = (target.low, target.high)
-    op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, target.grid.zero_point, bounds)
+    op: ops.GraphOperator
+    if target.tflite:
+        op = ops.RescaledAdd.from_scales(
+            a_scale, b_scale, unit, sign=int(sign), zero_point=zero, clip=bounds
+        )
+    else:
+        op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, zero, bounds)
     return step(op, a, b, scale=unit)
 
 
@@ -180,6 +190,8 @@ def _product(
 ) -> Step:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     ratio = a_scale * b_scale / target.grid.scale
+    if target.tflite:  # there TFLite computes in float32
+        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.grid.scale))
     return step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
@@ -228,10 +240,22 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
 def _mean(value: Value, target: ResultRange) -> Source:
     image = value.args[0]
     axes = sorted(int(axis) % len(image.shape) for axis in value.attrs.axis or ())
+    if target.tflite and len(image.shape) == 4 and axes == [1, 2]:
+        return _mean_of_last(value, target)
     if len(image.shape) != 4 or axes != [2, 3]:
         raise NotTranslated(f"a mean over the axes {axes} of {len(image.shape)}")
     pooled = _average(image, target, image.shape[2] * image.shape[3])
     return pooled if value.attrs.keepdims else _moved(ops.Reshape(value.shape), pooled)
+
+
+def _mean_of_last(value: Value, target: ResultRange) -> Source:
+    """Translate a mean over the pixels of an image whose channels come last."""
+    data, scale = operand(value.args[0])
+    _, h, w, _ = value.args[0].shape
+    scaling = _tflite_mean(scale / target.grid.scale, h * w, False, target)
+    image = _moved(ops.Transpose((0, 3, 1, 2)), data)
+    pooled = step(ops.AveragePool(requantization=scaling), image, scale=target.grid.scale)
+    return _moved(ops.Reshape(value.shape), pooled)
 
 
 def _adaptive_pool(value: Value, target: ResultRange) -> Source:
@@ -245,29 +269,67 @@ def _average(image: Value, target: ResultRange, count: int, **window: Any) -> So
     if not count:
         raise NotTranslated("a mean over no pixels")
     data, scale = operand(image)
-    ratio = scale / target.grid.scale
-    op = ops.AveragePool.from_ratio(
-        ratio,
-        count,
-        shifts_only=_is_power_of_two(ratio),
-        zero_point=target.grid.zero_point,
-        clip=(target.low, target.high),
-        **window,
-    )
+    ratio, bounds = scale / target.grid.scale, (target.low, target.high)
+    if target.tflite:
+        scaling = _tflite_mean(ratio, count, bool(window), target)
+        op = ops.AveragePool(requantization=scaling, **window)
+    else:
+        op = ops.AveragePool.from_ratio(
+            ratio,
+            count,
+            shifts_only=_is_power_of_two(ratio),
+            zero_point=target.grid.zero_point,
+            clip=bounds,
+            **window,
+        )
     return step(op, data, scale=target.grid.scale)
+
+
+def _tflite_mean(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
+    """Return how TFLite rounds a mean: as a pool, or as a product with one over the pixels."""
+    zero, bounds = target.grid.zero_point, (target.low, target.high)
+    if pool and ratio == 1:
+        return Requantization(count, 0, zero, bounds, "quotient")
+    multiplier, shift = quantized_multiplier(ratio)
+    more = min(count.bit_length() - 1, 32, 62 - shift)
+    return Requantization((multiplier << more) // count, shift + more, zero, bounds, "twice")
+
+
+def _softmax(value: Value, target: ResultRange) -> Source:
+    if target.grid != Grid(1 / 256, -128) or int(value.attrs.axis) not in (
+        -1,
+        len(value.shape) - 1,
+    ):
+        raise NotTranslated("a softmax whose result is no 1/256 above -128")
+    return step(ops.FixedSoftmax(), operand(value.args[0])[0], scale=target.grid.scale)
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:
     """Slope and unit as two small integers; in networks of shifts the unit is a power of two."""
+    return _leaky_step(value, np.array(float(value.attrs.alpha)), target)
+
+
+def _prelu(value: Value, target: ResultRange) -> Source:
+    slope = real(value.args[1])
+    axis = int(value.attrs.axis) % len(value.shape)
+    if slope is None or axis != 1 or slope.size not in (1, value.shape[1]):
+        raise NotTranslated("a PReLU whose slopes are no constants of channels")
+    return _leaky_step(value, slope.reshape(-1 if slope.size > 1 else ()), target)
+
+
+def _leaky_step(value: Value, slope: Array, target: ResultRange) -> Source:
     data, scale = operand(value.args[0])
-    ratio, slope = scale / target.grid.scale, float(value.attrs.alpha)
-    if not abs(slope) <= 127:
-        raise NotTranslated(f"the slope {slope} of a leaky ReLU; the most is 127")
+    ratio = scale / target.grid.scale
+    if not np.abs(slope).max() <= 127:
+        raise NotTranslated(f"the slope {np.abs(slope).max()} of a leaky ReLU; the most is 127")
     units = [64] if _is_power_of_two(ratio) else range(1, 128)
-    unit = min(units, key=lambda n: (abs(round(slope * n) / n - slope), -n))
+    unit = min(units, key=lambda n: (float(np.abs(np.rint(slope * n) / n - slope).sum()), -n))
+    steps = np.rint(slope * unit)
+    if np.abs(steps).max() > 127:
+        raise NotTranslated(f"the slope {np.abs(slope).max()} beside others of a PReLU")
     scaling = target.requantization(ratio / unit)
-    op = ops.LeakyRelu(unit, round(slope * unit), scaling)
-    return step(op, data, scale=target.grid.scale)
+    negative = steps.astype(np.int64) if steps.ndim else int(steps)
+    return step(ops.LeakyRelu(unit, negative, scaling), data, scale=target.grid.scale)
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
@@ -324,7 +386,18 @@ def _reshape(value: Value, target: ResultRange) -> Source:
     if shuffled is not None:
         image, groups = shuffled
         return _moved(ops.ChannelShuffle(groups), translate(image, target))
+    pixels = moved_pixels(value)
+    if pixels is not None:
+        if target not in value.steps:
+            image, make = pixels
+            value.steps[target] = _moved(make(_unchanged(target.grid)), translate(image, target))
+        found: Step = value.steps[target]
+        return found
     return _moved(ops.Reshape(value.shape), translate(value.args[0], target))
+
+
+def _unchanged(grid: Grid) -> Requantization:
+    return Requantization(1, 0, grid.zero_point)
 
 
 def _shuffle(value: Value) -> tuple[Value, int] | None:
@@ -474,6 +547,7 @@ COMPUTING: dict[str, Rule] = {
     "minimum": _bound,
     "maximum": _bound,
     "nn.leakyrelu": _leaky,
+    "nn.prelu": _prelu,
 }
 
 MOVING: dict[str, Rule] = {

@@ -19,6 +19,9 @@ from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.shapes import Array
 from vtaops.graph.requantization import along
 
+FOREIGN = "onnx."
+"""Begins the names of packed functions that stand for nodes of ONNX that TVM does not know."""
+
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -29,14 +32,15 @@ class Value:
     name
         Name of the Relax variable.
     op
-        Name of the operator without `relax.`; besides `input`, `constant`, `get_item` (of a tuple)
-        and `tir.NAME` (a call of a TIR function).
+        Name of the operator without `relax.`; besides `input`, `constant`, `get_item` (of a tuple),
+        `tir.NAME` (a call of a TIR function) and `onnx.KIND` (a node that TVM does not know).
     args
         Tensors that it reads.
     extra
         Its other arguments in their order: shapes, numbers.
     shape, dtype
-        Of the result; a tuple of tensors has shape () and dtype "tuple".
+        Of the result; a tuple of tensors has shape () and dtype "tuple", what has no static shape
+        or is no tensor has shape () and dtype "any".
     attrs
         TVM's attributes of the operator; the TIR function of a `tir.NAME`.
     array
@@ -47,6 +51,8 @@ class Value:
         Whether it depends on constants only.
     readers
         Bindings that read it; an output of the function counts as one more, None.
+    steps
+        What a translation wants to find again for each grid.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Value:
     var: Any = None
     fixed: bool = False
     readers: list[Value | None] = field(default_factory=list, repr=False)
+    steps: dict[Any, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class _Reader:
     def body(self, function: Any) -> Body:
         inputs = []
         for parameter in function.params:
-            shape, dtype = _type(parameter.ty, parameter.name)
+            shape, dtype = _type(parameter.ty, parameter.name, dynamic=False)
             value = Value(parameter.name, "input", (), shape, dtype, var=parameter)
             self._values[parameter] = value
             inputs.append(value)
@@ -162,9 +169,12 @@ class _Reader:
             args = self._tensors(call.args[1])
             function = call.args[0].name_hint
             return _tir_name(function, self._mod[function]), args, (), self._mod[function]
+        arguments = list(call.args)
+        if name == "relax.call_pure_packed":
+            name = arguments.pop(0).global_symbol
         args_: list[Value] = []
         extra: list[Any] = []
-        for argument in call.args:
+        for argument in arguments:
             self._argument(argument, args_, extra)
         return name.removeprefix("relax."), tuple(args_), tuple(extra), call.attrs
 
@@ -236,22 +246,24 @@ def _number(expression: Any) -> Any:
     return str(expression)
 
 
-def _type(annotation: Any, name: str) -> tuple[tuple[int, ...], str]:
-    """Return shape and dtype of a Relax type."""
+def _type(annotation: Any, name: str, *, dynamic: bool = True) -> tuple[tuple[int, ...], str]:
+    """Return shape and dtype of a Relax type; "any" of what is dynamic, if that may be."""
     if hasattr(annotation, "fields"):
         return (), "tuple"
     shape = getattr(annotation, "shape", None)
-    if shape is None:
-        raise ModelError(f"the tensor {name!r} has no static shape; VTA's programs need one")
     try:
-        extents = tuple(int(extent) for extent in shape)
-    except TypeError as error:
+        extents = None if shape is None else tuple(int(extent) for extent in shape)
+    except TypeError:
+        extents = None
+    if extents is not None:
+        dtype = annotation.dtype
+        return extents, str(getattr(dtype, "dtype", dtype))
+    if not dynamic:
         raise ModelError(
-            f"the tensor {name!r} has the dynamic shape {shape}; VTA's programs are compiled for "
+            f"the input {name!r} has the dynamic shape {shape}; VTA's programs are compiled for "
             "one shape"
-        ) from error
-    dtype = annotation.dtype
-    return extents, str(getattr(dtype, "dtype", dtype))
+        )
+    return (), "any"
 
 
 # ------------------------------------------------------- constants and attributes

@@ -56,9 +56,9 @@ def network_roofline(model: Model) -> Figure:
             points.append(
                 RooflinePoint(
                     f"#{len(points)}",
-                    stats.gemm_counter * model.config.macs_per_cycle,
+                    stats.gemm_counter * model.config.macs_per_micro_op,
                     max(reads, stats.out_store_nbytes),
-                    stats.gemm_counter + stats.alu_counter,
+                    stats.gemm_counter // model.config.products_per_cycle + stats.alu_counter,
                     max(1, cycles),
                 )
             )

@@ -71,7 +71,7 @@ class RooflinePoint:
         shared = timeline.parameters.bandwidth is not None
         return RooflinePoint(
             name,
-            program.stats().gemm_counter * program.config.macs_per_cycle,
+            program.stats().gemm_counter * program.config.macs_per_micro_op,
             (sum(beats) if shared else max(beats)) * port.width,
             timeline.units["compute"].work,
             timeline.cycles,

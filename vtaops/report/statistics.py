@@ -46,7 +46,7 @@ def statistics_data(
     """
     config = program.config
     units = [instruction.unit for instruction in program]
-    performed = statistics.gemm_counter * config.macs_per_cycle
+    performed = statistics.gemm_counter * config.macs_per_micro_op
     minimum = compulsory_nbytes(program)
     data: dict[str, Any] = {
         "metadata": dict(program.metadata),

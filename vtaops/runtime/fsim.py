@@ -222,6 +222,7 @@ def sizes_of(config: HardwareConfig) -> dict[str, int]:
         "window_tiles": WINDOW_TILES if "depthwise" in config.extensions else 0,
         "window_channels": config.window_channels,
         "pools": int("pool" in config.extensions),
+        "pairs": int("pairs" in config.extensions),
     }
 
 

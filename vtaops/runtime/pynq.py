@@ -132,9 +132,9 @@ class Accelerator:
         clock_mhz: float = DEFAULT_CLOCK_MHZ,
     ) -> None:
         if not config.board.register_base:
-            raise DeviceError(
-                f"configuration {config.name!r} has target {config.target!r}, which is no board"
-            )
+            missing = config.board.no_driver
+            why = f"for which vtaops has no driver: {missing}" if missing else "which is no board"
+            raise DeviceError(f"configuration {config.name!r} has target {config.target!r}, {why}")
         if not 1 <= clock_mhz <= 1000:
             raise DeviceError(f"the clock is {clock_mhz} MHz; it must be 1..1000")
         self.config = config

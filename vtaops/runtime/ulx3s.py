@@ -184,6 +184,7 @@ class Ulx3s(ConfiguredDevice):
         with self._turn():
             words = self._instructions(insn_address, count)
             statistics = self._streams.count(self._config, words, self.capabilities)
+            self._page.refresh(RtlRegisters.CONTROL)
             self._registers.start(insn_address, count)
             failure = self._wait(timeout)
             if failure is not None:

@@ -36,6 +36,7 @@ import struct
 import time
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,8 @@ def error_of(kind: object, message: object) -> VTAError:
     """Return the error that the other side told of; a `DeviceError` where its kind is unknown."""
     found = getattr(errors, str(kind), None)
     if isinstance(found, type) and issubclass(found, VTAError):
-        return found(str(message))
+        with suppress(TypeError):  # one that has more than a message is not of a board
+            return found(str(message))
     return DeviceError(str(message))
 
 

@@ -223,11 +223,15 @@ class BlockedShape:
         return self.batch * self.oc * self.rows.extent * self.columns.extent * self.phases
 
     @property
+    def products(self) -> int:
+        """Tile products of each output tile."""
+        return self.ic * self.taps * self.parts // self.phases
+
+    @property
     def gemm_cycles(self) -> int:
         """Tile products, and steps of POOL: what reads input tiles, one a cycle."""
-        products = self.ic * self.taps * self.parts // self.phases
         others = max(self.addends, self.digits) + self.constants + self.maxima + self.coarse
-        return self.outputs * (products + others)
+        return self.outputs * (self.products + others)
 
     @property
     def compute_cycles(self) -> int:
@@ -425,9 +429,11 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
+    blocks = op.tiles(config, "other") if op.by_channel else 1
     return BlockedShape(
-        rows=_line(op.tiles(config)),
-        alu_passes=_passes(op, config),
+        batch=blocks,
+        rows=_line(op.tiles(config) // blocks),
+        alu_passes=_passes(op, config) + len(op.offset_stages),
         resets=_resets(config),
         addends=len(op.products) - 1,
         scaled=int(op.multiplier > 0),
@@ -450,7 +456,12 @@ def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
 
 @blocked_shape.register
 def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
-    return _pooled(op, config, alu_passes=_passes(op, config), staged=False)
+    shape = _pooled(op, config, alu_passes=_passes(op, config), staged=False)
+    height, width = op.window.kernel
+    if height * width <= config.inp.depth:
+        return shape
+    # A window that is larger than its scratchpad is summed row by row.
+    return replace(shape, rows=replace(shape.rows, taps=tuple(range(height))))
 
 
 def _pooled(

@@ -225,7 +225,7 @@ def cycle_bound(
     transfer = np.maximum(inp + wgt + overhead, out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
         transfer = np.maximum(transfer, (inp + wgt + out + overhead) * bus / machine.bandwidth)
-    computed: Any = computed_cycles(shape, config)
+    computed: Any = computed_cycles(shape, config, c.ic)
     if separate := shape.separate:
         computed = separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
         instructions = outputs * (separate.instructions + 1)
@@ -268,11 +268,14 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -
     return np.asarray(first + changes * np.maximum(0, steps * (both - step) - ahead * step))
 
 
-def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = False) -> float:
+def computed_cycles(
+    shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool = False
+) -> Any:
     """Return the cycles of products, resets and passes; products with padding are left out.
 
-    `least` counts only what surely remains: where it is not known which taps read padding, the
-    pixels whose whole window lies in the image.
+    `ic` are the input blocks of a tile, whose products may share steps. `least` counts only what
+    surely remains: where it is not known which taps read padding, the pixels whose whole window
+    lies in the image.
     """
     known = bool(shape.rows.taps and shape.columns.taps)
     real = 1.0
@@ -286,7 +289,15 @@ def computed_cycles(shape: BlockedShape, config: HardwareConfig, least: bool = F
         passes = 0
     if least and not (known and shape.taps):  # passes of taps fall away with them
         passes, resets = int(passes * real), int(resets * real)
-    return shape.gemm_cycles * real + resets + passes
+    return (shape.gemm_cycles - _shared_steps(shape, config, ic, least)) * real + resets + passes
+
+
+def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool) -> Any:
+    """Return how many products share the step of another one (the extension ``pairs``)."""
+    if "pairs" not in config.extensions:
+        return 0
+    summed = np.maximum(ic * shape.taps, 1)
+    return shape.outputs * shape.products * (0.5 if least else summed // 2 / summed)
 
 
 def ranked(
@@ -418,7 +429,7 @@ class TilingList:
         listed, rows = self._fitting(config, self._loads)
         read = int((listed.inp + listed.wgt)[rows].min())
         port = machine.port_width(config)
-        computed = computed_cycles(listed.shape, config, least=True)
+        computed = computed_cycles(listed.shape, config, 1, least=True)
         bounds = [computed, read / port, listed.out / port]
         if machine.bandwidth:
             saved = machine.saved_beats * port

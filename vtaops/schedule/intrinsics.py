@@ -8,7 +8,7 @@ call are access pointers to one tile each; `vtaops.lowering` reads them:
     vta.reset(acc, value)           acc = value: a reset, and the ALU adds an immediate
     vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
     vta.pool(acc, inp)              acc = max(acc, inp) (extension ``pool``)
-    vta.requantize(zero_point, low, high, dst, src, bias, scales)
+    vta.requantize(zero_point, low, high, fine, dst, src, bias, scales)
                                     dst = src, scaled for each channel; the bias may be missing
 
 The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
@@ -29,7 +29,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
-from vtaops.ops.epilogue import lane_meaning, scale_meaning
+from vtaops.ops.epilogue import ScaleStage, lane_meaning, scale_meaning
 
 INP_SCOPE = "local.inp_buffer"
 WGT_SCOPE = "local.wgt_buffer"
@@ -143,12 +143,10 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     )
 
 
-def requantize(
-    config: HardwareConfig, zero_point: int, clip: tuple[int, int], *, bias: bool
-) -> str:
+def requantize(config: HardwareConfig, stage: ScaleStage) -> str:
     """Register the requantisation of a tile by a scale for each channel; return the name.
 
-    See `vtaops.ops.epilogue.ScaleStage`; needs the extension ``post``.
+    Needs the extension ``post``.
 
     Raises
     ------
@@ -164,16 +162,15 @@ def requantize(
     def meaning(dst: Any, src: Any, *parameters: Any) -> None:
         with _lanes(dst, "requantize") as lane:
             values = [parameter[lane[-1]] for parameter in parameters]
-            T.buffer_store(dst, scale_meaning(src[lane], values, zero_point, clip), lane)
+            T.buffer_store(dst, scale_meaning(stage, src[lane], values), lane)
 
     operands = [_acc(config, "dst", "w"), _acc(config, "src")]
-    operands += [_Operand("bias", config.post, BIAS_SCOPE)] * bias
+    operands += [_Operand("bias", config.post, BIAS_SCOPE)] * (len(stage.operands) - 1)
     operands += [_Operand("scales", config.post, SCALE_SCOPE)]
-    numbers = f"{zero_point}.{clip[0]}.{clip[1]}.{1 + bias}"
-    name = f"{REQUANTIZE_CALL}.{numbers}.{config.batch}x{config.block_out}"
-    return _register(
-        name, operands, meaning, lambda *tiles: (REQUANTIZE_CALL, zero_point, *clip, *tiles)
-    )
+    numbers = stage.zero_point, *stage.clip, stage.fine
+    text = ".".join(map(str, (*numbers, len(stage.operands))))
+    name = f"{REQUANTIZE_CALL}.{text}.{config.batch}x{config.block_out}"
+    return _register(name, operands, meaning, lambda *tiles: (REQUANTIZE_CALL, *numbers, *tiles))
 
 
 def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:

@@ -206,12 +206,13 @@ def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Sch
 
 @_schedule.register
 def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Schedule pieces of a row of tiles; ``h`` of the tiling counts tiles."""
+    """Schedule pieces of a row of tiles, or of each block; ``h`` of the tiling counts tiles."""
     s = Schedule(op.declare(config))
-    tiles, *lanes = s.get_loops(s.get_sblock("res"))
+    *blocks, tiles, row, lane = s.get_loops(s.get_sblock("res"))
     piece, thread, inner = s.split(tiles, [None, tiling.h_threads, tiling.h])
-    s.reorder(thread, piece, inner, *lanes)
+    s.reorder(thread, *blocks, piece, inner, row, lane)
     attach_chain(s, op.stages, piece)
+    attach_chain(s, [*op.offset_stages.values()], piece)
     for name, _, _ in reversed(op.products):
         attach_factor(s, name, piece)
     for name in op.operands:
@@ -219,7 +220,7 @@ def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
     attach_vectors(s, op.stages, piece)
 
     bind_threads(s, thread)
-    tensorize_stages(s, config, op.stages)
+    tensorize_stages(s, config, [*op.offset_stages.values(), *op.stages])
     return s
 
 
@@ -276,10 +277,13 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
-    attach_loads(s, loops.tile, "data_scale_buf")
 
     *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
-    s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
-
-    tensorize(s, config, "res_sum", op.stages, b)
+    if tiling.taps == "all":
+        attach_loads(s, loops.tile, "data_scale_buf")
+        s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
+    else:  # the rows of the windows are loaded one after the other
+        s.reorder(dy, b, co, dx, y, x, bi, ci, lane)
+        attach_loads(s, dy, "data_scale_buf")
+    tensorize(s, config, "res_sum", op.stages, b if tiling.taps == "all" else dy)
     return s

@@ -157,8 +157,7 @@ def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage
     """Map stages to intrinsics."""
     for stage in stages:
         if isinstance(stage, ScaleStage):
-            bias = "bias" in stage.operands
-            name = intrinsics.requantize(config, stage.zero_point, stage.clip, bias=bias)
+            name = intrinsics.requantize(config, stage)
         else:
             name = intrinsics.alu(config, stage.op, stage.imm)
         tensorize_block(s, stage.name, name)

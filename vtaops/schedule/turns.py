@@ -269,7 +269,10 @@ class _Part:
 
     def computed(self, config: HardwareConfig) -> float:
         """Return the cycles of the compute unit."""
-        return computed_cycles(self.shape, config) + _PER_TILE * self.bands * self.tiles
+        return (
+            computed_cycles(self.shape, config, -(-self.shape.ic // self.steps))
+            + _PER_TILE * self.bands * self.tiles
+        )
 
     def loads(self, loaded: float, stays: bool) -> float:
         """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one.

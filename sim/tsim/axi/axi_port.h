@@ -265,7 +265,12 @@ struct Port {
     cycle();
   }
 
-  void set_clock(int value) { model.aclk = static_cast<CData>(value); }
+  void set_clock(int value) {
+    model.aclk = static_cast<CData>(value);
+#ifdef TSIM_ARRAY_CLOCK
+    if (value) model.array_clk = 1;  // the edge that both share
+#endif
+  }
 
   // ----------------------------------------------------------------------------- registers
 

@@ -24,6 +24,7 @@ module axi_shell
     parameter int ADDRESS_BITS = ADDR_BITS
 ) (
     input  logic                    aclk,
+    input  logic                    array_clk,  // see vta.sv
     input  logic                    aresetn,
 
     input  logic                    s_axi_awvalid,
@@ -142,7 +143,7 @@ module axi_shell
     wire memory_error = received && m_axi_rresp[ERROR_BIT] || responded && m_axi_bresp[ERROR_BIT];
 
     vta core (
-        .clk(aclk), .rst(core_reset),  // a cycle behind aresetn, and a flip-flop
+        .clk(aclk), .array_clk, .rst(core_reset),  // a cycle behind aresetn, and a flip-flop
         .csr_we, .csr_address, .csr_read_address, .csr_wdata, .csr_rdata(core_rdata),
         .rd_req_valid, .rd_req_ready, .rd_req_address, .rd_req_beats, .rd_req_client,
         .rd_valid(received), .rd_client(m_axi_rid), .rd_last(m_axi_rlast), .rd_data(m_axi_rdata),

@@ -10,6 +10,8 @@ module vta_axi #(
     (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 aclk CLK" *)
     (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF s_axi:m_axi, ASSOCIATED_RESET aresetn" *)
     input  wire                    aclk,
+    (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 array_clk CLK" *)
+    input  wire                    array_clk,
     (* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 aresetn RST" *)
     (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_LOW" *)
     input  wire                    aresetn,
@@ -73,7 +75,7 @@ module vta_axi #(
     output wire                    fault
 );
     axi_shell #(.DATA_BITS(8 * PORT_BYTES), .ADDRESS_BITS(ADDRESS_BITS)) shell (
-        .aclk(aclk), .aresetn(aresetn),
+        .aclk(aclk), .array_clk(array_clk), .aresetn(aresetn),
         .s_axi_awvalid(s_axi_awvalid), .s_axi_awready(s_axi_awready), .s_axi_awaddr(s_axi_awaddr),
         .s_axi_wvalid(s_axi_wvalid), .s_axi_wready(s_axi_wready), .s_axi_wdata(s_axi_wdata),
         .s_axi_wstrb(s_axi_wstrb),

@@ -15,7 +15,7 @@ namespace {
 constexpr long SETTLE = 250000;  // for what a byte began, or the UART's bridge to give up waiting
 constexpr int FRAME = 10;      // bits of a byte on the line
 
-enum Fault { RESET, FLIP_TO_BOARD, FLIP_FROM_BOARD, STARVE_REFRESH };
+enum Fault { RESET, FLIP_TO_BOARD, FLIP_FROM_BOARD, STARVE_REFRESH, CUT_TO_BOARD, CUT_FROM_BOARD };
 
 struct Board {
     VerilatedContext context;
@@ -56,11 +56,12 @@ struct Board {
                 sending--;
             }
         }
-        top->serial_rx = level ^ disturbed(FLIP_TO_BOARD);
+        top->serial_rx = (level ^ disturbed(FLIP_TO_BOARD)) | disturbed(CUT_TO_BOARD);
     }
 
     void from_board() {
-        const bool level = top->serial_tx ^ disturbed(FLIP_FROM_BOARD);
+        const bool level =
+            (top->serial_tx ^ disturbed(FLIP_FROM_BOARD)) | disturbed(CUT_FROM_BOARD);
         if (!receiving && !level && cycle > 16) {
             receiving = FRAME;
             receive_at = cycle + bit / 2;

@@ -9,18 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS
-from helpers.tsim_support import needs_tools
+from helpers.tsim_support import build_wrong_models, needs_tools
 
 import vtaops
 from trials.all_sides import run_case
 from trials.boards import bit_file
 from trials.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
 from trials.reference_isa import place
-from trials.rtl_mutants import DRIVER, PACKAGE
 from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
 from vtaops.base.errors import BufferLost
 from vtaops.board.virtual import VirtualBoard
-from vtaops.hardware import build, rtl
+from vtaops.hardware import build
 from vtaops.hardware.registers import RegisterMap, RtlRegisters
 from vtaops.hardware.rtl import FAULTS, axi_sources, sources
 from vtaops.machine.config import INSTRUCTION_BYTES, TARGETS, Memory
@@ -358,25 +357,9 @@ WRONG = [
 @pytest.fixture(scope="module")
 def wrong_shells(tmp_path_factory):
     """One model of all wrong shells: as right as it is left, or wrong in the one that is chosen."""
+    changes = [(file, right, wrong) for file, right, wrong, _ in WRONG]
     folder = tmp_path_factory.mktemp("wrong")
-    (folder / "mutants_pkg.sv").write_text(PACKAGE)
-    with pytest.MonkeyPatch.context() as patch:
-        for kind, first in (("sources", [folder / "mutants_pkg.sv"]), ("axi_sources", [])):
-            paths = [*first]
-            for path in getattr(rtl, kind)():
-                text = path.read_text()
-                for number, (file, right, wrong, _) in enumerate(WRONG, 1):
-                    if path.name == file:
-                        assert text.count(right) == 1
-                        chosen = wrong.replace("WRONG", f"mutants_pkg::chosen == {number}")
-                        text = text.replace(right, chosen)
-                paths.append(folder / path.name)
-                paths[-1].write_text(text)
-            patch.setattr(rtl, kind, lambda paths=paths: paths)
-        driver, *headers = build.harness(True)
-        (folder / driver.name).write_text(driver.read_text() + DRIVER)
-        patch.setattr(build, "harness", lambda _: [folder / driver.name, *headers])
-        return build.build_model(CONFIGS["tiny"], RtlParameters(), axi=True)
+    return build_wrong_models(folder, CONFIGS["tiny"], RtlParameters(), changes)
 
 
 def trial(device: Tsim, message: str) -> None:

@@ -258,6 +258,29 @@ def test_compute_unit_loses_no_cycle_within_and_between_instructions(
         assert gemm_cycles(tiny, *[instruction] * count) <= alone + count * steps + 2
 
 
+@pytest.mark.parametrize(
+    ("accumulators", "cycles_per_step"),
+    [([1], 1), ([1, 1], 1), ([1, 2], 2), ([1, 1, 1], 2), ([1, 1, 2, 3, 3], 4), ([1, 2] * 4, 8)],
+)
+def test_products_of_one_accumulator_share_a_cycle(accumulators, cycles_per_step):
+    hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+    micro_ops = [(dst, 0, 0) for dst in accumulators]
+    words = Encoding.of(hardware).encode_micro_ops(micro_ops).view(np.uint8)
+    with Tsim(hardware) as device:
+        buffer = place(device, words)
+        load = Load(
+            memory=Memory.UOP, dram_base=buffer.address // 4, x_size=len(micro_ops), y_size=1
+        )
+        product = Gemm(uop_end=len(micro_ops), iter_out=20, iter_in=30)
+        alone = gemm_cycles(device, load)
+        for count in (1, 3):
+            steps = 600 * cycles_per_step * count
+            found = gemm_cycles(device, load, *[product] * count)
+            assert steps <= found <= alone + steps + 2 + count
+            assert device.stats().gemm_counter == 600 * len(micro_ops) * count
+            assert device.performance().compute_gemm == steps
+
+
 def test_accumulations_into_one_element_are_all_counted(tiny):
     """The write of each step is read by the next: without forwarding most would be lost."""
     program = PROGRAMS["small_gemm"](tiles=1)

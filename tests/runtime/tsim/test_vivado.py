@@ -89,7 +89,7 @@ class Vivado:
 needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl, is missing")
 
 
-@pytest.fixture(params=["pynq", "ultra96", "zcu104"])
+@pytest.fixture(params=["pynq", "pynq_512", "ultra96", "zcu104"])
 def design(request, tmp_path):
     config = HardwareConfig.load(request.param)
     return config, vivado.write_design(config, tmp_path / "design with a space")
@@ -136,7 +136,12 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     tool = Vivado()
     tool.source(design[1])
     cells = {line[-1] for line in tool.calls("create_bd_cell")}
-    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"}
+    pairs = "pairs" in design[0].extensions
+    wizard = {"clocks"} if pairs else set()
+    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard
+    sources = {net[1]: net[0] for net in tool.calls("connect_bd_net")}
+    both = ("clocks/clk_out1", "clocks/clk_out2") if pairs else (sources["vta/aclk"],) * 2
+    assert (sources["vta/aclk"], sources["vta/array_clk"]) == both
     nets = [*tool.calls("connect_bd_net"), *tool.calls("connect_bd_intf_net")]
     targets = [net[1] for net in nets]
     assert len({*targets}) == len(targets)
@@ -144,7 +149,7 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     for cell in ("vta", "control_bus", "memory_bus"):
         assert {f"{cell}/aclk", f"{cell}/aresetn"} <= {*targets}
     used = {pin for net in nets for pin in net if pin.startswith("vta/")}
-    assert used == {"vta/aclk", "vta/aresetn", "vta/s_axi", "vta/m_axi"}
+    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn", "vta/s_axi", "vta/m_axi"}
     (top,) = (path.read_text() for path in axi_sources() if path.suffix == ".v")
     for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid"):
         assert re.search(rf"\b{port}\b", top)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.emission.context import Context, Memo
-from vtaops.lowering.emission.instructions import loop_fields, moved, operation_of, roles
+from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, moved, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation
@@ -168,7 +168,8 @@ class Computation:
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
         depth, keep = self._micro_op_depth, self._context.options.keep_weights
-        found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep))
+        pairs = self._leaf.call in PRODUCTS and "pairs" in self._context.config.extensions
+        found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep, pairs=pairs))
         operations = [operation_of(self._leaf, kernel) for kernel in found]
         if self._leaf.call == RESET_CALL and self._leaf.imm is not None:
             addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self._leaf.imm}

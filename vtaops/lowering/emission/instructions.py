@@ -15,13 +15,13 @@ from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
 from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
 
-_PRODUCTS = {GEMM_CALL: (Gemm, 1), WINDOW_CALL: (Depthwise, WINDOW_TILES)}
+PRODUCTS = {GEMM_CALL: (Gemm, 1), WINDOW_CALL: (Depthwise, WINDOW_TILES)}
 """The instruction of a product, and the neighbouring input tiles that a step reads."""
 
 
 def roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
     """Return which operands the dst, src and wgt fields of the micro-ops name."""
-    if leaf.call in _PRODUCTS:
+    if leaf.call in PRODUCTS:
         acc, inp, wgt = leaf.operands
         return acc, inp, wgt
     if leaf.call == POOL_CALL:
@@ -40,8 +40,8 @@ def operation_of(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operati
     post = _post(leaf) if leaf.call == REQUANTIZE_CALL else None
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
     instruction: LoopInstruction
-    if leaf.call in _PRODUCTS:
-        kind, tiles = _PRODUCTS[leaf.call]
+    if leaf.call in PRODUCTS:
+        kind, tiles = PRODUCTS[leaf.call]
         instruction = kind(**loop_fields(kernel, 3))
         touches.append(_inputs(kernel, tiles))
         touches.append(Touch("wgt", _touched(kernel, 2), write=False))
@@ -69,7 +69,7 @@ def _inputs(kernel: MicroKernel, tiles: int) -> Touch:
 
 def _post(leaf: CallNest) -> Post:
     """Return the POST that a requantisation stands for; its rows are those of the micro-ops."""
-    scaling = dict(zip(("zero_point", "low", "high"), leaf.scaling, strict=True))
+    scaling = dict(zip(("zero_point", "low", "high", "fine"), leaf.scaling, strict=True))
     use_bias = int(len(leaf.operands) > 3)
     return Post(enable=1, use_bias=use_bias, use_scale=1, round_half=1, **scaling)
 

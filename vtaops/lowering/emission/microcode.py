@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
+
+from vtaops.base.shapes import ceil_div
 
 MAX_EXTENT = (1 << 14) - 1
 """Largest extent of a hardware loop."""
@@ -55,7 +57,12 @@ _ONCE = AffineLoop(1, (0, 0, 0))
 
 
 def kernels(
-    base: Strides, loops: list[AffineLoop], max_micro_ops: int, *, keep_weights: bool = False
+    base: Strides,
+    loops: list[AffineLoop],
+    max_micro_ops: int,
+    *,
+    keep_weights: bool = False,
+    pairs: bool = False,
 ) -> Iterator[MicroKernel]:
     """Yield the instructions that execute a nest.
 
@@ -69,6 +76,9 @@ def kernels(
         Micro-ops that one instruction may have: the depth of the micro-op memory.
     keep_weights : bool
         Whether more micro-ops are taken where steps with equal weights then follow each other.
+    pairs : bool
+        Whether neighbouring micro-ops of one accumulator share a step (the extension ``pairs``):
+        it then takes the fewest micro-ops among the choices with the fewest steps.
 
     Notes
     -----
@@ -78,6 +88,10 @@ def kernels(
     loop is peeled into several instructions.
     """
     loops = fuse([loop for loop in loops if loop.extent > 1])
+    if pairs and (paired := _choose_pairs(loops, max_micro_ops)) is not None:
+        (outer, inner, *rest), summed = paired
+        yield MicroKernel(outer, inner, _in_pairs(_unroll(base, rest), _unroll((0, 0, 0), summed)))
+        return
     nest = _choose(loops, max_micro_ops, keep_weights)
     if nest is not None:
         outer, inner, *rest = nest
@@ -86,7 +100,9 @@ def kernels(
     peeled = max(loops, key=lambda loop: loop.extent)
     others = [loop for loop in loops if loop is not peeled]
     for dst, src, wgt in _unroll(base, [peeled]).tolist():
-        yield from kernels((dst, src, wgt), others, max_micro_ops, keep_weights=keep_weights)
+        yield from kernels(
+            (dst, src, wgt), others, max_micro_ops, keep_weights=keep_weights, pairs=pairs
+        )
 
 
 def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
@@ -112,6 +128,43 @@ def _choose(
         return min(distance, PIPELINE_DISTANCE), -cost, distance
 
     return max(_nests(loops, max_micro_ops, keep_weights), key=worth, default=None)
+
+
+def _choose_pairs(
+    loops: list[AffineLoop], max_micro_ops: int
+) -> tuple[list[AffineLoop], list[AffineLoop]] | None:
+    """Return a nest as `_choose`, and the loops of sums whose iterations pair, or None."""
+
+    def cost(choice: tuple[list[AffineLoop], list[AffineLoop]]) -> tuple[float, int]:
+        nest, summed = choice
+        length = _count(summed)
+        return ceil_div(length, 2) / length, _count(nest[2:]) * length
+
+    found = (
+        (nest, summed)
+        for others, summed in _sums(loops)
+        for nest in _nests(others, max_micro_ops // _count(summed), every_order=False)
+    )
+    return min(found, key=cost, default=None)
+
+
+def _sums(loops: list[AffineLoop]) -> Iterator[tuple[list[AffineLoop], list[AffineLoop]]]:
+    """Yield loops, and some that sum into one tile: two iterations of one, or all of several."""
+    summing = [loop for loop in loops if not _moves(loop)]
+    for loop in summing:
+        if loop.extent % 2 == 0:
+            spans = AffineLoop(loop.extent // 2, tuple(2 * s for s in loop.strides))  # type: ignore[arg-type]
+            others = [spans if other is loop else other for other in loops]
+            yield [o for o in others if o.extent > 1], [AffineLoop(2, loop.strides)]
+    for size in range(1, len(summing) + 1):
+        for summed in combinations(summing, size):
+            yield [loop for loop in loops if loop not in summed], [*summed]
+
+
+def _in_pairs(rows: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the micro-ops of sums from each of `rows` on: of all the first pair, the second..."""
+    parts = [sums[first : first + 2] for first in range(0, len(sums), 2)]
+    return np.concatenate([(rows[:, None] + part).reshape(-1, 3) for part in parts])
 
 
 def _nests(

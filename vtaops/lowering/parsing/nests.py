@@ -319,8 +319,8 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     if nest.call == intrinsics.ALU_CALL:
         nest.alu_op = int(arguments.pop(0))
     if nest.call == intrinsics.REQUANTIZE_CALL:
-        nest.scaling = tuple(int(number) for number in arguments[:3])
-        del arguments[:3]
+        nest.scaling = tuple(int(number) for number in arguments[:4])
+        del arguments[:4]
     if isinstance(arguments[-1], tirx.IntImm):
         nest.imm = int(arguments.pop())
     for pointer in arguments:  # tvm_access_ptr(type, buffer.data, offset, extent, mask)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct, loop_steps
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
+from vtaops.program.traffic import joined
 
 LEAST = -128
 """The least int8."""
@@ -63,7 +64,7 @@ def _without_reset(
     dropped, kind = ([reset], Gemm) if least is None else ([reset, least], Pool)
     pending = np.zeros(config.acc.depth, np.bool_)
     pending[operations[reset].written] = True
-    first = _first_products(operations, parts, pending, dropped[-1] + 1, kind)
+    first = _first_products(operations, parts, pending, dropped[-1] + 1, kind, config)
     return {**first, **{place: [] for place in dropped}} if first is not None else {}
 
 
@@ -79,7 +80,12 @@ def _least_added(operations: list[Operation], reset: int) -> int | None:
 
 
 def _first_products(
-    operations: list[Operation], parts: Parts, pending: Mask, begin: int, kind: type[Product]
+    operations: list[Operation],
+    parts: Parts,
+    pending: Mask,
+    begin: int,
+    kind: type[Product],
+    config: HardwareConfig,
 ) -> Parts | None:
     """Return what replaces the products, from `begin`, that first reach `pending` accumulators.
 
@@ -94,7 +100,7 @@ def _first_products(
         # Something else comes first, or what was taken apart for another reset.
         if not products or any(len(parts[k]) > 1 for k in group):
             return None
-        replacement = _overwriting(operations, group, pending)
+        replacement = _overwriting(operations, group, pending, config)
         if replacement is None:
             return None
         found.update(replacement)
@@ -114,7 +120,9 @@ def _product(operation: Operation) -> tuple[Product, Elements]:
     return operation.instruction, operation.micro_ops
 
 
-def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -> Parts | None:
+def _overwriting(
+    operations: list[Operation], group: list[int], pending: Mask, config: HardwareConfig
+) -> Parts | None:
     """Return a group of products with those steps first, and overwriting, that reach `pending`.
 
     They are taken out of `pending`.
@@ -124,7 +132,7 @@ def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -
     parts: Parts = {}
     for place in sorted(group, key=lambda p: -len(operations[p].written)):
         reached[operations[place].written] = True
-        head, parts[place] = _split(operations[place], pending & ~covered)
+        head, parts[place] = _split(operations[place], pending & ~covered, config)
         for operation in head:
             heads.append(operation)
             covered[operation.steps("dst")] = True
@@ -135,22 +143,25 @@ def _overwriting(operations: list[Operation], group: list[int], pending: Mask) -
     return parts
 
 
-def _split(operation: Operation, pending: Mask) -> tuple[list[Operation], list[Operation]]:
+def _split(
+    operation: Operation, pending: Mask, config: HardwareConfig
+) -> tuple[list[Operation], list[Operation]]:
     """Return the steps of a product that can overwrite `pending` accumulators, and the others."""
     i, rows = _product(operation)
     for loop, factor in (("out", i.dst_factor_out), ("in", i.dst_factor_in)):
         extent = getattr(i, f"iter_{loop}")
         if factor == 0 and extent > 1:  # a sum over this loop: its first iteration overwrites
-            head, rest = _split(_iterations(operation, loop, 0, 1), pending)
+            head, rest = _split(_iterations(operation, loop, 0, 1), pending, config)
             if not head:
                 return [], [operation]
             return head, [*rest, _iterations(operation, loop, 1, extent)]
     steps, fresh = loop_steps(i, "dst").ravel(), pending.copy()
     stop = i.uop_begin
     once = len(distinct(steps)) == len(steps)  # reaches no accumulator twice
+    shares = joined(config, i, rows[i.uop_begin : i.uop_end])
     while once and stop < i.uop_end:
         elements = rows[stop, 0] + steps
-        if not fresh[elements].all():
+        if not shares[stop - i.uop_begin] and not fresh[elements].all():
             break
         fresh[elements] = False
         stop += 1

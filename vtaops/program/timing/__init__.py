@@ -4,7 +4,7 @@
 DRAM port. All parameters of the machine stand in `TimingParameters`; the result is a `Timeline`.
 """
 
-from vtaops.program.timing.parameters import TimingParameters
+from vtaops.program.timing.parameters import Sdram, TimingParameters
 from vtaops.program.timing.timeline import (
     IDLE,
     WAITS,
@@ -24,6 +24,7 @@ __all__ = [
     "WAITS",
     "Event",
     "PortUse",
+    "Sdram",
     "Segment",
     "Timeline",
     "TimingParameters",

@@ -1,9 +1,9 @@
-"""Micro-ops that wait for a late result: the only hazard of the compute pipeline that costs cycles.
+"""Micro-ops that wait for a late result, and those that share a step.
 
-The result of an `AluOp` that is `late` (MUL) is known one stage later than others, so a micro-op
-that reads the accumulator which the MUL directly before it writes is held for a cycle
-(``compute_execute.sv``). Whether it does depends on the micro-ops, so the micro-op scratchpad is
-followed; programs without such operations cost nothing.
+Waiting is the only hazard of the compute pipeline that costs cycles. The result of an `AluOp` that
+is `late` (MUL) is known one stage later than others, so a micro-op that reads the accumulator which
+the MUL directly before it writes is held for a cycle (``compute_execute.sv``). Both depend on the
+micro-ops, so the micro-op scratchpad is followed; other programs cost nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.base.errors import ProgramError
-from vtaops.machine.isa import Alu, AluOp, Encoding, Unit, rows_of
+from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Unit, rows_of
 from vtaops.program.program import Program
-from vtaops.program.traffic import Ints, elements, walk
+from vtaops.program.traffic import Ints, elements, joined, walk
 
 MOST_STEPS = 1 << 22
 """Micro-ops of one instruction whose places are compared: some passes over the largest memory."""
@@ -58,6 +58,17 @@ def held_micro_ops(program: Program) -> Ints:
             held[number] += np.count_nonzero(read[1:] == dst[:-1])
             written = int(dst[-1])
     return held
+
+
+def joined_micro_ops(program: Program) -> Ints:
+    """Return for each instruction how many micro-op executions share the step of another one."""
+    joins = np.zeros(len(program), np.int64)
+    if "pairs" in program.config.extensions:
+        for number, i, micro_ops in walk(program):
+            if isinstance(i, Gemm) and len(micro_ops):
+                shared = np.count_nonzero(joined(program.config, i, micro_ops))
+                joins[number] = i.iter_out * i.iter_in * shared
+    return joins
 
 
 def _contains_late(program: Program) -> bool:

@@ -15,6 +15,47 @@ from vtaops.program.timing.pipeline import compute_depth
 
 
 @dataclass(frozen=True)
+class Sdram:
+    """An SDRAM of single data rate behind LiteDRAM, at the clock of the accelerator.
+
+    It transfers a word a cycle. Between two bursts pass 3 cycles if the bank changes, `activate`
+    cycles for a row that is not open and `precharge` for one to close before it, and about
+    `cas_latency` if the direction changes: what the commands at the pins show (docs/board.md).
+
+    Attributes
+    ----------
+    word_bytes : int
+        Width of its data bus.
+    page_bytes : int
+        Bytes of a row in one bank; the next ones lie in the next bank, of four.
+    cas_latency : int
+        Cycles from a read to its word.
+    precharge, activate, refresh : int
+        Cycles to close a row, to open one, and for a refresh (tRP, tRCD, tRFC).
+    refresh_interval : int
+        Cycles from refresh to refresh, which close all rows.
+    most_bursts : int
+        Bursts in one direction while the other one waits.
+    return_latency : int
+        Cycles from a word at the SDRAM to its beat, which are part of
+        ``TimingParameters.dram_latency``.
+    write_latency : int
+        Cycles from the last word of a store at the SDRAM to its acknowledgement.
+    """
+
+    cas_latency: int
+    precharge: int
+    activate: int
+    refresh: int
+    refresh_interval: int
+    word_bytes: int = 2
+    page_bytes: int = 1024
+    most_bursts: int = 16
+    return_latency: int = 8
+    write_latency: int = 4
+
+
+@dataclass(frozen=True)
 class TimingParameters:
     """Latencies, widths, intervals and overheads of one implementation of VTA.
 
@@ -28,6 +69,8 @@ class TimingParameters:
     bandwidth : float or None
         Bytes per cycle of the DRAM, reads and writes together. None: no limit but a beat per cycle
         in each direction.
+    sdram : Sdram or None
+        Chip behind the port: serves burst by burst, and `bandwidth` is what estimates take for it.
     saved_beats : int
         Beats for which an idle DRAM of limited bandwidth saves up (``harness.cpp``).
     dram_latency : int
@@ -114,11 +157,12 @@ class TimingParameters:
     store_words: int = 8
     write_bursts: int = 64
     store_drain: int = 2
+    sdram: Sdram | None = None
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), _LEAST.get(f.name, 1)
-            if f.name == "bandwidth" or value is f.default:
+            if f.name in ("bandwidth", "sdram") or value is f.default:
                 continue
             if type(value) is not int or value < least:
                 raise ConfigError(
@@ -132,6 +176,12 @@ class TimingParameters:
             raise ConfigError(
                 f"burst_beats is {self.burst_beats}; it must not exceed load_window "
                 f"({self.load_window})"
+            )
+
+        if self.sdram and self.sdram.return_latency > self.dram_latency:
+            raise ConfigError(
+                f"dram_latency is {self.dram_latency}; it includes the return_latency of the SDRAM "
+                f"({self.sdram.return_latency})"
             )
 
     def port_width(self, config: HardwareConfig) -> int:

@@ -12,10 +12,9 @@ from vtaops.machine.config import HardwareConfig
 TREE_LEVELS_PER_STAGE = 2
 """Levels of the adder tree between two registers (``gemm_core.sv``)."""
 
-_OTHER_STAGES = 6
-"""Stages behind the issue that are not of the tree: offsets, tiles read, tiles registered,
-multiply, accumulate, write (``compute_execute.sv``)."""
-
+_OTHER_STAGES = 4
+"""Stages behind the issue that are not of the GEMM core: offsets, tiles read, accumulate, write
+(``compute_execute.sv``)."""
 
 _POST_STAGES = 6
 """Stages of the post-processing behind the write of the accumulator (``post_process.sv``)."""
@@ -27,9 +26,14 @@ def tree_stages(config: HardwareConfig) -> int:
     return max(1, ceil_div(levels, TREE_LEVELS_PER_STAGE))
 
 
+def gemm_stages(config: HardwareConfig) -> int:
+    """Return the stages of the GEMM core: tiles registered, multiply, tree, and sums of pairs."""
+    return 2 + tree_stages(config) + int("pairs" in config.extensions)
+
+
 def compute_depth(config: HardwareConfig) -> int:
     """Return the pipeline stages behind the issue of a micro-op."""
-    return tree_stages(config) + _OTHER_STAGES
+    return gemm_stages(config) + _OTHER_STAGES
 
 
 def post_stages(config: HardwareConfig) -> int:

@@ -17,7 +17,7 @@ from vtaops.base.errors import ConfigError, DeadlockError
 from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
-from vtaops.program.timing.parameters import TimingParameters
+from vtaops.program.timing.parameters import Sdram, TimingParameters
 from vtaops.program.timing.pipeline import output_delay
 from vtaops.program.timing.work import Work, work_of
 
@@ -119,8 +119,11 @@ def follow(
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
     """Return the parameters of a machine, including those that the configuration determines."""
     port_bytes = parameters.port_width(config)
+    sdram = parameters.sdram
     return {
         **vars(parameters),
+        **(vars(sdram) if sdram else dict.fromkeys(Sdram.__dataclass_fields__, 0)),
+        "beat_words": port_bytes // sdram.word_bytes if sdram else 0,
         "port_bytes": port_bytes,
         "beat_micro_ops": port_bytes // config.dram_element_bytes(Memory.UOP),
         "instruction_bytes": INSTRUCTION_BYTES,

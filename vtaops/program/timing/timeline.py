@@ -298,8 +298,9 @@ class Timeline:
 
     @property
     def gemm_utilization(self) -> float:
-        """Share of the cycles in which the GEMM array forms tile products."""
-        return self.program.stats().array_share(self.cycles)
+        """Share that the GEMM array does of the tile products it can do in these cycles."""
+        products = self.program.config.products_per_cycle
+        return self.program.stats().array_share(self.cycles, products)
 
     def as_dict(self) -> dict[str, Any]:
         """Return cycles, totals by unit and the use of the port as plain data."""

@@ -13,7 +13,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.machine import isa
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.program.program import Program
-from vtaops.program.timing.hazards import held_micro_ops
+from vtaops.program.timing.hazards import held_micro_ops, joined_micro_ops
 from vtaops.program.traffic import Ints
 
 KINDS = (
@@ -30,6 +30,9 @@ KINDS = (
 """Kinds of work; control: instructions that only carry tokens, and FINISH."""
 
 INP, WGT, UOP, ACC, GEMM, RESET, ALU, STORE, CONTROL = range(len(KINDS))
+
+ALLOCATION_BYTES = 1 << 32
+"""Apart are the addresses of two allocations: more than any has."""
 
 _KIND_OF_MEMORY = {
     Memory.INP: INP,
@@ -61,7 +64,7 @@ class Work:
     before, zeros
         Elements of padding before the first element of data; all others.
     steps
-        Micro-op executions.
+        Micro-op executions; two that share a step (the extension ``pairs``) count once.
     held
         Micro-op executions that read what the MUL directly before them writes.
     tensor
@@ -69,6 +72,9 @@ class Work:
     first, last
         Range of micro-op elements that it reads (GEMM, ALU); `first` is also where it writes
         them (LOAD UOP).
+    address, row_bytes, stride_bytes
+        First byte of what is moved; bytes of a row, and from row to row (LOAD, STORE). Each
+        allocation has a range of addresses of its own, `ALLOCATION_BYTES` long.
     offset
         Micro-ops of its first beat that it does not read (LOAD UOP).
     pop_prev, pop_next, push_prev, push_next
@@ -89,6 +95,9 @@ class Work:
     first: Ints
     last: Ints
     offset: Ints
+    address: Ints
+    row_bytes: Ints
+    stride_bytes: Ints
     pop_prev: Ints
     pop_next: Ints
     push_prev: Ints
@@ -129,6 +138,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         if cls is isa.Load or cls is isa.Store:
             _check_transfers(config, f, rows)
             f["address"] = _first_bytes(program)[program.relocations[rows]]
+            f["allocation"] = _allocations(program)[program.relocations[rows]]
             amounts = _transfer(config, f, port_bytes, burst_bytes, cls is isa.Store)
         elif issubclass(cls, isa.LoopInstruction):
             amounts = _loops(f, cls)
@@ -137,6 +147,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
         for name, values in amounts.items():
             columns[name][rows] = values
     columns["held"] = held_micro_ops(program)
+    columns["steps"] -= joined_micro_ops(program)
     return Work(**columns)
 
 
@@ -174,7 +185,11 @@ def _transfer(
     else:
         kind = np.array([_KIND_OF_MEMORY[m] for m in Memory])[memory]
         unit = np.array([isa.Load(memory=m).unit for m in Memory])[memory]
+    element = _element_bytes(config)[memory]
     return {
+        "address": f["allocation"] * ALLOCATION_BYTES + f["address"] + f["dram_base"] * element,
+        "row_bytes": f["x_size"] * element,
+        "stride_bytes": f["x_stride"] * element,
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
         "beats": np.where(moves & ~inside, _blocks(config, f, port_bytes), 0),
@@ -194,10 +209,23 @@ def _first_bytes(program: Program) -> Ints:
     return np.array([*(buffer.offset or 0 for buffer in program.buffers), 0, 0], np.int64)
 
 
+def _allocations(program: Program) -> Ints:
+    """Return a number for the allocation of each buffer; those in the arena share theirs.
+
+    It is not 0, where the instructions are.
+    """
+    numbers = [1 if b.offset is not None else 2 + i for i, b in enumerate(program.buffers)]
+    count = len(numbers)
+    return np.array([*numbers, 2 + count, 3 + count], np.int64)
+
+
+def _element_bytes(config: HardwareConfig) -> Ints:
+    return np.array([config.dram_element_bytes(memory) for memory in Memory], np.int64)
+
+
 def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
     """Return how many aligned blocks of `nbytes` bytes the rows of each transfer touch."""
-    table = np.array([config.dram_element_bytes(memory) for memory in Memory], np.int64)
-    element = table[f["memory"]]
+    element = _element_bytes(config)[f["memory"]]
     row_bytes = f["x_size"] * element
     blocks = np.zeros_like(row_bytes)
     for size in np.unique(element).tolist():

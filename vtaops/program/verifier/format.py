@@ -153,6 +153,7 @@ def _check_post(step: ProofStep, i: isa.Post) -> None:
     if i.use_scale:
         reason = "multiplier and shift come from the row, so the fields must be 0"
         require(not (i.multiplier or i.shift), reason)
+    require(i.use_scale or not i.fine, "it takes no scales of the row, so fine must be 0")
     if not i.reads_row:
         reason = "it reads no row, so the row and its factors must be 0"
         require(not (i.row or i.row_factor_out or i.row_factor_in), reason)

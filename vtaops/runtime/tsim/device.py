@@ -185,7 +185,8 @@ class Tsim(ConfiguredDevice):
         DeadlockError
             If no unit can continue; the message says what each one waits for.
         DeviceTimeout
-            If it takes longer than `timeout` seconds.
+            If it takes longer than `timeout` seconds of real time; the message says how many cycles
+            were simulated.
         DeviceError
             If the hardware reports a fault, DRAM that is not allocated is accessed, or FINISH is
             missing or not the last to complete, or tokens remain at the end.
@@ -206,10 +207,11 @@ class Tsim(ConfiguredDevice):
                 model.write_register(RtlRegisters.ADDRESS, insn_address)
                 model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
-            result = Result.RUNNING
+            result, simulated = Result.RUNNING, 0
             while result is Result.RUNNING and time.monotonic() < deadline:
                 with self._lock:
                     result = model.run(_CHUNK_CYCLES)
+                simulated += _CHUNK_CYCLES
                 if self._interrupted.is_set():
                     raise DeviceError("the launch was interrupted")
                 if result is Result.RUNNING:
@@ -217,7 +219,12 @@ class Tsim(ConfiguredDevice):
             with self._lock:
                 if self._parameters.performance_counters:
                     self._performance += RtlRegisters.read_performance(model.read_register)
-                _raise_failure(model, result, timeout)
+                if result is Result.RUNNING:
+                    raise DeviceTimeout(
+                        f"FINISH was not reached within {timeout} s of real time, in which "
+                        f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
+                    )
+                _raise_failure(model, result)
 
     def interrupt(self) -> None:
         """End the launch that is under way in another thread, which raises a `DeviceError`."""
@@ -376,10 +383,8 @@ def _raise_violation(model: RtlModel) -> None:
         raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
 
 
-def _raise_failure(model: RtlModel, result: Result, timeout: float) -> None:
+def _raise_failure(model: RtlModel, result: Result) -> None:
     _raise_violation(model)
-    if result is Result.RUNNING:
-        raise DeviceTimeout(f"FINISH was not reached within {timeout} s")
     if result is Result.FAULT:
         causes = names_of(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
         raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")

@@ -152,5 +152,7 @@ module blocks
     vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
                     .too_far(shifts_out(alu_y)), .addend(alu_y),
                     .result(alu_result), .product(alu_product));
-    gemm_core core (.clk, .enable(gemm_enable[GEMM_STAGES-1:0]), .inp, .wgt, .sums);
+    gemm_core core (
+        .clk, .array_clk(clk), .second_half(1'b0), .enable(gemm_enable[GEMM_STAGES-1:0]),
+        .pairs(2'b00), .inp, .wgt, .sums);
 endmodule

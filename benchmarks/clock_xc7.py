@@ -1,0 +1,111 @@
+"""An estimate of the clock on a Zynq 7020, grade -1: static timing of Yosys' netlist.
+
+    python -m benchmarks clock_xc7 --config pynq_ext --json build/clock_xc7.json
+
+The RTL in its AXI shell, all of whose ports stand behind registers, is mapped by Yosys for a 7
+series; nothing is placed or routed. Cells have the delays of the data sheets and of Project X-Ray's
+timings of grade -1; a net of n loads takes 0.45 + 0.12 log2(n) ns. The table shows the longest
+paths, one for each pair of registers; ``--calibrate`` shows what the same rule says of the critical
+paths of designs that Vivado routed for this grade, and whose reports are published.
+
+The netlist is kept under ``--work``: a changed RTL needs another folder. Yosys takes minutes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.clock import HARNESS, harness
+from benchmarks.options import Config, Json, write_json
+from trials.static_timing import PUBLISHED, Timing
+from vtaops import HardwareConfig
+from vtaops.hardware.synthesis import run_yosys
+from vtaops.hardware.vivado import ADDRESS_BITS, dsp_multipliers
+from vtaops.runtime.tsim import RtlParameters
+
+NET_PS = 700
+"""A net's delay as Yosys sees it when it chooses look-up tables, instead of its own 300 ps."""
+
+
+def calibration() -> Table:
+    """Return the published paths beside their estimates."""
+    table = Table("design", "cells", "routed ns", "estimate ns", "error", title="Published paths")
+    for path in PUBLISHED:
+        error = f"{100 * (path.estimate / path.routed - 1):+.1f} %"
+        row = (f"{path.cells}", f"{path.routed:.3f}", f"{path.estimate:.3f}", error)
+        table.add_row(path.design, *row)
+    return table
+
+
+# -------------------------------------------------------------------------------- the command
+
+
+def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
+    """Write the netlist of the whole design to ``netlist.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parameters = RtlParameters(
+        port_bytes=8, address_bits=ADDRESS_BITS, dsp_multipliers=dsp_multipliers(config)
+    )
+    (folder / f"{HARNESS}.v").write_text(harness(parameters))
+    # As synth_xilinx maps with abc9, but for the delay of nets.
+    commands = (
+        f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}; "
+        f"synth_xilinx -family xc7 -flatten -abc9 -top {HARNESS} -run begin:map_luts; "
+        "opt_expr -mux_undef -noclkinv; read_verilog -icells -lib -specify +/xilinx/abc9_model.v; "
+        f"abc9 -W {NET_PS}; clean; xilinx_srl -fixed -minlen 3; "
+        "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6; "
+        "opt_lut_ins -tech xilinx; clean; tee -o statistics.json stat -json; "
+        "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
+    )
+    run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
+
+
+def show(rows: list[dict[str, Any]], count: int) -> Table:
+    """Return the table for people."""
+    table = Table("ns", "levels", "ends", "loads", "from", "to", title="Longest paths")
+    for row in rows[:count]:
+        loads = " ".join(map(str, row["loads"]))
+        numbers = [str(row[name]) for name in ("ns", "levels", "ends")]
+        table.add_row(*numbers, loads, row["from"], row["to"])
+    return table
+
+
+def main(
+    config_name: Config = "pynq_ext",
+    work: Annotated[Path, typer.Option(help="For the netlist.")] = Path("build/clock_xc7"),
+    yosys: Annotated[
+        str | None, typer.Option(help="A native Yosys that maps (default: that of PyPI)")
+    ] = None,
+    least: Annotated[float, typer.Option(help="Ns of paths that are counted.")] = 8.33,
+    count: Annotated[int, typer.Option(help="Paths that are shown.")] = 20,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Only the published paths.")
+    ] = False,
+    json_file: Json = None,
+) -> None:
+    """Make the netlist if there is none; print, write."""
+    console = Console(width=None)
+    console.print(calibration())
+    if calibrate:
+        return
+    if not (work / "netlist.json").exists():
+        with console.status("Yosys maps the design"):
+            synthesise(HardwareConfig.load(config_name), work, yosys)
+    timing = Timing(json.loads((work / "netlist.json").read_text())["modules"][HARNESS])
+    rows = timing.longest(least)
+    console.print(show(rows, count))
+    mhz = round(1000 / rows[0]["ns"], 1)
+    console.print(
+        f"{config_name}: {rows[0]['ns']} ns, {mhz} MHz by this estimate; {len(rows)} pairs of "
+        f"registers need {least} ns or more",
+        highlight=False,
+    )
+    errors = [path.estimate / path.routed - 1 for path in PUBLISHED]
+    summary = {"config": config_name, "ns": rows[0]["ns"], "mhz": mhz, "paths": rows}
+    write_json(json_file, {**summary, "calibration": errors})

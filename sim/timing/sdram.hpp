@@ -1,0 +1,106 @@
+// An SDRAM behind LiteDRAM: how many cycles pass between two bursts, from banks, rows and directions.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "machine.hpp"
+
+namespace timing {
+
+enum Direction { kRead, kWrite };
+
+// One burst at a time, word after word. Between two of them lie what LiteDRAM's pipeline and the
+// rules of the chip ask; vtaops.program.timing.Sdram says where the numbers come from.
+class Sdram {
+ public:
+  explicit Sdram(const Machine& machine) : m_(machine), refresh_(m_.refresh_interval) {}
+
+  // When a burst would begin: at once if nothing is served, else behind what is. A burst in the
+  // direction in hand comes first until the other one has waited long enough; of several read
+  // clients, the one that was served longest ago.
+  double turn(int client, Direction direction, double ready) const {
+    if (ready >= free_) return ready;
+    const bool changes = direction != direction_;
+    const bool later = changes == (run_ < m_.most_bursts);
+    return free_ + (later ? 0.5 : 0.0) + 0.125 * ((client - client_ + 3) & 3);
+  }
+
+  // Serves a burst of so many words; returns when it begins.
+  double serve(int client, Direction direction, double ready, int64_t address, int64_t words) {
+    const int64_t page = address / m_.page_bytes, bank = page % kBanks, row = page / kBanks;
+    const bool other = bank != bank_, changes = direction != direction_;
+    const int64_t opens = row_opens(bank, row);
+    int64_t gap = (other ? kBankChange : 0) + opens;
+    if (changes) gap += m_.cas_latency + (direction == kRead && !other ? 3 : 1);
+    if (!changes && !other && opens && direction == kWrite) gap += m_.cas_latency + 1;
+    double start = std::max(free_ + static_cast<double>(gap), ready + static_cast<double>(opens));
+    if (start >= refresh_) start = refreshed(start, ready);
+    rows_[bank] = row;
+    bank_ = bank;
+    client_ = client;
+    run_ = changes ? 1 : run_ + 1;
+    direction_ = direction;
+    free_ = start + static_cast<double>(words);
+    return start;
+  }
+
+ private:
+  static constexpr int64_t kBanks = 4, kClosed = -1;
+  static constexpr int64_t kBankChange = 3;  // the queue of the bank before runs empty, then fills
+  static constexpr int64_t kRefresh = 5;     // until the banks have stopped, and go on
+
+  // Cycles for which the row of a burst is not there.
+  int64_t row_opens(int64_t bank, int64_t row) const {
+    if (rows_[bank] == row) return 0;
+    const int64_t command = bank == bank_ ? 0 : 1;  // ahead of the last access, if that knew
+    return command + m_.activate + (rows_[bank] == kClosed ? 0 : m_.precharge);
+  }
+
+  // When a burst begins that would at `start`, behind the refreshes that come before it.
+  double refreshed(double start, double ready) {
+    const double interval = static_cast<double>(m_.refresh_interval);
+    const double missed = static_cast<double>(static_cast<int64_t>((start - refresh_) / interval));
+    const double begin = std::max(refresh_ + missed * interval, free_);
+    refresh_ += (missed + 1) * interval;
+    rows_.fill(kClosed);
+    int64_t cost = kRefresh + m_.precharge + m_.refresh + m_.activate;
+    if (direction_ == kWrite) cost += m_.cas_latency + 3;
+    return std::max(begin + static_cast<double>(cost), ready + static_cast<double>(m_.activate));
+  }
+
+  const Machine m_;
+  std::array<int64_t, kBanks> rows_{kClosed, kClosed, kClosed, kClosed};
+  double free_ = 0, refresh_;  // when the burst in hand ends, and the next refresh comes
+  int64_t bank_ = 0, run_ = 0;  // bursts in this direction
+  int client_ = 0;
+  Direction direction_ = kRead;
+};
+
+// Cuts a block of DRAM, rows a stride apart, into the bursts of burst_generator.sv.
+class Bursts {
+ public:
+  struct Burst {
+    int64_t address, beats;
+  };
+
+  void begin(int64_t address, int64_t row_bytes, int64_t stride) {
+    row_ = next_ = address;
+    row_bytes_ = row_bytes;
+    stride_ = stride;
+  }
+
+  Burst next(const Machine& m) {
+    const int64_t block = m.burst_beats * m.port_bytes, row_end = row_ + row_bytes_;
+    const int64_t begin = next_, end = std::min(row_end, (begin / block + 1) * block);
+    next_ = end;
+    if (end == row_end) next_ = row_ += stride_;
+    return {begin, (end + m.port_bytes - 1) / m.port_bytes - begin / m.port_bytes};
+  }
+
+ private:
+  int64_t row_ = 0, next_ = 0, row_bytes_ = 0, stride_ = 0;
+};
+
+}  // namespace timing

@@ -1,0 +1,60 @@
+// What the compute unit reads of the input and the weight scratchpad, as these read it. With the
+// extension PAIRS both, and the GEMM core behind them, have a clock of twice the frequency: of the two
+// products of a pair the first is read in the first half of a cycle of clk, the second in the second.
+//
+// Ports:   inputs_en, weights_en: a tile of each is wanted now; inputs_all: and the input tiles behind
+//          it; pair: and a second one of each. inp_read*, wgt_read*: what is read.
+//          write, operand_write: what the load unit writes, once.
+//          second_half: of a cycle of clk, for what has array_clk.
+// Timing:  combinational; with PAIRS a read comes half a cycle of clk late, a second one a cycle.
+module operand_reads
+    import vta_pkg::*, stream_pkg::*;
+(
+    input  logic                      clk,
+    input  logic                      array_clk,
+    input  logic                      rst,
+    output logic                      second_half,
+    input  logic                      inputs_en,
+    input  logic                      inputs_all,
+    input  logic                      weights_en,
+    input  logic                      pair,
+    input  logic [INP_INDEX_BITS-1:0] inp_index,
+    input  logic [INP_INDEX_BITS-1:0] second_inp_index,
+    input  logic [WGT_INDEX_BITS-1:0] wgt_index,
+    input  logic [WGT_INDEX_BITS-1:0] second_wgt_index,
+    output logic                      inp_read,
+    output logic                      inp_read_all,
+    output logic [INP_INDEX_BITS-1:0] inp_read_index,
+    output logic                      wgt_read,
+    output logic [WGT_INDEX_BITS-1:0] wgt_read_index,
+    input  load_write_t               write,
+    output load_write_t               operand_write
+);
+    if (HAS_PAIRS != 0) begin : g_pairs
+        // `odd` changes with clk, `followed` half a cycle later.
+        logic odd, followed;
+        assign second_half = odd == followed;
+        always_ff @(posedge clk) odd <= !rst && !odd;
+        always_ff @(posedge array_clk) begin
+            followed       <= odd;
+            inp_read       <= inputs_en && (!second_half || pair);
+            wgt_read       <= weights_en && (!second_half || pair);
+            inp_read_all   <= inputs_all;
+            inp_read_index <= second_half ? second_inp_index : inp_index;
+            wgt_read_index <= second_half ? second_wgt_index : wgt_index;
+        end
+        always_comb begin
+            operand_write       = write;
+            operand_write.valid = write.valid && second_half;  // at an edge of clk
+        end
+    end else begin : g_single
+        assign second_half    = 1'b0;
+        assign inp_read       = inputs_en;
+        assign wgt_read       = weights_en;
+        assign inp_read_all   = inputs_all;
+        assign inp_read_index = inp_index;
+        assign wgt_read_index = wgt_index;
+        assign operand_write  = write;
+        wire unused_pairs = ^{clk, array_clk, rst, pair, second_inp_index, second_wgt_index};
+    end
+endmodule

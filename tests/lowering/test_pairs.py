@@ -1,0 +1,115 @@
+"""The extension ``pairs``: what a step is, what the compiler makes of it, and what it saves."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vtaops
+from vtaops import Conv2d, HardwareConfig, Tiling
+from vtaops.lowering.emission.microcode import AffineLoop, kernels
+from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.isa import Depthwise, Gemm
+from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.program.interpreter import Interpreter, interpret
+from vtaops.program.timing.work import GEMM, work_of
+from vtaops.program.traffic import joined
+from vtaops.runtime import Fsim
+
+TINY = HardwareConfig.load("tiny")
+PAIRS = replace(TINY, extensions=tuple(EXTENSIONS))
+PLAIN = replace(TINY, extensions=tuple(set(EXTENSIONS) - {"pairs"}))
+
+
+@pytest.mark.parametrize(
+    ("accumulators", "shared"),
+    [
+        ([5], [0]),
+        ([5, 5], [0, 1]),
+        ([5, 6], [0, 0]),
+        ([5, 6, 6, 5], [0, 0, 0, 0]),
+        ([5, 5, 5], [0, 1, 0]),
+        ([5, 5, 5, 5, 6, 6], [0, 1, 0, 1, 0, 1]),
+    ],
+)
+def test_micro_ops_are_taken_by_two(accumulators, shared):
+    micro_ops = np.array([(dst, 0, 0) for dst in accumulators])
+    assert joined(PAIRS, Gemm(), micro_ops).tolist() == [bool(s) for s in shared]
+    assert not joined(PLAIN, Gemm(), micro_ops).any()
+
+
+@pytest.mark.parametrize("overwrite", [0, 1])
+@pytest.mark.parametrize("kind", [Gemm, Depthwise])
+def test_a_step_adds_or_writes_the_sum_of_its_products(kind, overwrite):
+    """Micro-ops 0 and 1 are a step, 2 and 3 are two, 4 is one: it overwrites what 2 has left."""
+    found = {}
+    for config in (PLAIN, PAIRS):
+        machine = Interpreter(config, 0)
+        for memory in (machine.inp, machine.wgt, machine.acc):
+            memory[:] = np.random.default_rng(3).integers(-128, 128, memory.shape)
+        machine.uop[:5] = [(1, 0, 0), (1, 1, 1), (2, 2, 2), (3, 3, 3), (2, 4, 4)]
+        before = machine.acc.copy()
+        single = {}
+        for u, (dst, src, wgt) in enumerate(machine.uop[:5].tolist()):
+            multiply = machine._window if kind is Depthwise else machine._product
+            single[u] = multiply(src, wgt)
+            before[dst] = (0 if overwrite else before[dst]) + single[u]
+        machine.execute(kind(uop_end=5, iter_out=1, iter_in=1, overwrite=overwrite))
+        if overwrite and config is PAIRS:
+            before[1] = single[0] + single[1]
+        np.testing.assert_array_equal(machine.acc, before)
+        found[config] = machine.counters["gemm_counter"]
+    assert set(found.values()) == {5}
+
+
+SUMS = [
+    [AffineLoop(4, (0, 9, 1)), AffineLoop(3, (1, 1, 0))],
+    [AffineLoop(3, (0, 9, 1)), AffineLoop(3, (0, 1, 5)), AffineLoop(7, (1, 1, 0))],
+    [AffineLoop(3, (0, 9, 1)), AffineLoop(5, (1, 1, 0)), AffineLoop(2, (5, 0, 30))],
+    [AffineLoop(6, (1, 1, 0)), AffineLoop(2, (6, 0, 9))],
+    [AffineLoop(2, (0, 30, 9)), AffineLoop(3, (0, 1, 1)), AffineLoop(4, (7, 0, 18))],
+]
+
+
+def executed(kernel):
+    """Return the (dst, src, wgt) of a kernel, in order, shape (iterations, micro-ops, 3)."""
+    steps = [
+        np.arange(loop.extent)[:, None] * np.array(loop.strides)
+        for loop in (kernel.outer, kernel.inner)
+    ]
+    loops = (steps[0][:, None] + steps[1]).reshape(-1, 3)
+    return loops[:, None] + kernel.micro_ops
+
+
+@pytest.mark.parametrize("loops", SUMS)
+@pytest.mark.parametrize("most", [2, 64])
+def test_the_same_products_in_as_few_steps_as_there_are(loops, most):
+    products, steps = [], 0
+    for kernel in kernels((2, 3, 4), loops, most, pairs=True):
+        found = executed(kernel)
+        shared = joined(PAIRS, Gemm(), kernel.micro_ops)
+        products += map(tuple, found.reshape(-1, 3).tolist())
+        steps += len(found) * int((~shared).sum())
+    plain = [row for k in kernels((2, 3, 4), loops, 64) for row in executed(k).reshape(-1, 3)]
+    assert sorted(products) == sorted(map(tuple, np.array(plain).tolist()))
+    if most == 64:
+        summed = np.prod([loop.extent for loop in loops if not loop.strides[0]], dtype=int)
+        others = len(plain) // summed
+        assert steps == others * -(-summed // 2)
+
+
+@pytest.mark.parametrize("ic", [8, 16])
+def test_a_convolution_takes_half_the_steps(ic):
+    op = Conv2d(in_channels=32, out_channels=16, height=9, width=8, kernel=3, padding=1, bias=True)
+    tiling = Tiling(oc=16, ic=ic, h=3, w=8)
+    program = vtaops.compile(op, PAIRS, tiling)
+    work = work_of(program, 8, 128)
+    products, steps = program.stats().gemm_counter, work.steps[work.kind == GEMM].sum()
+    assert program.stats().gemm_counter == vtaops.compile(op, PLAIN, tiling).stats().gemm_counter
+    assert steps == products / 2 if ic == 16 else products / 2 < steps < 0.7 * products
+    arrays = random_arguments(op, np.random.default_rng(0))
+    expected = evaluate(op, arrays)
+    np.testing.assert_array_equal(interpret(program, *arrays), expected)
+    with Fsim(PAIRS) as device:
+        np.testing.assert_array_equal(program.run(device, *arrays), expected)
+    assert program.prove().unproven == ()

@@ -1,0 +1,98 @@
+"""The host stages of a model in C: the steps and the runtime of its bundles, in this process.
+
+The native module ``vtaops._steps`` runs them. Where it is not installed (the wheel for boards has
+no native code), and for functions of importers, nodes run by their meaning in NumPy, which defines
+the results of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from vtaops.base.errors import UnsupportedError
+from vtaops.base.shapes import Array
+from vtaops.export.steps import add_node
+from vtaops.export.values import Values
+from vtaops.graph import Graph, Host, Node, Tensor, operators
+from vtaops.graph.executor import evaluate_node
+from vtaops.model import HostStage
+
+try:
+    from vtaops._steps import Steps
+except ImportError:
+    Steps = None
+
+Results = dict[str, Array]
+Run = Callable[[Mapping[str, Array]], Results]
+
+_VIEWS = operators.Reshape, operators.Slice, operators.Transpose
+"""What NumPy does without touching an element."""
+
+
+def host_stage(stage: HostStage, graph: Graph) -> Run:
+    """Return what computes, of the values so far, those of a stage that are read behind it."""
+    wanted = set(stage.nodes)
+    parts = list(_parts([node for node in graph.nodes if node.name in wanted], graph))
+
+    def run(values: Mapping[str, Array]) -> Results:
+        known, made = dict(values), Results()
+        for part in parts:
+            made |= part(known)
+            known |= made
+        return made
+
+    return run
+
+
+def _parts(nodes: Sequence[Node], graph: Graph) -> Iterator[Run]:
+    """Yield what computes each run of nodes that C, or NumPy, can do alone."""
+    for is_host, group in groupby(nodes, key=lambda node: isinstance(node.op, Host)):
+        part = list(group)
+        plain = is_host or Steps is None or all(isinstance(node.op, _VIEWS) for node in part)
+        yield _by_meaning(part) if plain else _in_c(part, graph)
+
+
+def _by_meaning(nodes: Sequence[Node]) -> Run:
+    def run(values: Mapping[str, Array]) -> Results:
+        known, made = dict(values), Results()
+        for node in nodes:
+            made |= evaluate_node(node, known)
+            known |= made
+        return made
+
+    return run
+
+
+def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
+    inputs, outputs = _ends(nodes, graph)
+    values = Values(inputs, outputs)
+    try:
+        for node in nodes:
+            add_node(node, values)
+        values.finish()
+        blob = values.blob.finished(0, (0, 1), len(inputs), len(outputs))
+    except UnsupportedError:  # more than 32 bits of something
+        return _by_meaning(nodes)
+    steps = Steps(blob, values.blob.arena())
+
+    def run(values: Mapping[str, Array]) -> Results:
+        made = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in outputs}
+        arrays = [np.ascontiguousarray(values[tensor.name]) for tensor in inputs]
+        steps.run(arrays, list(made.values()))
+        return made
+
+    return run
+
+
+def _ends(nodes: Sequence[Node], graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors that nodes read, and those of theirs that are read elsewhere."""
+    names = {node.name for node in nodes}
+    made = {tensor.name: tensor for node in nodes for tensor in node.outputs}
+    read = {tensor.name: tensor for node in nodes for tensor in node.inputs}
+    elsewhere = {t.name for node in graph.nodes if node.name not in names for t in node.inputs}
+    elsewhere |= {tensor.name for tensor in graph.outputs}
+    inputs = [tensor for name, tensor in read.items() if name not in made]
+    return inputs, [tensor for name, tensor in made.items() if name in elsewhere]

@@ -1,0 +1,94 @@
+"""OnnxFunction: a part of an ONNX model that ONNX Runtime executes on the host.
+
+It holds a model of its own: data, not machine code. Who executes it is ONNX Runtime, from the extra
+`models`, with one thread: forked processes may call it, and its results do not depend on the number
+of processors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.errors import ProgramError, UnsupportedError, raising
+from vtaops.base.optional import optional
+from vtaops.base.shapes import Array
+from vtaops.graph.host import HostFunction
+
+_DOMAINS = ("", "ai.onnx")
+
+
+class OnnxFunction(HostFunction):
+    """An ONNX model on arrays.
+
+    Parameters
+    ----------
+    data : bytes
+        The model; its inputs and outputs are those of the function, in order.
+    """
+
+    kind = "onnx"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._session: Any = None
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Return the results.
+
+        Raises
+        ------
+        UnsupportedError
+            If ONNX Runtime is not installed, or does not know an operator.
+        """
+        if self._session is None:
+            self._session = _session(self._data)
+        names = [value.name for value in self._session.get_inputs()]
+        feeds = dict(zip(names, map(np.asarray, arrays), strict=True))
+        with raising(UnsupportedError, "ONNX Runtime cannot run a part of the model", Exception):
+            results = self._session.run(None, feeds)
+        return tuple(map(np.asarray, results))
+
+    def to_bytes(self) -> bytes:
+        """Return the model."""
+        return self._data
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> OnnxFunction:
+        """Return the function of a model that comes from a file.
+
+        Raises
+        ------
+        ProgramError
+            If it is no ONNX model, or names operators of others or weights in other files.
+        """
+        onnx = optional("onnx", "onnx", "parts of ONNX models need", "'vtaops[models]'")
+        with raising(ProgramError, "a host function is no ONNX model", Exception):
+            model = onnx.load_model_from_string(data)
+        if any(tensor.external_data or tensor.data_location for tensor in _tensors(model)):
+            raise ProgramError("a host function names weights in another file")
+        if model.functions or any(e.domain not in _DOMAINS for e in model.opset_import):
+            raise ProgramError("a host function has operators that are not ONNX's own")
+        return cls(data)
+
+
+def _session(data: bytes) -> Any:
+    ort = optional("onnxruntime", "ONNX Runtime", "parts of ONNX models need", "'vtaops[models]'")
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with raising(UnsupportedError, "ONNX Runtime refuses a part of the model", Exception):
+        return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Yield all tensors of a message, in whatever part of it."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in [value] if hasattr(value, "DESCRIPTOR") else value:
+                yield from _tensors(part)

@@ -1,0 +1,139 @@
+"""Operators that VTA computes as two: the same integers, in operators that it has.
+
+A leaky ReLU whose tensor has a zero point, or whose factors differ by channel, is a sum of the
+tensor and of its negative part: ``p * v + (n - p) * min(v, 0)``. The negative part is a clip at the
+zero point, the sum a depthwise convolution with a residual.
+
+A transposed convolution of a tensor with a zero point has other taps, hence another constant, for
+each phase of its result. As a convolution every phase is channels of its own; then pixels of the
+phases are put in place, which is a transposed convolution with one tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from vtaops.base.shapes import Array, ceil_div
+from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
+from vtaops.network.rules import Target, reason_for_host
+
+First = tuple[GraphOperator, GraphOperator, bool]
+"""What is computed first, what of that, and whether the second reads the input as well."""
+
+
+def decomposed(graph: Graph, target: Target) -> Graph:
+    """Return a graph that computes the same, with operators that VTA has where it lacks one."""
+    found = {node.name: pair for node in graph.nodes if (pair := _pair(node, graph, target))}
+    if not found:
+        return graph
+    result = Graph(graph.name)
+    for tensor in graph.inputs:
+        result.input_like(tensor)
+    for node in graph.nodes:
+        op, inputs = node.op, [result.tensors[tensor.name] for tensor in node.inputs]
+        if node.name in found:
+            first, op, both = found[node.name]
+            part = _add(result, f"{node.name}:part", first, inputs, node)
+            inputs = [part, *inputs] if both else [part]
+        result.add_many(
+            op,
+            *inputs,
+            names=[tensor.name for tensor in node.outputs],
+            scales=[tensor.scale for tensor in node.outputs],
+        )
+    result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
+    return result
+
+
+def _add(graph: Graph, name: str, op: GraphOperator, inputs: list[Tensor], node: Node) -> Tensor:
+    scale = (node.inputs if isinstance(op, ops.Requantize) else node.outputs)[0].scale
+    return graph.add(op, *inputs, name=name, scale=scale)
+
+
+def _pair(node: Node, graph: Graph, target: Target) -> First | None:
+    """Return two operators for a node that VTA cannot execute as one; None: there are none."""
+    make = _DECOMPOSITIONS.get(type(node.op))
+    if make is None or len(node.inputs[0].shape) != 4 or not reason_for_host(node, graph, target):
+        return None
+    return make(node)
+
+
+def _leaky_relu(node: Node) -> First | None:
+    op, data = node.op, node.inputs[0]
+    assert isinstance(op, ops.LeakyRelu)
+    channels, zero = data.shape[1], data.zero_point
+    rest = np.broadcast_to(np.asarray(op.negative) - op.positive, (channels,))
+    if rest.min() < -128 or rest.max() > 127:
+        return None
+    negative = ops.Requantize(Requantization(1, 0, zero, (-128, zero)))
+    weight = rest.astype(np.int8).reshape(-1, 1, 1, 1)
+    total = ops.Convolution(
+        weight, None, op.requantization, groups=channels, residual_factor=op.positive
+    )
+    return negative, total, True
+
+
+def _transposed(node: Node) -> First | None:
+    op, data = node.op, node.inputs[0]
+    assert isinstance(op, ops.TransposedConvolution)
+    *_, height, width = data.shape
+    rows, columns = node.outputs[0].shape[2:]
+    window, (top, left, *_) = op.window, op.padding
+    (stride_h, stride_w), outputs = window.strides, op.weight.shape[1]
+    # Rows of each phase: those of the result and what is cut off above them.
+    size = ceil_div(top + rows, stride_h), ceil_div(left + columns, stride_w)
+    taps = tuple(map(ceil_div, window.kernel, window.strides))
+    bottom, right = size[0] - height, size[1] - width
+    phases = _phases(op.weight, (stride_h, stride_w), (taps[0], taps[1]))
+    if min(bottom, right) < 0 or phases.size > MOST_WEIGHTS:
+        return None
+    each = _repeated(op.requantization, stride_h * stride_w)
+    bias = None if op.bias is None else np.repeat(op.bias, stride_h * stride_w)
+    first = ops.Convolution(phases, bias, each, padding=(taps[0] - 1, taps[1] - 1, bottom, right))
+    weight = np.zeros((len(phases), outputs, stride_h, stride_w), np.int8)
+    index = np.arange(len(phases)).reshape(outputs, stride_h, stride_w)
+    np.put_along_axis(weight, index[None], 1, axis=0)
+    cut = (top, left, size[0] * stride_h - top - rows, size[1] * stride_w - left - columns)
+    unchanged = Requantization(1, 0, op.requantization.zero_point)
+    placed = ops.TransposedConvolution(
+        weight, None, unchanged, strides=(stride_h, stride_w), padding=cut
+    )
+    return first, placed, False
+
+
+MOST_WEIGHTS = 1 << 24
+"""Weights of the convolution of phases, at most."""
+
+
+def _phases(weight: Array, strides: tuple[int, int], taps: tuple[int, int]) -> Array:
+    """Return the weights (O * phases, C, taps) of a convolution that makes all phases.
+
+    Phase r of the result reads tap ``r + stride * t`` at the pixel that lies t before.
+    """
+    channels, outputs, *kernel = weight.shape
+    padded = np.zeros((channels, outputs, taps[0] * strides[0], taps[1] * strides[1]), np.int8)
+    padded[:, :, : kernel[0], : kernel[1]] = weight
+    split = padded.reshape(channels, outputs, taps[0], strides[0], taps[1], strides[1])
+    turned = split.transpose(1, 3, 5, 0, 2, 4)[..., ::-1, ::-1]
+    return np.ascontiguousarray(turned.reshape(-1, channels, *taps))
+
+
+def _repeated(scaling: Requantization, count: int) -> Requantization:
+    """Return a requantisation for channels of which each has become `count`."""
+    multiplier, shift = (
+        np.repeat(value, count) if value.ndim else value
+        for value in (scaling.multiplier, scaling.shift)
+    )
+    return replace(scaling, multiplier=multiplier, shift=shift)
+
+
+_DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node], First | None]] = {
+    ops.LeakyRelu: _leaky_relu,
+    ops.TransposedConvolution: _transposed,
+}
+"""How operators become two."""

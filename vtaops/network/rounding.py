@@ -1,0 +1,494 @@
+"""Requantisations of TFLite as those that a device has: equal where it can, counted where not.
+
+A graph from TFLite rounds as its reference kernels do (`vtaops.graph.requantization.Rounding`). For
+hardware, `as_hardware_rounds` replaces each such requantisation by one that the hardware has. With
+the extension ``exact`` fine scales are found whose thresholds are those of TFLite for every sum
+that weights and values allow (`vtaops.graph.thresholds`); else the nearest scale is taken. What is
+not equal is counted: at how many of the sums that can occur the result is a step off. The new graph
+is what the compiled network computes, bit for bit, on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator, Weighted
+from vtaops.graph.thresholds import (
+    FineScale,
+    Integers,
+    Steps,
+    fine_scale_for,
+    quotient_scale,
+    steps_of_requantization,
+)
+from vtaops.network.rules import Target, reason_for_host
+
+EQUAL = "equal to TFLite"
+KINDS = {"once": (1,), "twice": (2, 1, 3)}
+"""Kinds of fine scales to try for a rounding."""
+CONSTANT_SHIFT = 32
+"""Of a channel whose sum is a number: its scale is ``2**23 / 2**32``."""
+FACTORS_TRIED = 12
+"""Pairs of factors that are tried for a sum of two tensors, of one digit and of two."""
+
+Span = tuple[Integers, Integers]
+"""The least and the greatest value of each channel (axis 1) of a tensor, or of all channels."""
+
+
+@dataclass
+class Rounded:
+    """A graph as hardware rounds.
+
+    Attributes
+    ----------
+    graph : Graph
+        What the network computes.
+    notes : dict of str to str
+        How operators compare with TFLite, by the names of their nodes.
+    refused : dict of str to str
+        Why nodes run on the host that do so for their scales.
+    """
+
+    graph: Graph
+    notes: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the hardware computes instead of an operator.
+
+    Attributes
+    ----------
+    op : GraphOperator
+        The operator.
+    differing, sums : int
+        At how many of the sums that can occur it is off by a step.
+    """
+
+    op: GraphOperator
+    differing: int
+    sums: int
+
+    @property
+    def note(self) -> str:
+        """How it compares with TFLite, for people."""
+        if not self.differing:
+            return EQUAL
+        share = 100 * self.differing / self.sums
+        return (
+            f"{EQUAL} but for one step at {self.differing:,} of {self.sums:,} sums ({share:.2g} %)"
+        )
+
+
+def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
+    """Return a graph whose operators round as hardware does; others run on the host, unchanged."""
+    if not any(_is_tflite(node.op) for node in graph.nodes):
+        return Rounded(graph)
+    forms = _forms(graph, target)
+    lowered = _rebuilt(graph, {name: form.op for name, form in forms.items()})
+    reasons = {
+        node.name: reason
+        for node in lowered.nodes
+        if node.name in forms and (reason := reason_for_host(node, lowered, target))
+    }
+    kept = {name: form for name, form in forms.items() if name not in reasons}
+    kept |= {
+        node.name: form
+        for node in graph.nodes
+        if node.name in reasons and (form := _on_host(node)) is not None
+    }
+    result = lowered if not reasons else _rebuilt(graph, {n: f.op for n, f in kept.items()})
+    return Rounded(result, {name: form.note for name, form in kept.items()}, reasons)
+
+
+def _is_tflite(op: GraphOperator) -> bool:
+    scaling = getattr(op, "requantization", None)
+    return scaling is not None and scaling.rounding not in ("half_up", "nudged")
+
+
+def _rebuilt(graph: Graph, instead: dict[str, GraphOperator]) -> Graph:
+    """Return a graph with other operators at some nodes."""
+    result = Graph(graph.name)
+    for tensor in graph.inputs:
+        result.input_like(tensor)
+    for node in graph.nodes:
+        result.add_many(
+            instead.get(node.name, node.op),
+            *(result.tensors[tensor.name] for tensor in node.inputs),
+            names=[tensor.name for tensor in node.outputs],
+            scales=[tensor.scale for tensor in node.outputs],
+        )
+    result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
+    return result
+
+
+def _forms(graph: Graph, target: Target) -> dict[str, Form]:
+    spans: dict[str, Span] = {}
+    forms = {}
+    for node in graph.nodes:
+        given = [spans.get(tensor.name, _ANY) for tensor in node.inputs]
+        if _is_tflite(node.op):
+            found = _form(node.op, node, given, target)
+            if found is not None:
+                forms[node.name] = found
+        span = _span(node.op, node, given)
+        if span is not None and len(node.outputs) == 1:
+            spans[node.outputs[0].name] = span
+    return forms
+
+
+# ------------------------------------------------------------------- values that can occur
+
+_ANY: Span = (np.array(-128), np.array(127))
+
+
+@singledispatch
+def _span(op: GraphOperator, node: Node, given: Sequence[Span]) -> Span | None:
+    """Return the values that the result of a node can have; None: any."""
+    return None
+
+
+@_span.register
+def _(op: ops.MaxPool | ops.Upsample, node: Node, given: Sequence[Span]) -> Span:
+    return given[0]
+
+
+@_span.register
+def _(op: ops.Reshape, node: Node, given: Sequence[Span]) -> Span:
+    size, (low, high) = given[0][0].size, given[0]
+    kept = size == 1 or (node.outputs[0].shape[1:] == (size,) and node.inputs[0].shape[1] == size)
+    return given[0] if kept else (low.min(), high.max())
+
+
+@_span.register
+def _(op: ops.Convolution | ops.Dense, node: Node, given: Sequence[Span]) -> Span | None:
+    if len(given) > 1 or len(node.inputs[0].shape) == 3:
+        return None
+    low, high = _interval(op, node, given[0])
+    return _applied(op.requantization, low), _applied(op.requantization, high)
+
+
+def _applied(scaling: Requantization, sums: Integers) -> Integers:
+    return scaling.apply(sums, axis=0).astype(np.int64)
+
+
+def _real(span: Span, tensor: Tensor, *, padded: bool = False) -> Span:
+    """Return a span in steps from the zero point, with 0 if there is padding."""
+    low, high = (part - tensor.zero_point for part in span)
+    return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
+
+
+def _interval(op: Weighted, node: Node, span: Span) -> Span:
+    """Return the least and the greatest sum of each output channel."""
+    padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
+    weight = op.weight.astype(np.int64)
+    weight = np.moveaxis(weight, op.outputs_axis, 0)
+    outputs, inputs = weight.shape[:2]
+    low, high = (
+        np.broadcast_to(part, (inputs * getattr(op, "groups", 1),)).reshape(-1, 1, inputs)
+        for part in _real(span, node.inputs[0], padded=padded)
+    )
+    grouped = weight.reshape(len(low), outputs // len(low), inputs, -1)
+    ends = [grouped * part[..., None] for part in (low, high)]
+    bias = np.zeros(outputs, np.int64) if op.bias is None else op.bias.astype(np.int64)
+    return (
+        np.minimum(*ends).sum(axis=(2, 3)).reshape(-1) + bias,
+        np.maximum(*ends).sum(axis=(2, 3)).reshape(-1) + bias,
+    )
+
+
+# --------------------------------------------------------------------- sums with weights
+
+
+@singledispatch
+def _form(op: Any, node: Node, given: Sequence[Span], target: Target) -> Form | None:
+    """Return what the hardware computes instead; None: the operator stays as it is."""
+    return None
+
+
+@_form.register
+def _(op: Weighted, node: Node, given: Sequence[Span], target: Target) -> Form | None:
+    if len(given) > 1:
+        return None
+    scaling = op.requantization
+    low, high = _interval(op, node, given[0])
+    if not target.fine:
+        coarse = _coarse(scaling)
+        count = sum(
+            _off(coarse, scaling, channel, int(low[channel]), int(high[channel]))
+            for channel in range(len(low))
+        )
+        return Form(replace(op, requantization=coarse), count, _sums(low, high))
+    chosen, bias = _fine_channels(scaling, low, high)
+    before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
+    moved = (before + bias).astype(np.int32) if bias.any() else op.bias
+    made = replace(op, requantization=_nudged(chosen, scaling), bias=moved)
+    return Form(made, sum(scale.differing for scale in chosen), _sums(low, high))
+
+
+def _sums(low: Integers, high: Integers) -> int:
+    return int((high - low + 1).sum())
+
+
+def _coarse(scaling: Requantization) -> Requantization:
+    """Return the nearest requantisation with 16 bits and one rounding."""
+    ratio = scaling.multiplier / 2.0**scaling.shift
+    return Requantization.from_ratio(np.maximum(ratio, 2.0**-60), scaling.zero_point, scaling.clip)
+
+
+def _off(coarse: Requantization, scaling: Requantization, channel: int, low: int, high: int) -> int:
+    own, wanted = (
+        steps_of_requantization(each, channel, low, high).first for each in (coarse, scaling)
+    )
+    return int(np.abs(own - wanted).sum())
+
+
+def _fine_channels(
+    scaling: Requantization, low: Integers, high: Integers
+) -> tuple[list[FineScale], Integers]:
+    """Return a scale for each channel, all of one kind, and what their biases gain.
+
+    A channel whose sum is a number gets a sum and a scale that give its result.
+    """
+    best: list[FineScale] = []
+    fixed = low == high
+    for kind in KINDS[scaling.rounding]:
+        found = _scales_of_kind(scaling, low, high, fixed, kind)
+        if not best or sum(s.differing for s in found) < sum(s.differing for s in best):
+            best = found
+        if not any(scale.differing for scale in best):
+            break
+    results = _applied(scaling, low) - scaling.zero_point
+    return best, np.where(fixed, (results << (CONSTANT_SHIFT - 23)) - low, 0)
+
+
+def _scales_of_kind(
+    scaling: Requantization, low: Integers, high: Integers, fixed: Array, kind: int
+) -> list[FineScale]:
+    """Return a scale for each channel: one for all that share a ratio, if it is equal there."""
+    multipliers, shifts = (
+        np.broadcast_to(part, low.shape) for part in (scaling.multiplier, scaling.shift)
+    )
+    pairs = list(zip(multipliers.tolist(), shifts.tolist(), strict=True))
+    shared: dict[tuple[int, int], FineScale] = {}
+    found = []
+    for channel, (multiplier, shift) in enumerate(pairs):
+        if fixed[channel]:
+            found.append(FineScale(1 << 23, CONSTANT_SHIFT, 0, kind))
+            continue
+        ratio = max(multiplier, 1) / 2.0**shift
+
+        def solve(a: int, b: int, channel: int = channel, ratio: float = ratio) -> FineScale:
+            return fine_scale_for(steps_of_requantization(scaling, channel, a, b), ratio, kind)
+
+        pair = multiplier, shift
+        if pair not in shared:
+            alike = np.array([p == pair for p in pairs]) & ~fixed
+            shared[pair] = solve(int(low[alike].min()), int(high[alike].max()))
+        scale = shared[pair]
+        if scale.differing:
+            scale = solve(int(low[channel]), int(high[channel]))
+        found.append(scale)
+    return found
+
+
+def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> Requantization:
+    """Return scales as a requantisation: with one number for all channels if they are alike."""
+    columns = [[getattr(s, name) for s in scales] for name in ("multiplier", "shift", "nudge")]
+    multiplier, shift, nudge = (np.array(column) for column in columns)
+    if all(len(set(column)) == 1 for column in columns):
+        multiplier, shift, nudge = multiplier[0], shift[0], nudge[0]
+    bounds = scaling.zero_point, scaling.clip
+    return Requantization(multiplier, shift, *bounds, "nudged", nudge, scales[0].kind)
+
+
+# --------------------------------------------------------------------------------- means
+
+
+@_form.register
+def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) -> Form | None:
+    scaling, (source,) = op.requantization, node.inputs
+    size = op.window(source).count
+    low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
+    if scaling.rounding == "quotient":
+        return _quotient(op, node, target)
+    if target.fine:
+        chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
+        made = replace(op, requantization=_nudged(chosen, scaling))
+        return Form(made, chosen[0].differing, high - low + 1)
+    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
+    shifts = not target.scales
+    window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
+    zero, clip = scaling.zero_point, scaling.clip
+    made = ops.AveragePool.from_ratio(
+        ratio * size, size, shifts_only=shifts, zero_point=zero, clip=clip, **window
+    )
+    sums = np.arange(low, high + 1)
+    off = made.requantization.apply(sums * made.factor) != scaling.apply(sums)
+    return Form(made, int(np.count_nonzero(off)), len(sums))
+
+
+def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
+    """Return a pool of TFLite: as it is with fine scales, else the nearest."""
+    (source,) = node.inputs
+    size, scaling = op.window(source).count, op.requantization
+    counts = [size]
+    if op.exclude_padding:
+        counts = np.unique(np.multiply.outer(*op.counts(source))).tolist()
+    if target.fine:
+        off = sum(quotient_scale(count).differing for count in counts)
+        return Form(op, off, 255 * sum(counts))
+    window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
+    made = ops.AveragePool.from_ratio(
+        1.0,
+        size,
+        shifts_only=not target.scales,
+        zero_point=scaling.zero_point,
+        clip=scaling.clip,
+        exclude_padding=op.exclude_padding,
+        **window,
+    )
+    off = total = 0
+    for count in counts:
+        sums = np.arange(-128 * count, 127 * count + 1) - count * source.zero_point
+        factor, own = made.of_count(count, size)
+        _, wanted = op.of_count(count, size)
+        off += int(np.count_nonzero(own.apply(sums * factor) != wanted.apply(sums)))
+        total += len(sums)
+    return Form(made, off, total)
+
+
+# --------------------------------------------------------------------------- elementwise
+
+
+@_form.register
+def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
+    (values,) = _values(node, given)
+    return _pointwise(op, (values,), op.requantization.apply(values), target)
+
+
+@_form.register
+def _(op: ops.Multiply, node: Node, given: Sequence[Span], target: Target) -> Form:
+    a, b = _values(node, given)
+    sums = np.multiply.outer(a, b)
+    return _pointwise(op, (sums,), op.requantization.apply(sums), target)
+
+
+def _values(node: Node, given: Sequence[Span]) -> list[Integers]:
+    """Return all values of the inputs, in steps from their zero points."""
+    return [
+        np.arange(int(low.min()), int(high.max()) + 1) - tensor.zero_point
+        for tensor, (low, high) in zip(node.inputs, given, strict=True)
+    ]
+
+
+def _pointwise(op: Any, sums: tuple[Array], results: Array, target: Target) -> Form:
+    """Return an operator of one sum with the scale that gives certain results at those sums."""
+    scaling, (values,) = op.requantization, sums
+    if target.fine:
+        ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
+        steps = _steps_of_results(values, results, scaling)
+        assert steps is not None  # a requantisation is monotone
+        found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounding]]
+        made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
+    else:
+        made = _coarse(scaling)
+    off = np.count_nonzero(made.apply(values) != results)
+    return Form(replace(op, requantization=made), int(off), values.size)
+
+
+def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -> Steps | None:
+    """Return the steps between sums that occur; None if the results are not monotone in them."""
+    least, most = scaling.clip
+    low, high = int(sums.min()), int(sums.max())
+    first = np.full(256, high + 1, np.int64)
+    last = np.full(256, low - 1, np.int64)
+    index = results.astype(np.int64).reshape(-1) + 128
+    np.minimum.at(first, index, sums.reshape(-1))
+    np.maximum.at(last, index, sums.reshape(-1))
+    first = np.minimum.accumulate(first[::-1])[::-1]  # the first sum that gives k or more
+    last = np.maximum.accumulate(last)  # the last that gives k or less
+    values = np.arange(least + 1, most + 1)
+    steps = Steps(values - scaling.zero_point, first[values + 128], last[values + 127], low, high)
+    return None if (steps.last >= steps.first).any() else steps
+
+
+@_form.register
+def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) -> Form:
+    return _addition(op, node, given, fine=target.fine)
+
+
+def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool) -> Form:
+    a, b = _values(node, given)
+    results = op.requantization.apply(op.sums(a[:, None], b[None, :]))
+    unit = [m / 2.0**s * (1 << 20) for m, s in zip(op.multipliers, op.shifts, strict=True)]
+    scaling = op.requantization
+    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
+    first, second = (each * ratio for each in unit)
+    best = ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
+    fewest = _pairs_off(best, a, b, results)
+    if fine:
+        for factors in _factors(first, second):
+            found = _fine_add(factors, first, a, b, results, scaling)
+            off = results.size if found is None else _pairs_off(found, a, b, results)
+            if found is not None and (off < fewest or (off == fewest and not off)):
+                best, fewest = found, off
+            if not fewest:
+                break
+    return Form(best, fewest, results.size)
+
+
+def _on_host(node: Node) -> Form | None:
+    """Return an addition equal to TFLite's, which any processor executes; None if there is none."""
+    if not isinstance(node.op, ops.RescaledAdd):
+        return None
+    form = _addition(node.op, node, [_ANY, _ANY], fine=True)
+    return None if form.differing else form
+
+
+def _pairs_off(op: ops.Add, a: Integers, b: Integers, results: Array) -> int:
+    found = op.requantization.apply(op.sums(a[:, None], b[None, :]))
+    return int(np.count_nonzero(found != results))
+
+
+def _factors(first: float, second: float) -> list[tuple[int, int]]:
+    """Return pairs of integers whose ratio is next to that of the scales, cheap ones first."""
+    great, small = max(abs(first), abs(second)), min(abs(first), abs(second))
+    sign = -1 if second < 0 else 1
+    pairs: list[tuple[int, int]] = []
+    for limit in (127, ops.TWO_DIGITS):
+        greater = np.arange(1, limit + 1)
+        smaller = np.rint(greater * (small / great)).astype(np.int64)
+        reduced = (smaller > 0) & (np.gcd(greater, smaller) == 1)
+        error = np.where(reduced, np.abs(smaller / greater - small / great), np.inf)
+        for index in np.argsort(error, kind="stable")[:FACTORS_TRIED].tolist():
+            pair = int(greater[index]), int(smaller[index])
+            pairs.append(pair if abs(first) >= abs(second) else pair[::-1])
+    return [(x, sign * y) for x, y in pairs if x and y]
+
+
+def _fine_add(
+    factors: tuple[int, int],
+    ratio: float,
+    a: Integers,
+    b: Integers,
+    results: Array,
+    scaling: Requantization,
+) -> ops.Add | None:
+    """Return the addition with some factors that is nearest to results; None: none can be."""
+    sums = factors[0] * a[:, None] + factors[1] * b[None, :]
+    steps = _steps_of_results(sums, results, scaling)
+    if steps is None:
+        return None
+    found = [fine_scale_for(steps, ratio / factors[0], kind) for kind in (1, 2)]
+    scale = min(found, key=lambda each: each.differing)
+    return ops.Add(factors, _nudged([scale], scaling))

@@ -1,0 +1,215 @@
+"""Float ONNX models from what is none: modules and programs of torch, models with pairs.
+
+PyTorch's exporter writes the ONNX models of torch, with batch 1. The pairs of a quantised model are
+taken out: weights become the real numbers that they stand for, and a grid that begins at 0, which
+stands for a ReLU, becomes one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.quantization.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    attributes,
+    make_node,
+    refill,
+    replace_initializer,
+    require,
+)
+from vtaops.quantization.samples import Calibration, first_arrays
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def is_torch(source: Any) -> bool:
+    """Whether a source is a module or a program of torch; imports no torch."""
+    return any(kind.__module__.split(".")[0] == "torch" for kind in type(source).__mro__)
+
+
+def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> ModelProto:
+    """Return the ONNX model of a module or an exported program, for one image.
+
+    Parameters
+    ----------
+    source
+        `torch.nn.Module` or `torch.export.ExportedProgram`; their parameters name the inputs.
+    calibration
+        Calibration data, which give a module's inputs their shapes.
+    shapes
+        Those shapes, if the data shall not.
+
+    Raises
+    ------
+    ModelError
+        If it is something else of torch.
+    UnsupportedError
+        If PyTorch cannot write it as ONNX.
+    """
+    import torch
+
+    if isinstance(source, torch.export.ExportedProgram):
+        names = list(source.graph_signature.user_inputs)
+        dynamic = _dynamic(source, names)
+        examples = tuple(map(_single, source.example_inputs[0], dynamic))
+        module = _module(source, examples if any(dynamic) else None)
+    elif isinstance(source, torch.nn.Module):
+        names, module = _parameters(source), source.eval()
+        examples = tuple(map(torch.from_numpy, _examples(names, calibration, shapes)))
+    else:
+        raise ModelError(f"{type(source).__name__} is no module and no exported program of torch")
+    content = BytesIO()
+    text = "PyTorch cannot write this module as an ONNX model"
+    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=_first_line):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
+    model: ModelProto = require("onnx").load_model_from_string(content.getvalue())
+    return model
+
+
+def _module(program: Any, examples: Any) -> Any:
+    """Return a program as a module that PyTorch's exporter may set to evaluation.
+
+    Its batch is that of the examples, if some are given.
+    """
+    import torch
+
+    run = program.module(check_guards=False)
+    if examples is not None:
+        run = torch.export.export(run, examples).module(check_guards=False)
+
+    class Program(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.run = run
+
+        def forward(self, *args: Any) -> Any:
+            return self.run(*args)
+
+        def train(self, mode: bool = True) -> Any:
+            return self  # programs refuse it, even to be set to evaluation
+
+    return Program()
+
+
+def _parameters(module: Any) -> list[str]:
+    """Return the parameters of `forward` that have no default."""
+    found = inspect.signature(module.forward).parameters.values()
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in found if p.default is p.empty and p.kind in plain] or ["input"]
+
+
+def _examples(
+    names: list[str], calibration: Calibration, shapes: Shapes | None
+) -> list[np.ndarray[Any, Any]]:
+    if shapes is not None:
+        return [np.zeros(tuple(shapes[name]), np.float32) for name in names]
+    arrays = first_arrays(calibration, names)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise ModelError(
+            f"the calibration data have no {missing[0]!r}; the module takes {', '.join(names)}"
+        )
+    return [np.array(arrays[name][:1]) for name in names]
+
+
+def _dynamic(program: Any, names: list[str]) -> list[bool]:
+    """Return which inputs of a program have a dynamic batch."""
+    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
+    shapes = (values[name].shape for name in names)
+    return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
+
+
+def _single(example: Any, dynamic: bool) -> Any:
+    return example[:1] if dynamic else example
+
+
+def without_pairs(model: ModelProto) -> None:
+    """Take the pairs of a QDQ model out, in place.
+
+    Raises
+    ------
+    UnsupportedError
+        If integers enter or leave the model, or it has operators on integers.
+    """
+    tensors = Connections(model)
+    kept: list[NodeProto] = []
+    real: dict[str, str] = {}
+    for node in model.graph.node:
+        _refuse_integers(node)
+        for index, name in enumerate(node.input):
+            node.input[index] = real.get(name, name)
+        if node.op_type == "QuantizeLinear":
+            kept += _activation(model, node, tensors)
+        elif node.op_type != "DequantizeLinear":
+            kept.append(node)
+        elif node.input[0] in tensors.constants:
+            replace_initializer(model, node.output[0], _dequantized(node, tensors))
+        else:
+            real[node.output[0]] = f"{node.input[0]}_real"
+    outputs = [value.name for value in model.graph.output if value.name in real]
+    kept += [make_node("Identity", [real[name]], [name]) for name in outputs]
+    _check_entries(kept, set(real.values()))
+    refill(model.graph.node, kept)
+    del model.graph.value_info[:]
+
+
+def _refuse_integers(node: NodeProto) -> None:
+    if "QLinear" in node.op_type or node.op_type in _INTEGER:
+        raise UnsupportedError(
+            f"the node {node.name or node.output[0]!r} is {node.op_type}, an operator on "
+            "integers; quantize takes float models, and those with pairs around float operators"
+        )
+
+
+def _check_entries(nodes: list[NodeProto], real: set[str]) -> None:
+    """Refuse tensors that are dequantised, and that nothing in the model quantises."""
+    lost = real - {name for node in nodes for name in node.output}
+    if lost:
+        raise UnsupportedError(
+            f"{min(lost).removesuffix('_real')!r} enters the model as integers; quantize takes "
+            "models whose inputs are float"
+        )
+
+
+_INTEGER = frozenset({"MatMulInteger", "ConvInteger", "QGemm", "DynamicQuantizeLinear"})
+
+
+def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> list[NodeProto]:
+    """Return what stands for a quantisation: a clip if its grid begins at 0, else nothing."""
+    scale, zero = (tensors.constants.get(name) for name in node.input[1:3])
+    result = [f"{node.output[0]}_real"]
+    if scale is not None and zero is not None and scale.size == 1:
+        kind = np.iinfo(zero.dtype)
+        if int(zero.reshape(())) == kind.min:
+            bounds = [f"{node.output[0]}_low", f"{node.output[0]}_high"]
+            high = float(kind.max - kind.min) * float(scale.reshape(()))
+            for name, bound in zip(bounds, (0.0, high), strict=True):
+                replace_initializer(model, name, np.array(bound, np.float32))
+            return [make_node("Clip", [node.input[0], *bounds], result)]
+    return [make_node("Identity", node.input[:1], result)]
+
+
+def _dequantized(node: NodeProto, tensors: Connections) -> Any:
+    """Return the real numbers that a constant stands for."""
+    data, scale, *zeros = (tensors.constants[name] for name in node.input if name)
+    zero = zeros[0] if zeros else np.zeros((), np.int32)
+    axis = attributes(node).get("axis", 1)
+    if scale.ndim == 1 and data.ndim:
+        shape = [1] * data.ndim
+        shape[axis] = -1
+        scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.ndim else zero
+    return ((data.astype(np.int64) - zero.astype(np.int64)) * scale).astype(np.float32)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,145 @@
+"""Layer by layer against LiteRT's reference kernels, which define a TFLite file to the bit.
+
+Each operator of the file is computed by the integer executor from the integers that LiteRT has, so
+a difference is made where it is seen. The graph of a file has none; the graph of a compiled
+network has those that its hardware cannot avoid (`vtaops ops` counts them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vtaops.base.errors import ModelError
+from vtaops.base.optional import optional
+from vtaops.base.shapes import Array
+from vtaops.graph import Graph, Node
+from vtaops.graph import operators as ops
+from vtaops.graph.executor import evaluate_node
+
+KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
+    "CONV_2D": (ops.Convolution,),
+    "DEPTHWISE_CONV_2D": (ops.Convolution,),
+    "FULLY_CONNECTED": (ops.Dense,),
+    "ADD": (ops.RescaledAdd, ops.Add, ops.LookupTable),
+    "SUB": (ops.RescaledAdd, ops.Add, ops.LookupTable),
+    "MUL": (ops.Multiply, ops.LookupTable),
+    "AVERAGE_POOL_2D": (ops.AveragePool,),
+    "MEAN": (ops.AveragePool,),
+    "MAX_POOL_2D": (ops.MaxPool,),
+    "CONCATENATION": (ops.Concat,),
+    "SOFTMAX": (ops.FixedSoftmax,),
+}
+"""What operators of TFLite are in a graph; others move values, and are computed on the way."""
+
+Compared = tuple[str, Node, Array, Array]
+"""An operator's result by name, its node, LiteRT's values and the executor's, as images NCHW."""
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """An operator of a file: inputs and result by number, the result's grid and values."""
+
+    kind: str
+    name: str
+    inputs: tuple[int, ...]
+    output: int
+    grid: tuple[float, int]
+    values: Array
+
+
+def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], list[int]]:
+    """Return the operators of a file with LiteRT's results, and the numbers of its inputs.
+
+    Raises
+    ------
+    ModelError
+        If the arrays are not what the file takes.
+    """
+    purpose = "what TFLite's reference kernels compute needs"
+    module = "ai_edge_litert.interpreter"
+    litert = optional(module, "ai-edge-litert", purpose, "'vtaops[litert]'")
+    interpreter = litert.Interpreter(
+        str(path),
+        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=True,
+    )
+    interpreter.allocate_tensors()
+    inputs = interpreter.get_input_details()
+    if len(inputs) != len(arrays):
+        raise ModelError(f"{path} takes {len(inputs)} inputs; {len(arrays)} given")
+    for detail, array in zip(inputs, arrays, strict=True):
+        if array.shape != tuple(detail["shape"]) or array.dtype != detail["dtype"]:
+            stated = f"{np.dtype(detail['dtype'])}{detail['shape'].tolist()}"
+            raise ModelError(
+                f"{detail['name']} is {array.dtype}{list(array.shape)}; {path} takes {stated}"
+            )
+        interpreter.set_tensor(detail["index"], array)
+    interpreter.invoke()
+    details = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
+    operators = [
+        _Operator(
+            operator["op_name"],
+            details[int(operator["outputs"][0])]["name"],
+            tuple(int(number) for number in operator["inputs"]),
+            int(operator["outputs"][0]),
+            details[int(operator["outputs"][0])]["quantization"],
+            interpreter.get_tensor(operator["outputs"][0]).copy(),
+        )
+        for operator in interpreter._get_ops_details()
+    ]
+    return operators, [int(detail["index"]) for detail in inputs]
+
+
+def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compared]:
+    """Yield how each operator of a file compares that its outputs need.
+
+    Raises
+    ------
+    ModelError
+        If the graph is not one of the file.
+    """
+    left, inputs = reference(path, arrays)
+    values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
+    roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
+    left = [operator for operator in left if operator.kind in KINDS]
+    known = tuple(kind for kinds in KINDS.values() for kind in kinds)
+    for node in graph.nodes:
+        made = evaluate_node(node, values)
+        values |= made
+        own, name = made[node.outputs[0].name], node.outputs[0].name
+        if not isinstance(node.op, known):
+            roots[name] = roots[node.inputs[0].name]
+            continue
+        found = next((o for o in left if _is_of(node, o, roots)), None)
+        if found is None:
+            raise ModelError(f"{graph.name} is no graph of {path}, which has no {name}")
+        left.remove(found)
+        roots[name] = found.output
+        images = found.values.ndim == own.ndim == 4
+        other = (found.values.transpose(0, 3, 1, 2) if images else found.values).reshape(own.shape)
+        yield found.name, node, other, own
+        values[name] = np.ascontiguousarray(other)
+
+
+def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | int, int]:
+    """Return the tensor that each tensor of a file is, but for what only moves its values."""
+    roots: dict[str | int, int] = {number: number for number in inputs}
+    for operator in operators:
+        moves = operator.kind not in KINDS and operator.inputs[0] in roots
+        roots[operator.output] = roots[operator.inputs[0]] if moves else operator.output
+    return roots
+
+
+def _is_of(node: Node, operator: _Operator, roots: Mapping[str | int, int]) -> bool:
+    """Whether a node is an operator of the file: of the same tensors, to the same grid."""
+    if not isinstance(node.op, KINDS[operator.kind]):
+        return False
+    read = {roots[tensor.name] for tensor in node.inputs}
+    result = node.outputs[0]
+    grid = (np.float32(result.scale), result.zero_point)
+    alike = grid == (np.float32(operator.grid[0]), int(operator.grid[1]))
+    return alike and read == {roots[number] for number in operator.inputs if number in roots}
