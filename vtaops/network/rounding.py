@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -465,7 +466,7 @@ def _factors(first: float, second: float) -> list[tuple[int, int]]:
     great, small = max(abs(first), abs(second)), min(abs(first), abs(second))
     sign = -1 if second < 0 else 1
     pairs: list[tuple[int, int]] = []
-    for limit in (127, ops.TWO_DIGITS):
+    for limit in (127, TWO_DIGITS):
         greater = np.arange(1, limit + 1)
         smaller = np.rint(greater * (small / great)).astype(np.int64)
         reduced = (smaller > 0) & (np.gcd(greater, smaller) == 1)

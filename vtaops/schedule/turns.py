@@ -269,10 +269,8 @@ class _Part:
 
     def computed(self, config: HardwareConfig) -> float:
         """Return the cycles of the compute unit."""
-        return (
-            computed_cycles(self.shape, config, -(-self.shape.ic // self.steps))
-            + _PER_TILE * self.bands * self.tiles
-        )
+        cycles: float = computed_cycles(self.shape, config, ceil_div(self.shape.ic, self.steps))
+        return cycles + _PER_TILE * self.bands * self.tiles
 
     def loads(self, loaded: float, stays: bool) -> float:
         """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one.
