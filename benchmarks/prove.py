@@ -33,8 +33,9 @@ from benchmarks import networks
 from benchmarks.options import Json, Minutes, Seed, figure_table, machine, write_json
 from trials import random_cases
 from trials.mutations import KINDS, mutate
-from trials.random_graphs import random_graph
+from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig, NotEquivalent, UnsupportedError, VTAError
+from vtaops.model import Model, Region
 from vtaops.ops import Operator
 from vtaops.ops.reference import random_arguments
 from vtaops.program import Program
@@ -52,6 +53,9 @@ VERDICTS = (NOT_VERIFIED, REFUTED, PROVEN, SATURATED, UNSHOWN, UNPROVEN, MISSED,
 Refuted ones have a counterexample. Of those that are refused without one, some are of programs
 whose result is the same for all inputs that were tried, because their clip saturates.
 """
+
+IMAGE, MAP = "bit of an image", "packing map"
+"""What is changed in networks beside their programs: parameters as they lie in DRAM, and maps."""
 
 CONFIGS = ("pynq", "pynq_ext")
 LAYERS = [f"resnet18.C{number}" for number in range(2, 12)]
@@ -137,6 +141,130 @@ def inputs(op: Operator, rng: np.random.Generator) -> list[list[Any]]:
             if array.dtype == np.int8:
                 arrays[number] = rng.choice(extremes, array.shape).astype(np.int8)
     return found
+
+
+def random_models(count: int, seed: int) -> list[Model]:
+    """Return compiled random networks that have a launch, on the hardware of `CONFIGS`."""
+    found: list[Model] = []
+    while len(found) < count:
+        free = seed % 2 == 1
+        model = vtaops.compile_model(random_graph(seed, free=free), CONFIGS[free])
+        found += [model] if model.regions else []
+        seed += 1
+    return found
+
+
+def changed_image(region: Region, rng: np.random.Generator) -> Region:
+    """Return a region with one bit of what it hands over once flipped: weights, biases, tables."""
+    name = str(rng.choice(sorted(region.parameters)))
+    image = region.parameters[name].copy()
+    image.reshape(-1).view(np.uint8)[rng.integers(image.nbytes)] ^= 1 << int(rng.integers(8))
+    return replace(region, parameters={**region.parameters, name: image})
+
+
+def changed_map(region: Region, rng: np.random.Generator) -> Region:
+    """Return a region that takes or hands over one tensor in another way."""
+    if rng.random() < 0.5:
+        number = int(rng.integers(len(region.outputs)))
+        argument = region.outputs[number]
+        lanes = list(argument.lanes)
+        a, b = rng.integers(len(lanes), size=2).tolist()
+        lanes[a], lanes[b] = lanes[b], lanes[a]
+        outputs = list(region.outputs)
+        outputs[number] = replace(argument, lanes=tuple(lanes))
+        return replace(region, outputs=tuple(outputs))
+    number = int(rng.integers(len(region.inputs)))
+    argument = region.inputs[number]
+    top, left, bottom, right = argument.border
+    inputs = list(region.inputs)
+    inputs[number] = replace(
+        argument, zero_point=argument.zero_point ^ 1, border=(bottom, left, top, right)
+    )
+    return replace(region, inputs=tuple(inputs))
+
+
+def changed_model(model: Model, kind: str, rng: np.random.Generator) -> Model | None:
+    """Return a model with one launch changed; None if there is nothing to change."""
+    number = int(rng.choice([k for k, s in enumerate(model.stages) if isinstance(s, Region)]))
+    region = model.stages[number]
+    assert isinstance(region, Region)
+    if kind == IMAGE:
+        if not region.parameters:
+            return None
+        other = changed_image(region, rng)
+    elif kind == MAP:
+        other = changed_map(region, rng)
+        if other == region or (other.inputs, other.outputs) == (region.inputs, region.outputs):
+            return None
+    else:
+        mutant = mutate(region.program, kind, rng)
+        if mutant is None:
+            return None
+        other = replace(region, program=mutant.program)
+    stages = [*model.stages[:number], other, *model.stages[number + 1 :]]
+    return Model(model.graph, model.config, model.capabilities, model.plan, stages)
+
+
+def judge_model(model: Model, mutant: Model, seed: int) -> str:
+    """Return what verifier and proof say of a changed network, and whether fsim agrees."""
+    try:
+        mutant.verify()
+    except VTAError:
+        return NOT_VERIFIED
+    try:
+        verdict = PROVEN if mutant.prove().complete else UNPROVEN
+    except NotEquivalent as error:
+        if error.counterexample:
+            return REFUTED
+        verdict = UNSHOWN
+    except Exception:  # a checker that cannot read what the verifier accepts
+        return CRASHED
+    if verdict == UNPROVEN:
+        return verdict
+    rng = np.random.default_rng(seed)
+    for number in range(INPUTS):
+        arrays = random_inputs(model.graph, seed + number)
+        if number % 4 == 3:
+            ends = np.array([-128, 127])
+            arrays = [
+                rng.choice(ends, a.shape).astype(a.dtype) if a.dtype == np.int8 else a
+                for a in arrays
+            ]
+        wanted, found = (m.run(*arrays) for m in (model, mutant))
+        wanted, found = (r if isinstance(r, tuple) else (r,) for r in (wanted, found))
+        if not all(map(np.array_equal, wanted, found)):
+            return MISSED if verdict == PROVEN else REFUTED
+    return verdict
+
+
+def network_mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
+    """Judge random networks with one launch changed: its program, its images or its maps."""
+    rng = np.random.default_rng(seed)
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in (*KINDS, IMAGE, MAP)}
+    kept: list[str] = []
+    begin, end = time.process_time(), time.monotonic() + 60 * minutes
+    models: list[Model] = []
+    judged = 0
+    while judged < count and time.monotonic() < end:
+        if not models or rng.random() < 0.02:
+            models = random_models(4, int(rng.integers(1 << 20)))
+        model = models[int(rng.integers(len(models)))]
+        kind = str(rng.choice([IMAGE, MAP] if rng.random() < 0.3 else [*KINDS]))
+        mutant = changed_model(model, kind, rng)
+        if mutant is None:
+            continue
+        verdict = judge_model(model, mutant, int(rng.integers(1 << 30)))
+        kinds[kind][verdict] += 1
+        judged += verdict != NOT_VERIFIED
+        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
+            kept.append(f"{verdict}: {kind}: {model.graph.name} on {model.config.bitstream_id}")
+    verdicts: Counter[str] = sum(kinds.values(), Counter())
+    return {
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "kinds": {kind: dict(counted) for kind, counted in kinds.items()},
+        "cases": kept[:200],
+        "seconds": time.process_time() - begin,
+    }
 
 
 def judge(op: Operator, program: Program, mutant: Program, seed: int) -> str:
@@ -234,6 +362,8 @@ def main(
     write_json(json_file, data)  # mutants take long
     data["mutants"] = mutants(mutated, seed, minutes)
     write_json(json_file, data)
+    data["network_mutants"] = network_mutants(mutated, seed, minutes)
+    write_json(json_file, data)
     console = Console(width=150)
     if costs:
         console.print(cost_table(data["cost"]))
@@ -241,7 +371,8 @@ def main(
     console.print(f"{operators} random operators, {graphs} random graphs: {refused} not proven")
     for line in [*data["campaign"]["refused"], *data["mutants"]["cases"]]:
         console.print(line, highlight=False)
-    console.print(mutant_table(data["mutants"]))
+    for name in ("mutants", "network_mutants"):
+        console.print(mutant_table(data[name]))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,22 @@
 
 Each of `BUGS` changes one line of the compiler. ``python -m trials.planted_bugs NAME`` compiles
 small operators and networks with it and prints what each judge says (`trials.compiler_bugs`), as
-JSON. Imports nothing of the package before the bug is in its place.
+JSON. As a plugin of pytest, ``-p trials.planted_bugs``, it puts the bug of the environment variable
+`VARIABLE` in its place before any test is collected. Imports nothing of the package before that.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 from typing import Any, NamedTuple
+
+VARIABLE = "VTAOPS_PLANTED_BUG"
+"""The environment variable that names the bug which tests are run with."""
 
 
 class Bug(NamedTuple):
@@ -310,11 +315,19 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def main(name: str) -> None:
-    """Examine the compiler with a bug, or without one if there is none of that name."""
+def plant(name: str) -> None:
+    """Put a bug in its place, or none if there is none of that name."""
     for bug in BUGS:
         if bug.name == name:
             sys.meta_path.insert(0, _Finder(bug))
+
+
+plant(os.environ.get(VARIABLE, ""))
+
+
+def main(name: str) -> None:
+    """Examine the compiler with a bug, or without one if there is none of that name."""
+    plant(name)
     from trials.compiler_bugs import examine
 
     print(json.dumps(examine()))

@@ -98,7 +98,7 @@ def prove(
     *,
     layer: list[str] | None = None,
     config: str | None = None,
-    rounds: Annotated[int, typer.Option(min=1)] = 1,
+    rounds: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: bool = False,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.

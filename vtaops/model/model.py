@@ -240,13 +240,14 @@ class Model:
         for program in self.programs:
             program.verify(self.capabilities)
 
-    def prove(self, *, rounds: int = 1, seed: int | None = None) -> Proof:
+    def prove(self, *, rounds: int | None = None, seed: int | None = None) -> Proof:
         """Prove that every launch computes its nodes of the graph, for all data: `vtaops.prove`.
 
         Parameters
         ----------
-        rounds : int
-            Independent repetitions; each multiplies the probability of error.
+        rounds : int, optional
+            Pairs of prime fields: each multiplies the probability of error. By default as many
+            as bring it below 2**-54.
         seed : int, optional
             Of the random numbers.
 

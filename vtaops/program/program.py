@@ -438,15 +438,18 @@ class Program:
         """
         door("Program.verify")(self, capabilities=capabilities or FULL)
 
-    def prove(self, *, against: Any = None, rounds: int = 1, seed: int | None = None) -> Proof:
+    def prove(
+        self, *, against: Any = None, rounds: int | None = None, seed: int | None = None
+    ) -> Proof:
         """Prove that the program computes its operator, for all data and weights: `vtaops.prove`.
 
         Parameters
         ----------
         against : Operator, optional
             What it must compute; by default what its own record says.
-        rounds : int
-            Independent repetitions; each multiplies the probability of error.
+        rounds : int, optional
+            Pairs of prime fields: each multiplies the probability of error. By default as many
+            as bring it below 2**-54.
         seed : int, optional
             Of the random numbers.
 

@@ -12,7 +12,8 @@ every correct device and under every interleaving, the outputs are those of the 
 Proof sketch.
 
 1. *One order.* By the verifier's theorem the outputs are the same under every interleaving, so it
-   suffices to execute the instructions in program order (`machine`).
+   suffices to execute the instructions in program order: on names of tiles (`names`), which then
+   get their terms (`machine`).
 2. *Terms.* Let the inputs be variables. What a memory holds at any time is then a *term*: a
    polynomial with integer coefficients in variables and in *leaves*; a leaf is an operation that is
    not linear (a shift to the right, a clamp, an extremum, a table, wrapping to 32 bits, the low 8
@@ -29,16 +30,18 @@ Proof sketch.
    low 32 bits. So wrapping is part of the theorem; `Proof.overflow` names the first instruction
    whose sums could wrap, if there is one.
 4. *Fields.* Expressions are not compared but evaluated at a random point: variables are random
-   elements of two prime fields, and leaves hashes of the elements below them, modelled as random
-   functions. Equal expressions have equal values. Two different polynomials of degree d agree at a
-   random point modulo a prime p with a probability of at most d / p (Schwartz, Zippel); primes are
-   drawn at random from 2**30..2**31, so that no coefficient of a program that was there before is a
-   multiple of one but by chance, and both would have to agree. Two different leaves agree if the
-   polynomials below them do, or their hashes of 62 bits collide.
+   elements of pairs of prime fields, and leaves hashes of the elements below them, modelled as
+   random functions of all their residues. Equal expressions have equal values. Two different
+   polynomials of degree d agree at a random point modulo a prime p with a probability of at most
+   d / p (Schwartz, Zippel); primes are drawn at random from 2**30..2**31, so that no coefficient of
+   a program that was there before is a multiple of one but by chance, and all would have to agree:
+   (d / 2**30) ** (2 * pairs). Two different leaves agree if the polynomials below them do, or their
+   hashes, of 62 bits for each pair, collide.
 5. *Error.* If output and definition differ in some scalar, acceptance needs the agreement of that
-   pair of different terms, or of a pair of different leaves below it. Without leaves below leaves
-   that is one pair; else there are at most n * n / 2, n being the number of leaves. The result
-   states the sum of their probabilities to the power of the independent rounds.
+   pair of different terms, or of a pair of different leaves below it. Of one operator that sums,
+   these are few (`prover.FEW`); else there are at most n * n / 2, n being the number of leaves of
+   program and definition together; or that one of them was taken for one of the 2**25 numbers
+   whose leaves are computed. The result states the sum of their probabilities.
 
 What `prove` does not know it lists as unproven. It takes as given: that views and layouts of
 arguments move scalars (they are asked where each goes, not trusted to keep order), that NumPy adds

@@ -23,21 +23,21 @@ Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
-    """Return residues (2, ...) moved by a function of arrays of integers; constants join them."""
+    """Return residues moved by a function of arrays of integers; constants join them."""
     shape = value.shape[1:]
     size = math.prod(shape)
-    zeros = move(np.zeros(shape, np.int64))
-    places = (move(np.arange(1, size + 1).reshape(shape)) - zeros).reshape(-1)
-    flat = np.zeros((2, size + 1))
-    flat[:, 1:] = value.reshape(2, -1)
-    found = flat[:, places].reshape(2, *zeros.shape)
+    zeros = move(np.zeros(shape, np.int32))
+    places = (move(np.arange(1, size + 1, dtype=np.int32).reshape(shape)) - zeros).reshape(-1)
+    flat = np.zeros((len(value), size + 1))
+    flat[:, 1:] = value.reshape(len(value), -1)
+    found = flat[:, places].reshape(len(value), *zeros.shape)
     return fields.centred(found + zeros) if zeros.any() else found
 
 
 def packed(fields: Fields, buffer: Buffer, value: Floats) -> Terms:
     """Return the image of a buffer, flat, whose logical tensor is given."""
-    image = moved(fields, value.reshape(2, *buffer.shape), buffer.layout.pack)
-    return Terms(image.reshape(2, -1))
+    image = moved(fields, value.reshape(len(value), *buffer.shape), buffer.layout.pack)
+    return Terms(image.reshape(len(image), -1))
 
 
 def unpacked(buffer: Buffer, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -51,7 +51,7 @@ def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:
     """Return a tensor as the host hands it over (`Argument.to_device`)."""
     if argument.sums is None:
         return moved(fields, value, argument.to_device)
-    image = value.reshape(2, *argument.image)
+    image = value.reshape(len(value), *argument.image)
     if argument.axes:
         image = image.transpose(0, *(axis + 1 for axis in argument.axes))
     return _with_sums(fields, argument.sums, image)

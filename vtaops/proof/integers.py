@@ -23,7 +23,7 @@ class Integers(Fields):
     def product(self, x: Floats, y: Any) -> Floats:
         return wrapped(wrapped(x).astype(np.int64) * wrapped(np.asarray(y)).astype(np.int64))
 
-    def settled(self, x: Terms) -> Terms:
+    def settled(self, x: Terms, where: Any = True) -> Terms:
         return x
 
     def fitting(self, x: Terms) -> Terms:
@@ -89,5 +89,5 @@ def wrapped(value: Any) -> Floats:
 
 def _like(value: Floats, other: Floats) -> Floats:
     rank = max(value.ndim, other.ndim)
-    spread: Floats = value.reshape(2, *[1] * (rank - value.ndim), *value.shape[1:])
+    spread: Floats = value.reshape(len(value), *[1] * (rank - value.ndim), *value.shape[1:])
     return spread

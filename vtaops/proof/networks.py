@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.window import Window
 from vtaops.graph import Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -17,7 +18,7 @@ from vtaops.graph.requantization import along
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.proof.operators import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
-from vtaops.proof.terms import Fields, Terms
+from vtaops.proof.terms import BYTE, Fields, Terms
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,10 @@ def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
 def _(op: ops.Dense, given: Inputs) -> Terms:
     data = given.real(0)
     weight = op.weight.T.astype(np.float64)
-    rows = data.value.reshape(2, -1, weight.shape[0])
-    value = given.fields.matmul(rows, weight).reshape(2, *data.shape[:-1], -1)
+    image = Terms(data.value.reshape(len(data.value), -1, weight.shape[0], 1, 1), *BYTE)
+    kernel = op.weight[:, :, None, None]
+    value = convolve(given.fields, image, kernel, Window.of((1, 1), (1, 1), (0, 0, 0, 0))).value
+    value = value.reshape(len(value), *data.shape[:-1], -1)
     middle, radius = data.middle * weight.sum(axis=0), data.radius * np.abs(weight).sum(axis=0)
     sums = Terms(value, middle, radius)
     return given.requantized(op.requantization, sums, axis=len(data.shape) - 1, bias=op.bias)

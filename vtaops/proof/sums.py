@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.window import Size, Window
-from vtaops.proof.terms import EXACT, Fields, Floats, Terms
+from vtaops.proof.terms import Fields, Floats, Terms
 
 Weights = npt.NDArray[Any] | Terms
 """Numbers of int8, or terms."""
+
+LONGEST = 1 << 16
+"""Products of residues with int8 numbers whose sum is exact in float64."""
+GATHERED = 1 << 22
+"""Residues that lie side by side for one matrix product."""
 
 
 def convolve(
@@ -26,50 +32,97 @@ def convolve(
 
     `border`: whether pixels around the image count for the ranges of sums, as those inside do.
     """
-    outputs, inputs, *_ = weights.shape
-    n, _, height, width = x.shape
-    size = window.out_size(height, width)
-    taps = _by_tap(weights, groups, outputs // groups, inputs)
-    sums = _Sums(fields, (2, n, groups, size[0] * size[1], outputs // groups))
-    sides = _sides(window)
-    image = np.pad(x.value, ((0, 0), *sides))
-    inside = np.pad(np.ones((1, 1, height, width)), sides, constant_values=float(border))
-    for number, (_, _, seen) in enumerate(window.taps(*size)):
-        pixels = image[seen].reshape(2, n, groups, inputs, -1).swapaxes(-1, -2)
-        sums.add(pixels, taps[number], inside[seen].reshape(-1, 1))
-    value, middle, radius = (
-        np.moveaxis(part, -1, -2).reshape(*part.shape[:-3], outputs, *size)
-        for part in sums.parts(x)
-    )
-    return Terms(value, middle, radius)
+    size = window.out_size(*x.shape[2:])
+    image = np.pad(x.value, ((0, 0), *_sides(window)))
+    inside = np.pad(np.ones(x.shape[2:]), _sides(window)[2:], constant_values=float(border))
+    taps = [seen for *_, seen in window.taps(*size)]
+    return _products(fields, x, image, inside, weights, groups, taps)
 
 
 def convolve_transposed(
     fields: Fields, x: Terms, weights: Weights, window: Window, size: Size
 ) -> Terms:
-    """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW)."""
-    n, channels, height, width = x.shape
-    (oh, ow), (top, left, *_), outputs = size, window.padding, weights.shape[1]
-    rows, columns = window.reach(height, width)
-    canvas = max(rows, top + oh), max(columns, left + ow)
-    turned = weights.moved(_turn) if isinstance(weights, Terms) else _turn(weights)
-    taps = _by_tap(turned, 1, outputs, channels)
-    value = np.zeros((2, n, outputs, *canvas))
-    middle, radius = np.zeros((2, 1, outputs, *canvas))
-    pixels = x.value.reshape(2, n, 1, channels, -1).swapaxes(-1, -2)
-    for number, (_, _, seen) in enumerate(window.taps(height, width)):
-        sums = _Sums(fields, (2, n, 1, height * width, outputs))
-        sums.add(pixels, taps[number], np.ones((height * width, 1)))
-        for whole, part in zip((value, middle, radius), sums.parts(x), strict=True):
-            part = part.swapaxes(-1, -2).reshape(*part.shape[:-3], outputs, height, width)
-            whole[seen] += part
-    cut = (..., slice(top, top + oh), slice(left, left + ow))
-    return Terms(fields.centred(value[cut]), middle[cut], radius[cut])
+    """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW).
+
+    Pixel i adds to result ``i * stride + tap * dilation - padding``. So result r sums, over taps,
+    pixels of an image with zeros between them, from ``r + padding - tap * dilation``.
+    """
+    (height, width), (top, left, *_) = x.shape[2:], window.padding
+    kernel, strides, dilation = window.kernel, window.strides, window.dilation
+    before = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+    reach = window.reach(height, width)
+    canvas = [
+        b + max(far, side + extent)
+        for b, far, side, extent in zip(before, reach, (top, left), size, strict=True)
+    ]
+    pixels: Any = tuple(
+        slice(b, b + (count - 1) * s + 1, s)
+        for b, count, s in zip(before, (height, width), strides, strict=True)
+    )
+    image, inside = np.zeros((*x.value.shape[:3], *canvas)), np.zeros(canvas)
+    image[..., pixels[0], pixels[1]] = x.value
+    inside[pixels] = 1
+    taps = []
+    for tap in np.ndindex(*kernel):
+        starts = [
+            b + side - t * d
+            for b, side, t, d in zip(before, (top, left), tap, dilation, strict=True)
+        ]
+        taps.append((..., *(slice(s, s + e) for s, e in zip(starts, size, strict=True))))
+    turned = weights.moved(_turned) if isinstance(weights, Terms) else _turned(weights)
+    return _products(fields, x, image, inside, turned, 1, taps)
 
 
-def _turn(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
     turned: npt.NDArray[Any] = part.swapaxes(0, 1)
     return turned
+
+
+def _products(
+    fields: Fields,
+    x: Terms,
+    image: Floats,
+    inside: Floats,
+    weights: Weights,
+    groups: int,
+    taps: Sequence[Any],
+) -> Terms:
+    """Return the sums over taps of what they see of an image, times (O, C / groups, KH, KW).
+
+    `x` has the range of what the image holds where `inside` is 1; elsewhere are zeros.
+    """
+    outputs, inputs, *_ = weights.shape
+    planes, n, channels, *_ = image.shape
+    counted = np.array([inside[seen] for seen in taps])
+    size, pixels = counted.shape[1:], counted[0].size
+    symbolic = isinstance(weights, Terms)
+    kernel = weights.value if isinstance(weights, Terms) else np.asarray(weights, np.float64)
+    kernel = kernel.reshape(*kernel.shape[:-4], 1, groups, outputs // groups, inputs, len(taps))
+    value = np.zeros((planes, n, groups, outputs // groups, pixels))
+    step = max(1, GATHERED // (n * channels * pixels))
+    for first in range(0, len(taps), step):
+        chosen = slice(first, first + step)
+        part = kernel[..., chosen].reshape(*kernel.shape[:-2], -1)
+        shape = n, groups, -1, pixels
+        if symbolic:
+            seen = np.stack([image[tap] for tap in taps[chosen]], axis=3)
+            value += fields.matmul(part, seen.reshape(planes, *shape))
+            continue
+        for plane, whole in zip(image, value, strict=True):
+            seen = np.stack([plane[tap] for tap in taps[chosen]], axis=2)
+            whole += part @ seen.reshape(shape)
+        if inputs * len(taps) > LONGEST:
+            fields.centred(value)
+    if symbolic:
+        used = (kernel != 0).any(axis=0)[0].sum(axis=-2)
+        total, reach, radius = 0.0 * used, 128.0 * used, x.reach
+    else:
+        total, reach, radius = kernel[0].sum(axis=-2), np.abs(kernel[0]).sum(axis=-2), x.radius
+    flat = counted.reshape(len(taps), pixels)
+    ranges = ((part @ flat).reshape(1, outputs, *size) for part in (total, reach))
+    middle, spread = next(ranges), next(ranges)
+    value = fields.centred(value).reshape(planes, n, outputs, *size)
+    return Terms(value, x.middle * middle, radius * spread)
 
 
 def _sides(window: Window) -> tuple[tuple[int, int], ...]:
@@ -77,66 +130,20 @@ def _sides(window: Window) -> tuple[tuple[int, int], ...]:
     return (0, 0), (0, 0), (top, bottom), (left, right)
 
 
-def _by_tap(weights: Weights, groups: int, outputs: int, inputs: int) -> list[npt.NDArray[Any]]:
-    """Return the weights of each tap: (groups, inputs, outputs), terms behind an axis of planes."""
-    values = weights.value if isinstance(weights, Terms) else weights[None]
-    taps = values.reshape(len(values), 1, groups, outputs, inputs, -1)
-    taps = np.moveaxis(taps, -1, 0).swapaxes(-1, -2).astype(np.float64)
-    return [tap if len(values) == 2 else tap[0] for tap in taps]
-
-
-class _Sums:
-    """Sums of products, (2, N, groups, pixels, outputs), with their ranges."""
-
-    def __init__(self, fields: Fields, shape: tuple[int, ...]) -> None:
-        self.fields = fields
-        self.value = np.zeros(shape)
-        *_, groups, pixels, outputs = shape
-        self._total, self._reach = np.zeros((2, 1, groups, pixels, outputs))
-        self._greatest = 0.0
-
-    def add(self, x: Floats, w: Floats, inside: Floats) -> None:
-        """Add ``x @ w``; `inside` says which pixels count, (pixels, 1)."""
-        terms, inputs = w.ndim == x.ndim, x.shape[-1]
-        if terms and inputs == 1:
-            made, greatest = self.fields.product(np.broadcast_to(x, self.value.shape), w), 2.0**31
-        elif terms:
-            made, greatest = self.fields.matmul(x, w), 2.0**31
-        else:
-            made, greatest = x * w if inputs == 1 else np.matmul(x, w), inputs * 2.0**37
-        if self._greatest + greatest > EXACT:
-            self.fields.centred(self.value)
-            self._greatest = 2.0**31
-        self._greatest += greatest
-        self.value += made
-        sums = np.zeros(w.shape[1:]) if terms else w
-        reach = np.full(w.shape[1:], 128.0) if terms else np.abs(w)
-        self._total += inside * sums.sum(axis=-2, keepdims=True)
-        self._reach += inside * reach.sum(axis=-2, keepdims=True)
-
-    def parts(self, x: Terms) -> tuple[Floats, Floats, Floats]:
-        """Return residues, middles and radii for inputs of the ranges of `x`."""
-        radius = x.reach if not self._total.any() else x.radius
-        return self.fields.centred(self.value), x.middle * self._total, radius * self._reach
-
-
 def window_sums(fields: Fields, x: Terms, window: Window, border: bool = False) -> Terms:
     """Return the sum of each window of (N, C, H, W), with zeros around it."""
     size = window.out_size(*x.shape[2:])
     image = np.pad(x.value, ((0, 0), *_sides(window)))
-    ones = np.ones((1, 1, *x.shape[2:]))
-    inside = np.pad(ones, _sides(window), constant_values=float(border))
-    value = np.zeros((2, *x.shape[:2], *size))
-    count = np.zeros((1, 1, *size))
-    for _, _, seen in window.taps(*size):
-        value += image[seen]
-        count += inside[seen]
-    return Terms(fields.centred(value), x.middle * count, x.radius * count)
+    inside = np.pad(np.ones((1, 1, *x.shape[2:])), _sides(window), constant_values=float(border))
+    taps = [seen for *_, seen in window.taps(*size)]
+    value = fields.centred(sum(image[seen] for seen in taps))
+    count = sum(inside[seen] for seen in taps)
+    return Terms(value, x.middle * count, x.radius * count)
 
 
 def window_maxima(fields: Fields, x: Terms, window: Window) -> Terms:
     """Return the greatest int8 of each window; padding is -128."""
     size = window.out_size(*x.shape[2:])
     image = np.pad(x.value, ((0, 0), *_sides(window)), constant_values=-128)
-    taps = [Terms(image[seen], x.middle, x.radius) for _, _, seen in window.taps(*size)]
+    taps = [Terms(image[seen], x.middle, x.radius) for *_, seen in window.taps(*size)]
     return fields.extremum_of(taps, 1)

@@ -1,8 +1,8 @@
-"""Terms: numbers of the machine as elements of two prime fields, and what they are between.
+"""Terms: numbers of the machine as elements of prime fields, and what they are between.
 
 Owns the arithmetic that program and definition share. A term stands for one integer, for every
 input at once: ``clamp(N >> shift, low, high)``, N being a polynomial in the inputs and in results
-of functions without meaning, evaluated at a random point of both fields. What is not linear waits:
+of functions without meaning, evaluated at a random point of each field. What is not linear waits:
 a shift until something else than a sum needs its result, a clamp until something else than another
 clamp does. So the laws of integers that compilers use hold by construction::
 
@@ -26,6 +26,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
+_HALF, _LOW, _BITS = np.uint64(32), np.uint64(2**32 - 1), np.uint64(2**31 - 1)
 ZERO, NO_BITS = np.float64(0), np.int64(0)
 LEAST, MOST = np.float64(-np.inf), np.float64(np.inf)
 INT32 = 2.0**31
@@ -37,8 +38,12 @@ NOTHING = np.uint64(2**64 - 1)
 """No key of a term."""
 EXACT = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
+SMALL = 2.0**24
+"""What is known as a number is smaller."""
 LONGEST = 62
 """No shift waits that is longer."""
+LONGEST_PRODUCT = 256
+"""Products of residues, halved, whose sum is exact in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +52,8 @@ class Terms:
 
     Attributes
     ----------
-    value : ndarray of float64, shape (2, ...)
-        Residues of the polynomials modulo both primes, centred at 0.
+    value : ndarray of float64, shape (planes, ...)
+        Residues of the polynomials modulo each prime, centred at 0.
     middle, radius : ndarray of float64
         Ranges of the polynomials; they broadcast to the shape.
     shift : ndarray of int64
@@ -95,18 +100,21 @@ class Terms:
 
 
 class Fields:
-    """Two prime fields drawn at random, and hash functions into them.
+    """Prime fields drawn at random, and hash functions into them.
 
     Parameters
     ----------
     seed : int
         What everything random is drawn from.
+    pairs : int
+        Pairs of fields. The residues of a pair make one word of a key, and what a hash makes of a
+        key depends on all of its words.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, pairs: int = 1) -> None:
         self.random = np.random.default_rng(seed)
         self.primes: tuple[int, ...] = ()
-        while len(self.primes) < 2:
+        while len(self.primes) < 2 * pairs:
             drawn = int(self.random.integers(1 << 30, 1 << 31)) | 1
             if is_prime(drawn) and drawn not in self.primes:
                 self.primes += (drawn,)
@@ -120,14 +128,16 @@ class Fields:
 
     def symbols(self, shape: tuple[int, ...], dtype: str = "int8") -> Terms:
         """Return terms that stand for any values of a dtype."""
-        drawn = [self.random.integers(0, p, shape).astype(np.float64) for p in self.primes]
+        planes = [self.random.integers(0, p, shape, np.uint32) for p in self.primes]
         middle, radius = BYTE if np.dtype(dtype).itemsize == 1 else WORD
-        return Terms(self.centred(np.stack(drawn)), np.float64(middle), np.float64(radius))
+        value = self.centred(np.array(planes, np.float64))
+        return Terms(value, np.float64(middle), np.float64(radius))
 
     def numbers(self, values: npt.ArrayLike) -> Terms:
         """Return the terms of numbers of at most 48 bits."""
         exact = np.asarray(values, np.float64)
-        return Terms(self.centred(np.stack([exact, exact])), exact, np.zeros_like(exact))
+        value = self.centred(np.array([exact] * len(self.primes)))
+        return Terms(value, exact, np.zeros_like(exact))
 
     # --------------------------------------------------------------------------- residues
 
@@ -141,41 +151,42 @@ class Fields:
             plane -= quotient
         return value
 
-    def product(self, x: Floats, y: Any) -> Floats:
-        """Return the product of residues with residues, or with integers below 2**31."""
-        planes = []
-        for number, prime in enumerate(self.primes):
-            factor = np.asarray(y[number] if np.ndim(y) else y).astype(np.int64)
-            planes.append((x[number].astype(np.int64) * factor % prime).astype(np.float64))
-        return self.centred(np.stack(planes))
+    def product(self, x: Floats, y: Floats) -> Floats:
+        """Return the product of residues with residues."""
+        high = np.rint(y * 2.0**-15)
+        made = self.centred(x * high) * 2.0**15
+        made += x * (y - high * 2.0**15)
+        return self.centred(made)
 
     def power(self, value: Floats, bits: Any) -> Floats:
         """Return residues times ``2**bits``, of an array of bits that broadcasts."""
         bits = np.asarray(bits)
         if not bits.any():
             return value
-        table = [[pow(2, k, prime) for k in range(int(bits.max()) + 1)] for prime in self.primes]
-        factors = np.stack([np.array(row, np.int64)[bits] for row in table])
-        return self.product(*aligned(value, factors))
+        powers = [[pow(2, k, prime) for k in range(int(bits.max()) + 1)] for prime in self.primes]
+        factors = np.array(powers, np.float64)[:, bits]
+        return self.product(*aligned(value, self.centred(factors)))
 
     def keys(self, value: Floats) -> Keys:
-        """Return centred residues as integers of 62 bits: equal for equal elements alone."""
-        first, second = (
-            (plane + (plane < 0) * prime).astype(np.uint64)
-            for plane, prime in zip(value, self.primes, strict=True)
-        )
-        keys: Keys = first | second << np.uint64(32)
+        """Return residues as words of 62 bits, (pairs, ...): equal for equal elements alone."""
+        words = []
+        for number, prime in enumerate(self.primes):
+            plane = value[number]
+            words.append((plane + (plane < 0) * float(prime)).astype(np.uint64))
+        keys: Keys = np.array(words[::2])
+        for word, high in zip(keys, words[1::2], strict=True):
+            word |= high << _HALF
         return keys
 
     def residues(self, keys: Keys) -> Floats:
         """Return the residues of keys."""
-        low = np.uint64((1 << 32) - 1)
-        return self.centred(np.stack([keys & low, keys >> np.uint64(32)]).astype(np.float64))
+        halves = [half for word in keys for half in (word & _LOW, word >> _HALF)]
+        return self.centred(np.array(halves, np.float64))
 
     def is_number(self, value: Floats) -> npt.NDArray[np.bool_]:
-        """Whether terms are small numbers, whatever the inputs."""
-        found: npt.NDArray[np.bool_] = (value[0] == value[1]) & (np.abs(value[0]) < 1 << 24)
-        return found
+        """Whether terms are small numbers, whatever the inputs; one pair of fields cannot tell."""
+        found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
+        return found if len(self.primes) > 2 else np.zeros_like(found)
 
     # -------------------------------------------------------------- functions without meaning
 
@@ -186,73 +197,69 @@ class Fields:
         return key
 
     def scramble(self, keys: Keys, tag: Any) -> Keys:
-        """Return a random permutation of 64 bits, one for each tag."""
-        with np.errstate(over="ignore"):
-            h = keys + tag
-            h ^= h >> np.uint64(32)
-            h *= np.uint64(0xD6E8FEB86659FD93)
-            h ^= h >> np.uint64(29)
-            h ^= tag
-            h *= np.uint64(0x9E3779B97F4A7C15)
-            h ^= h >> np.uint64(32)
-        scrambled: Keys = h
-        return scrambled
+        """Return a random permutation of keys, one for each tag: all words depend on all."""
+        words = [*keys]
+        for number in range(len(words)):
+            words[number] = _permuted(words[number], tag + words[number - 1] * (number > 0))
+        for number in range(len(words) - 2, -1, -1):
+            words[number] = _permuted(words[number], tag + words[number + 1])
+        return np.array(words)
 
     def function(self, tag: Any, keys: Keys) -> Floats:
         """Return the values of a function without meaning."""
-        self.hashed += keys.size
-        h = self.scramble(keys, tag)
-        mask = np.uint64((1 << 31) - 1)
-        halves = np.stack([h & mask, h >> np.uint64(33)]).astype(np.float64)
-        return self.centred(halves)
+        self.hashed += keys[0].size
+        words = self.scramble(keys, tag)
+        halves = [half for word in words for half in (word & _BITS, word >> np.uint64(33))]
+        return self.centred(np.array(halves, np.float64))
 
     def of(self, name: tuple[Any, ...], *terms: Terms) -> Floats:
         """Return a function without meaning, by its name, of settled terms."""
-        keys = np.zeros((), np.uint64)
+        keys = np.zeros(1, np.uint64)
         for number, term in enumerate(terms):
-            with np.errstate(over="ignore"):
-                keys = keys + self.keys(self.settled(term).value)
+            own = self.keys(self.settled(term).value)
+            keys = own + keys.reshape(len(keys), *[1] * (own.ndim - keys.ndim), *keys.shape[1:])
             if number + 1 < len(terms):
                 keys = self.scramble(keys, self.tag("argument", number))
         return self.function(self.tag(*name), keys)
 
     # -------------------------------------------------------------------------- operations
 
-    def settled(self, x: Terms) -> Terms:
-        """Return plain terms: nothing waits."""
-        waits = (np.asarray(x.shift) > 0) | x.bounded
-        if not waits.any():
+    def settled(self, x: Terms, where: Any = True) -> Terms:
+        """Return terms of which nothing waits, or nothing of those that are chosen."""
+        if not (where & ((x.shift > 0) | x.bounded)).any():
             return x
         bottom, top = ends(x)
-        inside = (x.low <= bottom) & (x.high >= top)  # not of a range beyond float64
-        outside = ~inside | (np.asarray(x.shift) > 0)
-        number = self.is_number(x.value)
-        low = np.where(np.isfinite(x.low), x.low, bottom)
-        high = np.where(np.isfinite(x.high), x.high, np.maximum(top, low))
-        low = np.minimum(low, high)
-        middle = np.where(outside, (low + high) / 2, x.middle)
-        radius = np.where(outside, (high - low) / 2, x.radius)
-        value = self.function(self._clamps(x), self.keys(x.value))
-        value = np.where(outside, value, x.value)
-        if number.any():
-            exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
-            value = np.where(number, np.minimum(np.maximum(exact, x.low), x.high), value)
-        if np.any(x.low == x.high):
-            value = np.where(x.low == x.high, x.low, value)
-        return Terms(value, middle, radius, degree=x.degree)
+        changed = where & ((x.shift > 0) | ~((x.low <= bottom) & (x.high >= top)))
+        value, middle, radius = x.value, x.middle, x.radius
+        if changed.any():
+            low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
+            hashed = self.function(self._clamps(x), self.keys(value))
+            value = hashed if changed.all() else np.where(changed, hashed, value)
+            number = changed & self.is_number(x.value)
+            if number.any():
+                exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
+                value = np.where(number, np.clip(exact, x.low, x.high), value)
+            if np.any(x.low == x.high):
+                value = np.where(x.low == x.high, x.low, value)
+            middle = np.where(changed, (low + high) / 2, middle)
+            radius = np.where(changed, (high - low) / 2, radius)
+        shift, low, high = (
+            np.where(where, nothing, part)
+            for nothing, part in ((NO_BITS, x.shift), (LEAST, x.low), (MOST, x.high))
+        )
+        return Terms(value, middle, radius, shift, low, high, x.degree)
 
     def _clamps(self, x: Terms) -> Any:
         """Return the keys of shift and clamp, one for each of their values."""
         infinite = 1 << 40
         low, high = (
-            np.nan_to_num(np.asarray(b), posinf=infinite, neginf=-infinite).astype(np.int64)
+            np.nan_to_num(b, posinf=infinite, neginf=-infinite).astype(np.int64)
             for b in (x.low, x.high)
         )
-        packed = [np.asarray(part).astype(np.uint64) for part in (x.shift, low, high)]
-        name = self.scramble(packed[0], self.tag("shift"))
-        with np.errstate(over="ignore"):
-            name = self.scramble(name + packed[1], self.tag("low"))
-            return self.scramble(name + packed[2], self.tag("high"))
+        name: Any = np.uint64(0)
+        for part, what in ((x.shift, "shift"), (low, "low"), (high, "high")):
+            name = _permuted(name + np.asarray(part).astype(np.uint64), self.tag(what))
+        return name
 
     def fitting(self, x: Terms) -> Terms:
         """Return plain terms that int32 holds: those of 32 bits that wrapped, where they could."""
@@ -260,30 +267,25 @@ class Fields:
         wide = ~(x.reach <= INT32)  # nor is one beyond float64
         if not wide.any():
             return x
-        wraps = np.broadcast_to(wide, x.shape) & ~self.is_number(x.value)
-        value = np.where(wraps, self.of(("wrap",), x), x.value)
+        value = np.where(wide, self.of(("wrap",), x), x.value)
         middle, radius = np.where(wide, WORD[0], x.middle), np.where(wide, WORD[1], x.radius)
         return Terms(value, middle, radius, degree=x.degree)
 
     def sum(self, x: Terms, y: Terms) -> Terms:
-        """Return the sums; a shift of `x` waits on."""
-        if np.any(y.shift):  # at most one of them waits on
-            x, y = (self.settled(y), self.settled(x)) if np.any(x.shift) else (y, x)
-        y = self.settled(y)
-        if np.any(x.bounded):
-            x = self.settled(x)
-        shift = np.asarray(x.shift)
-        if shift.any():
-            bottom, top = ends(x)
-            reach = np.maximum(-bottom, top) + y.reach
-            if (~(reach <= INT32) & (shift > 0)).any():
-                x = self.settled(x)
-                shift = np.zeros_like(shift)
-        first, second = aligned(x.value, y.value)
-        value = self.centred(first + self.power(second, shift))
-        scale = np.ldexp(1.0, shift)
-        middle, radius = x.middle + y.middle * scale, x.radius + y.radius * scale
-        return Terms(value, middle, radius, shift, degree=max(x.degree, y.degree))
+        """Return the sums; where one term is shifted, its shift waits on."""
+        both = (x.shift > 0) & (y.shift > 0)
+        x, y = self.settled(x, both | x.bounded), self.settled(y, both | y.bounded)
+        if np.any(x.shift) or np.any(y.shift):
+            reach = sum(np.abs(ends(part)).max(axis=0) for part in (x, y))
+            wraps = ~(reach <= INT32)
+            x, y = self.settled(x, wraps), self.settled(y, wraps)
+        first, second = aligned(self.power(x.value, y.shift), self.power(y.value, x.shift))
+        value = self.centred(first + second)
+        scales = np.ldexp(1.0, y.shift), np.ldexp(1.0, x.shift)
+        middle, radius = (
+            scales[0] * a + scales[1] * b for a, b in ((x.middle, y.middle), (x.radius, y.radius))
+        )
+        return Terms(value, middle, radius, x.shift + y.shift, degree=max(x.degree, y.degree))
 
     def product_of(self, x: Terms, y: Terms) -> Terms:
         """Return the products."""
@@ -312,22 +314,20 @@ class Fields:
                 x = self.times(x, 1 << part) if part else x
             return x
         bits = min(bits, 31)
-        if np.any(x.bounded) or int(np.max(x.shift)) + bits > LONGEST:
-            x = self.settled(x)
-        x = self._held(x)
-        return replace(x, shift=np.asarray(x.shift) + bits)
+        x = self._held(self.settled(x, x.bounded | (x.shift + bits > LONGEST)))
+        return replace(x, shift=x.shift + bits)
 
     def _held(self, x: Terms) -> Terms:
         """Return terms whose polynomials are what int32 held, where nothing waits."""
-        fresh = (np.asarray(x.shift) == 0) & ~x.bounded
+        fresh = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)
         if not fresh.any():
             return x
         fits = self.fitting(Terms(x.value, x.middle, x.radius, degree=x.degree))
-        if fits.value is x.value:
-            return x
-        value = np.where(fresh, fits.value, x.value)
-        middle = np.where(fresh, fits.middle, x.middle)
-        return replace(x, value=value, middle=middle, radius=np.where(fresh, fits.radius, x.radius))
+        value, middle, radius = (
+            np.where(fresh, getattr(fits, part), getattr(x, part))
+            for part in ("value", "middle", "radius")
+        )
+        return replace(x, value=value, middle=middle, radius=radius)
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
         """Return ``min(max(x, low), high)``, which waits; bounds may be infinite."""
@@ -339,11 +339,11 @@ class Fields:
         """Return the low 8 bits as int8 holds them."""
         x = self.settled(x)
         inside = (x.middle - x.radius >= -128) & (x.middle + x.radius <= 127)
-        if np.all(inside):
-            return Terms(x.value, *map(np.float64, BYTE))
-        value = np.where(inside, x.value, self.of(("low byte",), x))
-        number = self.is_number(x.value)
-        value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
+        value = x.value
+        if not inside.all():
+            value = np.where(inside, value, self.of(("low byte",), x))
+            number = self.is_number(x.value)
+            value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
         return Terms(value, *map(np.float64, BYTE))
 
     def requantized(
@@ -374,95 +374,116 @@ class Fields:
             return Terms(value, np.float64(0), np.float64(EXACT), low=low, high=high)
         shift = np.asarray(shift, np.int64)
         scale = np.ldexp(1.0, shift)
-        nothing = np.asarray(multiplier) * INT32 <= np.floor(scale / 2) * rounds
+        half = np.floor(scale / 2) * rounds
+        nothing = np.asarray(multiplier) * INT32 <= half
         x = self.times(x, multiplier)
-        added = np.floor(scale / 2) * rounds + zero_point * scale
-        ones = np.ones((2, *shift.shape))
-        half = np.where(rounds & (shift > 0), self.power(ones, np.maximum(shift - 1, 0)), 0)
-        value, constant = aligned(x.value, half + self.power(ones * zero_point, shift))
-        value = np.where(nothing, zero_point, self.centred(value + constant))
-        middle = np.where(nothing, zero_point, x.middle + added)
-        radius, shift = np.where(nothing, 0, x.radius), np.where(nothing, 0, shift)
+        ones = np.ones((len(self.primes), *shift.shape))
+        added = self.power(ones * zero_point, shift)
+        added += self.power(ones, np.maximum(shift - 1, 0)) * (rounds & (shift > 0))
+        value = self.centred(np.add(*aligned(x.value, added)))
+        middle, radius = x.middle + half + zero_point * scale, x.radius
+        if nothing.any():
+            value = np.where(nothing, zero_point, value)
+            middle = np.where(nothing, zero_point, middle)
+            radius, shift = np.where(nothing, 0, radius), np.where(nothing, 0, shift)
         return Terms(value, middle, radius, shift, low, high, x.degree)
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
         x = self.settled(x)
         value = self.of(("table", table.tobytes()), x)
-        if table.ndim == 1:
-            number = self.is_number(x.value)
+        number = self.is_number(x.value)
+        if table.ndim == 1 and number.any():
             entry = table[np.where(number, x.value[0] + 128, 0).astype(np.int64)]
             value = np.where(number, entry, value)
         return Terms(value, *map(np.float64, BYTE))
 
     # ------------------------------------------------------------------- maxima and minima
 
-    def union(self, members: Keys, low: Any, sign: int) -> Keys:
-        """Return sets of keys (on axis 0), without repetitions, sorted; NOTHING comes last.
+    def union(self, members: Keys, inside: Any, sign: int) -> Keys:
+        """Return sets of keys, (pairs, members, ...), without repetitions; NOTHING comes last.
 
         Of maxima (`sign` 1) whose members are nowhere below -128, that number is no member, unless
         it is alone; of minima 127.
         """
-        members = np.sort(members, axis=0)
-        repeated = np.zeros(members.shape, bool)
-        repeated[1:] = members[1:] == members[:-1]
-        least = self.keys(self.numbers(np.array([-128 if sign > 0 else 127])).value)[0]
-        alone = ((members == NOTHING) | (members == least)).all(axis=0)
-        repeated |= (members == least) & low & ~alone
-        members = np.where(repeated, NOTHING, members)
-        members = np.sort(members, axis=0)
-        count = int((members != NOTHING).any(axis=(*range(1, members.ndim),)).sum())
-        return members[: max(1, count)]
+        least = self.keys(
+            self.numbers(np.full(members.shape[2:], -128.0 * sign - (sign < 0))).value
+        )
+        nothing = members[0] == NOTHING
+        lowest = (members == least[:, None]).all(axis=0) & inside
+        nothing |= lowest & ~(nothing | lowest).all(axis=0)
+        members = _sorted(np.where(nothing, NOTHING, members))
+        members[:, 1:][:, (members[:, 1:] == members[:, :-1]).all(axis=0)] = NOTHING
+        members = _sorted(members)
+        held = (members[0] != NOTHING).any(axis=(*range(1, members.ndim - 1),))
+        return members[:, : max(1, int(held.sum()))]
 
     def extremum(self, members: Keys, sign: int) -> Floats:
         """Return the value of a maximum (`sign` 1) or minimum: of one member, that member."""
-        if len(members) == 1:
-            return self.residues(members[0])
+        if members.shape[1] == 1:
+            return self.residues(members[:, 0])
         name = "maximum" if sign > 0 else "minimum"
-        with np.errstate(over="ignore"):
-            each = self.scramble(members, self.tag(name, "member"))
-            total = np.where(members == NOTHING, np.uint64(0), each).sum(axis=0, dtype=np.uint64)
+        each = self.scramble(members, self.tag(name, "member"))
+        total = np.where(members[0] == NOTHING, np.uint64(0), each).sum(axis=1, dtype=np.uint64)
         several = self.function(self.tag(name), total)
-        return np.where(members[1] == NOTHING, self.residues(members[0]), several)
+        alone = members[0, 1] == NOTHING
+        return np.where(alone, self.residues(members[:, 0]), several) if alone.any() else several
 
     def extremum_of(self, terms: list[Terms], sign: int) -> Terms:
         """Return maxima (`sign` 1) or minima of terms of one shape."""
         shape = terms[0].shape
         terms = [self.fitting(term) for term in terms]
-        members = np.stack([np.broadcast_to(self.keys(t.value), shape) for t in terms])
+        keys = [self.keys(np.broadcast_to(t.value, (len(t.value), *shape))) for t in terms]
+        members = np.stack(keys, axis=1)
         middle, radius, inside = hull(terms, sign)
         value = self.extremum(self.union(members, inside, sign), sign)
         return Terms(value, middle, radius)
 
     # ------------------------------------------------------------------------ sums of products
 
-    def matmul(self, x: Floats, w: Floats) -> Floats:
-        """Return ``x @ w``, centred: residues (2, ..., M, K) by (2, ..., K, N), or by numbers.
-
-        `w` (..., K, N) without an axis of two planes holds int8 numbers.
-        """
-        symbolic = w.ndim == x.ndim
-        self.degree = max(self.degree, 1 + symbolic)
-        length = x.shape[-1]
-        step = 256 if symbolic else 1 << 15
+    def matmul(self, x: Floats, y: Floats) -> Floats:
+        """Return the products, centred, of residues (planes, ..., M, K) and (planes, ..., K, N)."""
+        self.degree = max(self.degree, 2)
         total: Any = 0.0
-        for first in range(0, length, step):
-            part = slice(first, first + step)
-            left = x[..., part]
-            if not symbolic:
-                made = np.matmul(left, w[..., part, :])
-            else:
-                high = np.rint(w[..., part, :] * 2.0**-15)
-                made = self.centred(np.matmul(left, high)) * 2.0**15
-                made += np.matmul(left, w[..., part, :] - high * 2.0**15)
+        for first in range(0, x.shape[-1], LONGEST_PRODUCT):
+            left, right = (
+                x[..., first : first + LONGEST_PRODUCT],
+                y[..., first : first + LONGEST_PRODUCT, :],
+            )
+            high = np.rint(right * 2.0**-15)
+            made = self.centred(np.matmul(left, high)) * 2.0**15
+            made += np.matmul(left, right - high * 2.0**15)
             total = self.centred(made + total)
         return total  # type: ignore[no-any-return]
+
+
+def _permuted(word: Keys, tag: Any) -> Keys:
+    """Return a random permutation of 64 bits, one for each tag."""
+    with np.errstate(over="ignore"):
+        h: Keys = word + tag
+        h ^= h >> _HALF
+        h *= np.uint64(0xD6E8FEB86659FD93)
+        h ^= h >> np.uint64(29)
+        h ^= tag
+        h *= np.uint64(0x9E3779B97F4A7C15)
+        h ^= h >> _HALF
+    return h
+
+
+def _sorted(members: Keys) -> Keys:
+    """Return sets of keys in the order of their first words."""
+    if len(members) == 1:
+        return np.sort(members, axis=1)
+    order = np.argsort(members[0], axis=0)
+    return np.array([np.take_along_axis(word, order, axis=0) for word in members])
 
 
 def aligned(x: Any, y: Any) -> tuple[Any, Any]:
     """Return residues whose arrays broadcast, with axes of 1 behind the axis of planes."""
     rank = max(x.ndim, y.ndim)
-    first, second = (part.reshape(2, *[1] * (rank - part.ndim), *part.shape[1:]) for part in (x, y))
+    first, second = (
+        part.reshape(len(part), *[1] * (rank - part.ndim), *part.shape[1:]) for part in (x, y)
+    )
     return first, second
 
 
@@ -470,13 +491,6 @@ def ends(x: Terms) -> tuple[Any, Any]:
     """Return the least and the greatest value of terms behind their shift, before their clamp."""
     scale = np.ldexp(1.0, -np.asarray(x.shift))
     return np.floor((x.middle - x.radius) * scale), np.floor((x.middle + x.radius) * scale)
-
-
-def plain_range(x: Terms) -> Terms:
-    """Return terms with the ranges that they have when they are settled, and nothing that waits."""
-    bottom, top = ends(x)
-    low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
-    return Terms(x.value, (low + high) / 2, (high - low) / 2)
 
 
 def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:

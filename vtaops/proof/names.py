@@ -1,0 +1,431 @@
+"""The machine on names: a Program in program order, which moves and makes tiles without a number.
+
+A tile of any memory has a name, an integer; 0 is the tile of zeros that padding and resets write.
+LOAD, STORE and FORWARD copy names; GEMM, ALU, POOL and POST make new ones. So what the program
+computes becomes a list of steps, each of which makes tiles of others, whichever places of
+scratchpads or DRAM they lay in. `vtaops.proof.machine` gives the names their terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.machine.alu import AluOp
+from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
+from vtaops.machine.isa import (
+    Alu,
+    Depthwise,
+    Encoding,
+    Gemm,
+    Load,
+    LoopInstruction,
+    Pool,
+    Post,
+    Store,
+)
+from vtaops.program import Program, Role
+from vtaops.program.traffic import Ints, elements, joined
+
+Products = tuple[Ints, Ints, Ints]
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """Tiles that are made by one operation.
+
+    Attributes
+    ----------
+    what : tuple
+        The operation and its numbers. Steps of the same can be computed together.
+    operands : list of ndarray of int64
+        Names, (tiles, ...).
+    first : int
+        Name of its first tile; the others follow.
+    count : int
+        Tiles.
+    instruction : int
+        What made them: for sums what added to them first.
+    products : list of (ndarray, ndarray, ndarray)
+        Of sums: tiles (rows, columns), counted from the first; names (rows, terms) of inputs; and
+        weights (columns, terms), four times their names, plus 1 to 3 for a tile of a window. Each
+        tile sums the products of its row of inputs and its column of weights, and its operand.
+    """
+
+    what: tuple[Any, ...]
+    operands: list[Ints]
+    first: int
+    count: int
+    instruction: int
+    products: list[Products] = field(default_factory=list)
+
+
+class Dram:
+    """The names of what buffers hold: of any elements of those that the host writes, else of OUT.
+
+    Attributes
+    ----------
+    names, writers : dict of int to ndarray of int64
+        Of buffers that the program writes: the name of each element of the output memory, and the
+        instruction that stored it.
+    """
+
+    def __init__(self, machine: NameMachine) -> None:
+        program, self._machine = machine.program, machine
+        self._unit = unit = program.config.dram_element_bytes(Memory.OUT)
+        arena = np.zeros((2, -(-program.arena_nbytes // unit)), np.int64)
+        self.names: dict[int, Ints] = {}
+        self.writers: dict[int, Ints] = {}
+        self._given: dict[tuple[Any, ...], int] = {}
+        for number, buffer in enumerate(program.buffers):
+            if buffer.role not in (Role.OUTPUT, Role.SCRATCH):
+                continue
+            size = -(-buffer.nbytes // unit)
+            own = np.zeros((2, size), np.int64)
+            if buffer.fill is not None:
+                own[0] = machine.make(("fill", buffer.fill, unit), 1)[0]
+            elif buffer.offset is not None and buffer.offset % unit == 0:
+                own = arena[:, buffer.offset // unit : buffer.offset // unit + size]
+            self.names[number], self.writers[number] = own
+
+    def read(self, buffer: int, index: Ints, nbytes: int, scalar: int) -> Ints:
+        """Return the names of elements of `nbytes` bytes, in scalars of so many bytes."""
+        if buffer not in self.names:
+            return self._first(buffer, nbytes, scalar) + index
+        if (nbytes, scalar) == (self._unit, 1):
+            return self.names[buffer][index]
+        count = max(1, nbytes // self._unit)
+        start = index * nbytes
+        tiles = self.names[buffer][(start // self._unit)[:, None] + np.arange(count)]
+        parts = start % self._unit // nbytes if nbytes < self._unit else np.zeros_like(index)
+        made = np.empty_like(index)
+        for part in np.unique(parts).tolist():
+            chosen = np.flatnonzero(parts == part)
+            what = "cast", part, nbytes, scalar
+            made[chosen] = self._machine.make(what, len(chosen), tiles[chosen])
+        return made
+
+    def _first(self, buffer: int, nbytes: int, scalar: int) -> int:
+        """Return the name of the first element of a buffer that the host writes."""
+        key = "given", buffer, nbytes, scalar
+        if key not in self._given:
+            count = self._machine.program.buffers[buffer].nbytes // nbytes
+            self._given[key] = int(self._machine.make(key, count)[0])
+        return self._given[key]
+
+    def stored_by(self, buffer: int) -> Ints:
+        """Return the instruction that stored each scalar of a buffer."""
+        return self.writers[buffer].repeat(self._unit)
+
+    def write(self, buffer: int, index: Ints, names: Ints, writer: int) -> None:
+        """Write names of elements of the output memory."""
+        self.names[buffer][index], self.writers[buffer][index] = names, writer
+
+
+class NameMachine:
+    """One VTA that computes on names.
+
+    Parameters
+    ----------
+    program : Program
+        A program that verifies: nothing that the verifier proves is checked again.
+
+    Attributes
+    ----------
+    steps : list of Step
+        What was made, in program order; step 0 are the zeros.
+    step_of : ndarray of int32
+        The step of each name.
+    dram : Dram
+        The buffers.
+    products : int
+        Multiply-accumulates of lanes.
+    """
+
+    def __init__(self, program: Program) -> None:
+        config = program.config
+        self.program, self.config = program, config
+        self.steps: list[Step] = []
+        self.levels = np.zeros(1024, np.int64)
+        """Of steps: one more than those of the steps of their operands."""
+        self._open = np.zeros(1024, np.bool_)
+        """Which steps are sums that nothing has used yet: products may join them."""
+        self.step_of = np.zeros(1 << 16, np.int32)
+        self._count = 0
+        self.products = 0
+        self._index = -1
+        self.make(("zeros",), 1)
+        self.dram = Dram(self)
+        self.sram = {
+            memory: np.zeros(config.scratchpad(memory).depth, np.int64)
+            for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
+        }
+        self.uop = np.zeros((config.uop.depth, 3), np.int64)
+        self._posts = [Post()]
+        self._settings = np.zeros((config.acc.depth, 4), np.int64)
+        """Of each element of the output memory: POST, names of bias, scale and table."""
+        self._plans: dict[tuple[bytes, bytes], Plan] = {}
+
+    def run(self) -> None:
+        """Execute the program."""
+        micro_ops = Encoding.of(self.config).decode_micro_ops(self.program.micro_ops)
+        relocations = self.program.relocations.tolist()
+        for index, instruction in enumerate(self.program.decode()):
+            self._index = index
+            match instruction:
+                case Load(memory=Memory.UOP) if not instruction.is_nop:
+                    first, size = instruction.dram_base, instruction.x_size
+                    base = instruction.sram_base
+                    self.uop[base : base + size] = micro_ops[first : first + size]
+                case Load() if not instruction.is_nop:
+                    self._load(instruction, relocations[index])
+                case Store() if not instruction.is_nop:
+                    tiles = instruction.sram_base + np.arange(instruction.sram_size)
+                    names, places = self._outputs(tiles), _rows(instruction)
+                    self.dram.write(relocations[index], places, names, index)
+                case Post():
+                    self._posts.append(instruction)
+                case Gemm() | Alu() | Pool() if instruction.iterations:
+                    self._loop(instruction)
+
+    # -------------------------------------------------------------------------------- names
+
+    def make(self, what: tuple[Any, ...], count: int, *operands: Ints) -> Ints:
+        """Return the names of new tiles."""
+        number, first = len(self.steps), self._count
+        if number == len(self.levels):
+            self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
+            self._open = np.concatenate([self._open, np.zeros_like(self._open)])
+        while first + count > len(self.step_of):
+            self.step_of = np.concatenate([self.step_of, np.zeros_like(self.step_of)])
+        self._count += count
+        self.step_of[first : self._count] = number
+        self.steps.append(Step(what, [*operands], first, count, self._index))
+        for names in operands:
+            used = self.step_of[names]
+            self._open[used] = False
+            self.levels[number] = max(self.levels[number], 1 + self.levels[used].max())
+        return np.arange(first, self._count)
+
+    def _outputs(self, index: Ints) -> Ints:
+        """Return the names of elements of the output memory."""
+        settings, acc = self._settings[index], self.sram[Memory.ACC][index]
+        made = np.empty_like(index)
+        for number in np.unique(settings[:, 0]).tolist():
+            chosen = np.flatnonzero(settings[:, 0] == number)
+            what = "post", replace(self._posts[number], **_PLACES)
+            made[chosen] = self.make(what, len(chosen), acc[chosen], *settings[chosen, 1:].T)
+        return made
+
+    # --------------------------------------------------------------------------------- LOAD
+
+    def _load(self, i: Load, buffer: int) -> None:
+        memory = Memory(i.memory)
+        if i.forward:
+            names = self._outputs(_rows(i))
+        else:
+            scalar = 4 if memory in (Memory.ACC, Memory.POST) else 1
+            nbytes = self.config.dram_element_bytes(memory)
+            names = self.dram.read(buffer, _rows(i), nbytes, scalar)
+        rows = (i.y_pad_top + np.arange(i.y_size))[:, None] * i.sram_row
+        places = (i.sram_base + rows + i.x_pad_left + np.arange(i.x_size)).reshape(-1)
+        sram = self.sram[Memory.ACC if memory == Memory.ACC_8BIT else memory]
+        sram[i.sram_base : i.sram_base + i.sram_size] = 0
+        sram[places] = names
+
+    # ----------------------------------------------------------------------- GEMM, ALU, POOL
+
+    def _loop(self, i: LoopInstruction) -> None:
+        micro_ops = self.uop[i.uop_begin : i.uop_end]
+        words = self.program.instructions[self._index] & _WITHOUT_TOKENS
+        key = words.tobytes(), micro_ops.tobytes()
+        plan = self._plans.get(key)
+        if plan is None:
+            shares = joined(self.config, i, micro_ops)
+            plan = self._plans[key] = Plan(i, micro_ops, shares)
+        if i.reset:
+            zeros = np.zeros_like(plan.written)
+            self.sram[Memory.ACC][plan.written] = self._sums(zeros)
+            return
+        self._set_post(i, plan)
+        match i:
+            case Gemm():
+                self._gemm(i, plan)
+            case Alu():
+                self._alu(i, plan)
+            case Pool():
+                self._pool(i, plan)
+
+    def _set_post(self, i: LoopInstruction, plan: Plan) -> None:
+        post = self._posts[-1]
+        if len(self._posts) == 1:
+            return
+        table = self.sram[Memory.TABLE][post.table_index] if post.use_table else 0
+        self._settings[plan.written] = len(self._posts) - 1, 0, 0, table
+        if post.reads_row:
+            outer = np.arange(i.iter_out) * post.row_factor_out
+            rows = post.row + np.add.outer(outer, np.arange(i.iter_in) * post.row_factor_in)
+            rows = rows.reshape(-1).repeat(i.uop_end - i.uop_begin)[plan.last]
+            if post.use_bias:
+                self._settings[plan.written, 1] = self.sram[Memory.POST][rows]
+            if post.use_scale:
+                self._settings[plan.written, 2] = self.sram[Memory.POST][POST_ROWS + rows]
+
+    def _sums(self, base: Ints) -> Ints:
+        """Return the names of new sums, which products may join."""
+        names = self.make(("sum",), len(base), base)
+        self._open[len(self.steps) - 1] = True
+        return names
+
+    def _gemm(self, i: Gemm, plan: Plan) -> None:
+        acc, inp, wgt = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
+        for dst, src, columns in plan.last_products if i.overwrite else plan.products:
+            weights = 4 * wgt[columns]
+            if isinstance(i, Depthwise):
+                tiles = np.arange(WINDOW_TILES)
+                src = (src[:, :, None] + tiles).reshape(len(src), -1)
+                weights = (weights[:, :, None] + 1 + tiles).reshape(len(weights), -1)
+            names = acc[dst]
+            closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
+            if closed.any():
+                acc[dst[closed]] = self._sums(names[closed] * (not i.overwrite))
+                names = acc[dst]
+            self._join(names, inp[src], weights)
+            tiles = dst.size * columns.shape[1]
+            self.products += tiles * self.config.batch * self.config.wgt.lanes
+
+    def _join(self, names: Ints, sources: Ints, weights: Ints) -> None:
+        """Let products join the sums of names (rows, columns)."""
+        steps = self.step_of[names]
+        number = int(steps[0, 0])
+        if (steps != number).any():
+            for column, row in enumerate(weights):
+                for number in np.unique(steps[:, column]).tolist():
+                    mine = steps[:, column] == number
+                    self._join(names[mine, column : column + 1], sources[mine], row[None])
+            return
+        step = self.steps[number]
+        step.products.append((names - step.first, sources, weights))
+        for used in (sources, weights >> 2):
+            level = 1 + self.levels[self.step_of[used]].max()
+            self.levels[number] = max(self.levels[number], level)
+
+    def _alu(self, i: Alu, plan: Plan) -> None:
+        acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
+        for dst, src in plan.batches:
+            names = (acc[dst],) if i.use_imm else (acc[dst], acc[src])
+            what: tuple[Any, ...] = "alu", op, i.imm if i.use_imm else None
+            if op in (AluOp.MIN, AluOp.MAX) and not i.use_imm:
+                what = "extremum", 1 if op == AluOp.MAX else -1
+            acc[dst] = self.make(what, len(dst), *names)
+
+    def _pool(self, i: Pool, plan: Plan) -> None:
+        acc = self.sram[Memory.ACC]
+        for dst, src in plan.batches:
+            tiles = (self.sram[Memory.INP][src + tile] for tile in range(i.tiles))
+            others = () if i.overwrite else (acc[dst],)
+            acc[dst] = self.make(("extremum", 1), len(dst), *tiles, *others)
+
+
+def _rows(i: Load | Store) -> Ints:
+    """Return the elements that a LOAD reads, or where those of a STORE go."""
+    down = i.dram_base + np.arange(i.y_size) * i.x_stride
+    index: Ints = (down[:, None] + np.arange(i.x_size)).reshape(-1)
+    return index
+
+
+_PLACES = dict.fromkeys(
+    ("pop_prev", "pop_next", "push_prev", "push_next", "row", "row_factor_out", "row_factor_in"), 0
+)
+"""Fields of a POST that say when and where, not what."""
+
+_TOKENS = sum(1 << bit for bit in range(3, 7))
+_WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
+
+
+class Plan:
+    """The iterations of an instruction, in groups that can be computed at once."""
+
+    def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
+        self.dst = elements(i, "dst", micro_ops[:, 0])
+        self.src = self.dst if i.reset or _is_immediate(i) else elements(i, "src", micro_ops[:, 1])
+        self.wgt = elements(i, "wgt", micro_ops[:, 2]) if isinstance(i, Gemm) else self.dst
+        self.own = isinstance(i, Alu) and not _is_immediate(i)
+        """Whether sources are accumulators."""
+        self._joined = np.tile(shares, i.iter_out * i.iter_in)
+        self.written, last = np.unique(self.dst[::-1], return_index=True)
+        self.last = len(self.dst) - 1 - last
+        """The last iteration that writes each."""
+
+    @cached_property
+    def products(self) -> list[tuple[Ints, Ints, Ints]]:
+        """Matrix products: ``dst[i, j]`` sums the products of ``src[i]`` and ``wgt[j]``."""
+        return _products(self.dst, self.src, self.wgt)
+
+    @cached_property
+    def last_products(self) -> list[tuple[Ints, Ints, Ints]]:
+        """The same of the last step of each accumulator: of one product, or of two."""
+        firsts = self.last[self._joined[self.last]] - 1
+        kept = np.concatenate([self.last, firsts])
+        return _products(self.dst[kept], self.src[kept], self.wgt[kept])
+
+    @cached_property
+    def batches(self) -> list[tuple[Ints, Ints]]:
+        """Iterations (dst, src) that read nothing that others of the batch have written before."""
+        if len(self.written) == len(self.dst) and not self.own:
+            return [(self.dst, self.src)]
+        wrote: dict[int, int] = {}
+        read: dict[int, int] = {}
+        levels = np.empty(len(self.dst), np.int64)
+        for step, (dst, src) in enumerate(zip(self.dst.tolist(), self.src.tolist(), strict=True)):
+            level = wrote.get(dst, 0)
+            if self.own:
+                level = max(level, wrote.get(src, 0), read.get(dst, 0))
+                read[src] = max(read.get(src, 0), level)
+            wrote[dst] = level + 1
+            levels[step] = level
+        order = np.argsort(levels, kind="stable")
+        cuts = np.flatnonzero(np.diff(levels[order])) + 1
+        return [(self.dst[steps], self.src[steps]) for steps in np.split(order, cuts)]
+
+
+def _is_immediate(i: LoopInstruction) -> bool:
+    return isinstance(i, Alu) and bool(i.use_imm)
+
+
+def _products(dst: Ints, src: Ints, wgt: Ints) -> list[tuple[Ints, Ints, Ints]]:
+    """Return products, one for each accumulator and source, as matrix products."""
+    order = np.argsort(dst, kind="stable")
+    written, first, counts = np.unique(dst[order], return_index=True, return_counts=True)
+    found = []
+    for count in np.unique(counts).tolist():
+        chosen = counts == count
+        steps = order[first[chosen, None] + np.arange(count)]
+        sources, source = unique_rows(src[steps])
+        weights, weight = unique_rows(wgt[steps])
+        targets = np.full((len(sources), len(weights)), -1)
+        targets[source, weight] = written[chosen]
+        if len(steps) == targets.size and (targets >= 0).all():
+            columns = np.argsort(targets[0])  # those of all instructions in one order
+            rows = np.argsort(targets[:, columns[0]])
+            targets = targets[rows[:, None], columns]
+            found.append((targets, sources[rows], weights[columns]))
+            continue
+        for number, row in enumerate(weights):
+            mine = weight == number
+            found.append((written[chosen][mine][:, None], src[steps[mine]], row[None]))
+    return found
+
+
+def unique_rows(rows: Ints) -> tuple[Ints, Ints]:
+    """Return different rows, and which of them each row is."""
+    factors = np.random.default_rng(0).integers(1, 1 << 40, rows.shape[1])
+    _, first, inverse = np.unique(rows @ factors, return_index=True, return_inverse=True)
+    unique: Ints = rows[first]
+    if (unique[inverse] != rows).any():  # two rows had one number
+        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    return unique, inverse.reshape(-1)
