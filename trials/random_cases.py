@@ -43,7 +43,7 @@ def random_extensions(rng: random.Random, share: float, *given: str) -> tuple[st
 
 def with_needs(*names: str) -> tuple[str, ...]:
     """Return extensions with those that they need."""
-    return tuple(sorted({*names, *(["post"] if "table" in names else [])}))
+    return tuple(sorted({*names, *(["post"] if {"table", "exact"} & {*names} else [])}))
 
 
 def random_conv2d(rng: random.Random) -> Conv2d:
