@@ -20,7 +20,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.program.traffic import Ints
-from vtaops.proof.names import NameMachine, Products, Step, unique_rows
+from vtaops.proof.names import NameMachine, Products, TileStep, unique_rows
 from vtaops.proof.terms import (
     BYTE,
     INT32,
@@ -92,13 +92,13 @@ class TermMachine:
 
     def run(self) -> None:
         """Give terms to all names."""
-        levels: dict[int, list[Step]] = defaultdict(list)
+        levels: dict[int, list[TileStep]] = defaultdict(list)
         for step, level in zip(self.names.steps, self.names.levels.tolist(), strict=False):
             levels[level].append(step)
         last = self._last_levels(levels)
         forgotten: dict[int, list[int]] = defaultdict(list)
         for level in sorted(levels):
-            alike: dict[Any, list[Step]] = defaultdict(list)
+            alike: dict[Any, list[TileStep]] = defaultdict(list)
             for step in levels[level]:
                 of = self._group[step.operands[0].flat[0]] if step.operands else step.first
                 alike[step.what, len(step.operands), int(of)].append(step)
@@ -110,7 +110,7 @@ class TermMachine:
             for group in forgotten.pop(level, ()):
                 self._contents[group] = None
 
-    def _last_levels(self, levels: Mapping[int, list[Step]]) -> Ints:
+    def _last_levels(self, levels: Mapping[int, list[TileStep]]) -> Ints:
         """Return the last level that reads each step; those of results are never forgotten."""
         last: Ints = self.names.levels[: len(self.names.steps)].copy()
         for level in sorted(levels):
@@ -124,7 +124,7 @@ class TermMachine:
         last[0] = len(last)
         return last
 
-    def _keep(self, steps: list[Step], made: Terms | Numbers | Extrema) -> None:
+    def _keep(self, steps: list[TileStep], made: Terms | Numbers | Extrema) -> None:
         begin = 0
         for step in steps:
             names = slice(step.first, step.first + step.count)
@@ -198,7 +198,7 @@ class TermMachine:
 
     # ---------------------------------------------------------------------------- operations
 
-    def _made(self, what: Operation, steps: list[Step]) -> Any:
+    def _made(self, what: Operation, steps: list[TileStep]) -> Any:
         """Return the tiles of steps."""
         match what:
             case ("zeros",):
@@ -228,7 +228,7 @@ class TermMachine:
         )
         return Terms(made.value, middle, radius, shift, low, high, made.degree)
 
-    def _operation(self, what: Operation, steps: list[Step], operands: list[Ints]) -> Any:
+    def _operation(self, what: Operation, steps: list[TileStep], operands: list[Ints]) -> Any:
         match what:
             case "cast", part, nbytes, scalar:
                 return self._cast(operands[0], part, nbytes, scalar)
@@ -243,7 +243,7 @@ class TermMachine:
             self._note_overflow(made, steps)
         return made
 
-    def _note_overflow(self, terms: Terms, steps: list[Step]) -> None:
+    def _note_overflow(self, terms: Terms, steps: list[TileStep]) -> None:
         wraps = ~(terms.reach <= INT32) & (terms.shift == 0)
         if not wraps.any():
             return
@@ -341,7 +341,7 @@ class TermMachine:
         return members, Terms(np.zeros((1, *middle.shape)), middle, radius)
 
     def _post(
-        self, post: Post, steps: list[Step], acc: Ints, bias: Ints, scale: Ints, table: Ints
+        self, post: Post, steps: list[TileStep], acc: Ints, bias: Ints, scale: Ints, table: Ints
     ) -> Terms:
         """Return what a POST makes of accumulators."""
         fields = self.fields
@@ -381,7 +381,7 @@ class TermMachine:
 
     # --------------------------------------------------------------------- sums of products
 
-    def _sums(self, steps: list[Step]) -> Terms:
+    def _sums(self, steps: list[TileStep]) -> Terms:
         """Return sums of products; those of the same weights are computed together."""
         by_weights: dict[Any, list[Products]] = defaultdict(list)
         begin = 0

@@ -35,7 +35,7 @@ Products = tuple[Ints, Ints, Ints]
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class TileStep:
     """Tiles that are made by one operation.
 
     Attributes
@@ -136,7 +136,7 @@ class NameMachine:
 
     Attributes
     ----------
-    steps : list of Step
+    steps : list of TileStep
         What was made, in program order; step 0 are the zeros.
     step_of : ndarray of int32
         The step of each name.
@@ -149,7 +149,7 @@ class NameMachine:
     def __init__(self, program: Program) -> None:
         config = program.config
         self.program, self.config = program, config
-        self.steps: list[Step] = []
+        self.steps: list[TileStep] = []
         self.levels = np.zeros(1024, np.int64)
         """Of steps: one more than those of the steps of their operands."""
         self._open = np.zeros(1024, np.bool_)
@@ -168,7 +168,7 @@ class NameMachine:
         self._posts = [Post()]
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
         """Of each element of the output memory: POST, names of bias, scale and table."""
-        self._plans: dict[tuple[bytes, bytes], Plan] = {}
+        self._plans: dict[tuple[bytes, bytes], Iterations] = {}
 
     def run(self) -> None:
         """Execute the program."""
@@ -204,7 +204,7 @@ class NameMachine:
             self.step_of = np.concatenate([self.step_of, np.zeros_like(self.step_of)])
         self._count += count
         self.step_of[first : self._count] = number
-        self.steps.append(Step(what, [*operands], first, count, self._index))
+        self.steps.append(TileStep(what, [*operands], first, count, self._index))
         for names in operands:
             used = self.step_of[names]
             self._open[used] = False
@@ -246,7 +246,7 @@ class NameMachine:
         plan = self._plans.get(key)
         if plan is None:
             shares = joined(self.config, i, micro_ops)
-            plan = self._plans[key] = Plan(i, micro_ops, shares)
+            plan = self._plans[key] = Iterations(i, micro_ops, shares)
         if i.reset:
             zeros = np.zeros_like(plan.written)
             self.sram[Memory.ACC][plan.written] = self._sums(zeros)
@@ -260,7 +260,7 @@ class NameMachine:
             case Pool():
                 self._pool(i, plan)
 
-    def _set_post(self, i: LoopInstruction, plan: Plan) -> None:
+    def _set_post(self, i: LoopInstruction, plan: Iterations) -> None:
         post = self._posts[-1]
         if len(self._posts) == 1:
             return
@@ -281,7 +281,7 @@ class NameMachine:
         self._open[len(self.steps) - 1] = True
         return names
 
-    def _gemm(self, i: Gemm, plan: Plan) -> None:
+    def _gemm(self, i: Gemm, plan: Iterations) -> None:
         acc, inp, wgt = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
         for dst, src, columns in plan.last_products if i.overwrite else plan.products:
             weights = 4 * wgt[columns]
@@ -314,7 +314,7 @@ class NameMachine:
             level = 1 + self.levels[self.step_of[used]].max()
             self.levels[number] = max(self.levels[number], level)
 
-    def _alu(self, i: Alu, plan: Plan) -> None:
+    def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
         for dst, src in plan.batches:
             names = (acc[dst],) if i.use_imm else (acc[dst], acc[src])
@@ -323,7 +323,7 @@ class NameMachine:
                 what = "extremum", 1 if op == AluOp.MAX else -1
             acc[dst] = self.make(what, len(dst), *names)
 
-    def _pool(self, i: Pool, plan: Plan) -> None:
+    def _pool(self, i: Pool, plan: Iterations) -> None:
         acc = self.sram[Memory.ACC]
         for dst, src in plan.batches:
             tiles = (self.sram[Memory.INP][src + tile] for tile in range(i.tiles))
@@ -347,7 +347,7 @@ _TOKENS = sum(1 << bit for bit in range(3, 7))
 _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
 
 
-class Plan:
+class Iterations:
     """The iterations of an instruction, in groups that can be computed at once."""
 
     def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
