@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 import vtaops
 from trials.linked_resnet18 import linked_resnet18
+from trials.random_cases import with_needs
 from trials.random_graphs import random_graph
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
@@ -460,8 +461,7 @@ def linked_programs() -> dict[str, Program]:
 
 def extension_programs(extension: str, count: int, seed: int) -> dict[str, Program]:
     """Return a compiled program that uses an extension, and so many random ones."""
-    needs = ("post",) if extension == "table" else ()
-    config = replace(vtaops.HardwareConfig.load("tiny"), extensions=(*needs, extension))
+    config = replace(vtaops.HardwareConfig.load("tiny"), extensions=with_needs(extension))
     channels = {"in_channels": 16, "out_channels": 16, "kernel": 3, "padding": 1}
     conv = vtaops.Conv2d(**channels, height=7, width=6, bias=True)
     make: dict[str, Callable[[], Program]] = {

@@ -561,16 +561,16 @@ def test_what_vta_cannot_run_falls_back_to_the_cpu():
 
 
 def test_what_does_not_fit_falls_back_too():
-    x = int8(1, 1, 30, 30)
+    x = int8(1, 1, 60, 60)
     with Session("fsim", "tiny") as session, pytest.raises(vtaops.ScheduleError, match="no tile"):
-        session.global_avg_pool2d(x)
+        session.max_pool2d(x, kernel=60)
     with Session("fsim", "tiny", fallback="cpu") as session:
-        y = session.global_avg_pool2d(x)
+        y = session.max_pool2d(x, kernel=60)
         assert session.placements[0].where == "cpu"
         bad = Tiling(oc=8, ic=8, h=99)
         with pytest.raises(vtaops.ScheduleError, match="needs 99 elements"):
             session.relu(x, tiling=bad)
-    op = AvgPool2d(channels=1, height=30, width=30, kernel=30, strides=1)
+    op = MaxPool2d(channels=1, height=60, width=60, kernel=60)
     assert (y == evaluate(op, [x])).all()
 
 

@@ -55,7 +55,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     notes = [row.reason for row in coarse.plan if row.where == "vta"]
     assert any("equal to TFLite but for one step at" in note for note in notes)
     apart = trace_differences(path, {"x": image}, graph=coarse.graph)
-    assert sum(layer.values for layer in apart) > 1000
+    assert sum(layer.values for layer in apart) > 500
     assert not any(layer.unexplained for layer in apart)
     with pytest.raises(ModelError, match="takes int8"):
         trace_differences(path, {"x": image.astype(np.float32)})

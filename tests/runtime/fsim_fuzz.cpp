@@ -26,7 +26,7 @@ Source read_source(const char* path) {
   Source source;
   Geometry& g = source.geometry;
   file >> g.batch >> g.block >> g.uop_depth >> g.inp_depth >> g.wgt_depth >> g.acc_depth >>
-      g.post_rows >> g.tables >> g.window_tiles >> g.window_channels >> g.pools;
+      g.post_rows >> g.tables >> g.window_tiles >> g.window_channels >> g.pools >> g.pairs;
   std::string kind, field;
   unsigned offset, width;
   bool is_signed;

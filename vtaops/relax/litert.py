@@ -103,6 +103,8 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
         If the graph is not one of the file.
     """
     left, inputs = reference(path, arrays)
+    if [tensor.shape for tensor in graph.inputs] != [array.shape for array in arrays]:
+        raise ModelError(f"{graph.name} is no graph of {path}, whose inputs have other shapes")
     values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
     roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
     left = [operator for operator in left if operator.kind in KINDS]

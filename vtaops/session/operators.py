@@ -89,6 +89,9 @@ class OperatorMethods(ABC):
             Fixed-point scales, ``multiplier | shift << 16`` with unsigned 16-bit multipliers and
             shifts 0..47, that requantise the sums; `shift` must be 0. They round half up. Needs
             hardware with the extension ``post``.
+        fine : int
+            1..3 if the scales are fine ones, with that base (`vtaops.base.fixed_point`). Needs
+            hardware with the extension ``exact``.
         zero_point : int
             With scales: added to the result before the clip.
         residual_factor : int array, shape (O,), optional
@@ -170,7 +173,7 @@ class OperatorMethods(ABC):
             Output pixels cut off: one number, (height, width) or (top, left, bottom, right).
         output_padding : int or (int, int)
             Rows and columns added at the bottom and the right; less than the stride.
-        bias, shift, clip, rounding, scales, zero_point, tiling
+        bias, shift, clip, rounding, scales, fine, zero_point, tiling
             As for `conv2d`.
 
         Returns
@@ -191,7 +194,7 @@ class OperatorMethods(ABC):
             Right operand, transposed.
         bias : int32 array, shape (N,), optional
             Added to the accumulators before the shift.
-        shift, clip, rounding, scales, zero_point, tiling
+        shift, clip, rounding, scales, fine, zero_point, tiling
             As for `conv2d`.
 
         Returns
@@ -212,7 +215,7 @@ class OperatorMethods(ABC):
             Left operand.
         other : int8 array, shape (K, N)
             Right operand; `gemm` takes it transposed, as dense layers keep their weights.
-        bias, shift, clip, rounding, scales, zero_point, tiling
+        bias, shift, clip, rounding, scales, fine, zero_point, tiling
             As for `gemm`.
 
         Returns
@@ -235,7 +238,7 @@ class OperatorMethods(ABC):
             Further operands, whose products count 128 times and are added to the sums.
         shift, clip, rounding, tiling
             As for `conv2d`.
-        multiplier, zero_point : int
+        multiplier, zero_point, nudge, fine : int
             Fixed-point scaling, as `vtaops.BatchMatmul` describes; multiplier 0: none.
 
         Returns
@@ -284,7 +287,7 @@ class OperatorMethods(ABC):
         division, offset
             The factor (1..127, 0..31) instead of the nearest to one over the window, and what is
             added to the products.
-        shift, multiplier, zero_point, constant : int
+        shift, multiplier, zero_point, constant, nudge, fine : int
             Fixed-point scaling instead, as `vtaops.AvgPool2d` describes; multiplier 0: none.
         clip : (int, int) or None
             Bounds of the result.
@@ -317,13 +320,17 @@ class OperatorMethods(ABC):
             The operands; of one shape, or broadcast to one by the host, as NumPy does.
         scale, other_scale : int
             Their factors: int8, not 0.
+        data_offset, other_offset : int
+            Constants of 16 bits for functions that are no sums, added to the scaled operands.
+        by_channel : bool
+            Whether `other` has one value for each channel.
         shift : int
             Arithmetic right shift, 0..31; or left shift, -1..-15.
         clip : (int, int) or None
             Bounds of the result within int8; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             How a right shift rounds.
-        multiplier, zero_point, constant : int
+        multiplier, zero_point, constant, nudge, fine : int
             Fixed-point scaling, as `vtaops.Elementwise` describes; multiplier 0: none.
         tiling : Tiling, optional
             ``h`` counts the tiles of a piece; ``oc`` and ``ic`` are one block.

@@ -27,12 +27,17 @@ class OperatorMethods(ABC):
         *,
         scale: int = 1,
         other_scale: int = 1,
+        data_offset: int = 0,
+        other_offset: int = 0,
+        by_channel: bool = False,
         shift: int = 0,
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         multiplier: int = 0,
         zero_point: int = 0,
         constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
     def avg_pool2d(
@@ -51,6 +56,8 @@ class OperatorMethods(ABC):
         shift: int = 0,
         zero_point: int = 0,
         constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
     def batch_matmul(
@@ -88,6 +95,7 @@ class OperatorMethods(ABC):
         residual_shift: int = 0,
         residual_clip: tuple[int, int] | None = None,
         scales: npt.ArrayLike | None = None,
+        fine: int = 0,
         zero_point: int = 0,
         residual_factor: npt.ArrayLike | None = None,
         tiling: Tiling | None = None,
@@ -105,6 +113,7 @@ class OperatorMethods(ABC):
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
+        fine: int = 0,
         zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
@@ -118,6 +127,7 @@ class OperatorMethods(ABC):
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
+        fine: int = 0,
         zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
@@ -146,6 +156,7 @@ class OperatorMethods(ABC):
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
+        fine: int = 0,
         zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
@@ -167,6 +178,7 @@ class OperatorMethods(ABC):
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
+        fine: int = 0,
         zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
@@ -229,12 +241,17 @@ class OperatorMethods(ABC):
         *,
         scale: int = 1,
         other_scale: int = 1,
+        data_offset: int = 0,
+        other_offset: int = 0,
+        by_channel: bool = False,
         shift: int = 0,
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         multiplier: int = 0,
         zero_point: int = 0,
         constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
     def subtract(
@@ -244,11 +261,16 @@ class OperatorMethods(ABC):
         *,
         scale: int = 1,
         other_scale: int = 1,
+        data_offset: int = 0,
+        other_offset: int = 0,
+        by_channel: bool = False,
         shift: int = 0,
         clip: tuple[int, int] | None = (-128, 127),
         rounding: Rounding = "truncate",
         multiplier: int = 0,
         zero_point: int = 0,
         constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array: ...
