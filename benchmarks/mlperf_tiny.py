@@ -40,7 +40,6 @@ from vtaops.runtime import Tsim
 
 CONFIGS = ("pynq_exact", "pynq_ext")
 CLOCK_MHZ = 100.0
-SHARED = Path(__file__).parents[1].parent / "shared" / "models" / "mlperf_tiny"
 
 PEERS = (
     ("fpgaConvNet, v1.1 closed, ZedBoard, a bitstream a task", 2431, 105.4, 3088, None),
@@ -52,7 +51,7 @@ mlcommons/tiny_results_v0.7, _v1.0 and _v1.1."""
 
 
 def main(
-    models: Annotated[Path | None, typer.Option(help="Folder of the five files.")] = None,
+    models: Annotated[Path, typer.Option(help="Folder of the five files.")] = Path("mlperf-tiny"),
     inputs: Annotated[int, typer.Option(help="For each model and configuration.")] = 50,
     random: Annotated[int, typer.Option(help="Random networks: seeds 0, 1, ...")] = 0,
     rtl: Rtl = False,
@@ -61,9 +60,9 @@ def main(
     """Run from the command line; exit code 1 if a value of the exact hardware differs."""
     rows = []
     for model in COLLECTIONS["mlperf-tiny"][1]:
-        path = (models or SHARED) / model.name
+        path = models / model.name
         if not path.is_file():
-            print(f"there is no {path}: vtaops models fetch mlperf-tiny, then --models mlperf-tiny")
+            print(f"there is no {path}: vtaops models fetch mlperf-tiny, or --models FOLDER")
             return 2
         for config in CONFIGS:
             rows.append({"task": model.task, **measure(path, config, inputs, rtl=rtl)})

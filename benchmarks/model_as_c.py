@@ -41,7 +41,8 @@ PROCESSORS = {
     "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
 }
 RUNTIME = "vta.o", "vta_steps.o", "vta_products.o", "vta_mapped.o", "vta_linux.o", "model.o"
-MLPERF_TINY = Path(__file__).parents[1].parent / "shared" / "models" / "mlperf_tiny"
+MLPERF_TINY = Path("mlperf-tiny")
+"""Where ``vtaops models fetch mlperf-tiny`` writes, from where this runs."""
 
 
 def pyramid(free: bool = False) -> Graph:

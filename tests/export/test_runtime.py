@@ -1,5 +1,8 @@
 """The C runtime gives what `Model.run` gives, byte for byte, and refuses what is damaged."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -79,6 +82,27 @@ def test_host_stages_run_in_c_where_it_is_installed(native, monkeypatch):
     assert homes == ({"_in_c", "_by_meaning"} if native else {"_by_meaning"})
     with pytest.raises(vtaops.ShapeError, match="image has shape"):
         model.run(arrays[0][:1], arrays[1])
+
+
+def test_host_stages_need_nothing_native():
+    """The wheel for boards has no native module."""
+    code = """
+import sys
+for name in ("tvm", "typer", "rich", "vtaops._fsim", "vtaops._steps", "vtaops._timing"):
+    sys.modules[name] = None  # importing them fails
+import numpy as np
+from vtaops.base.doors import door
+from vtaops.graph import Graph, MaxPool
+from vtaops.model import HostStage
+graph = Graph("pool")
+graph.output(graph.add(MaxPool((2, 2), (2, 2)), graph.input("x", (1, 1, 2, 2))))
+run = door("Model.run")(HostStage(tuple(node.name for node in graph.nodes)), graph)
+(result,) = run({"x": np.array([[[[1, 5], [-3, 2]]]], np.int8)}).values()
+print(result.item())
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "5\n", done.stderr
 
 
 @pytest.mark.parametrize("channels", [1, 3, 8])

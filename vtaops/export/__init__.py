@@ -2,9 +2,6 @@
 
 Owns what is specific to a model: the blob (`blob.py`, in the format of ``sim/c/vta_blob.h``), the
 steps of its host (`steps.py`) and of its regions (`regions.py`), and the files of the bundle
-(`bundle.py`). All that runs is in ``sim/c``. Imports no TVM.
+(`bundle.py`). `stages.py` runs the steps in this process. All that runs is in ``sim/c``. Imports no
+TVM, and `stages.py` nothing native: a board has neither.
 """
-
-from vtaops.export.bundle import export_c
-
-__all__ = ["export_c"]
