@@ -20,7 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: CPU time of one t
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,6 +41,7 @@ from vtaops.model import Model, Region
 from vtaops.ops import Operator
 from vtaops.ops.reference import random_arguments
 from vtaops.program import Program
+from vtaops.proof import Proof
 from vtaops.schedule.workloads import find
 
 INPUTS = 20
@@ -135,12 +138,54 @@ def campaign(count: int, graphs: int, seed: int) -> dict[str, Any]:
 def inputs(op: Operator, rng: np.random.Generator) -> list[list[Any]]:
     """Return arguments on which a mutant is compared with its original; some are extremes."""
     found = [random_arguments(op, rng) for _ in range(INPUTS)]
-    extremes = np.array([-128, 127])
-    for arrays in found[3::4]:
-        for number, array in enumerate(arrays):
-            if array.dtype == np.int8:
-                arrays[number] = rng.choice(extremes, array.shape).astype(np.int8)
-    return found
+    return [a if n % 4 < 3 else with_extremes(a, rng) for n, a in enumerate(found)]
+
+
+def with_extremes(arrays: list[Any], rng: np.random.Generator) -> list[Any]:
+    """Return arrays with the ends of int8 in the place of its numbers."""
+    ends = np.array([-128, 127], np.int8)
+    return [rng.choice(ends, a.shape) if a.dtype == np.int8 else a for a in arrays]
+
+
+def judged(verify: Callable[[], object], prove: Callable[[], Proof]) -> str:
+    """Return what verifier and proof say of a mutant, before fsim is asked."""
+    try:
+        verify()
+    except VTAError:
+        return NOT_VERIFIED
+    try:
+        return PROVEN if prove().complete else UNPROVEN
+    except NotEquivalent as error:
+        return REFUTED if error.counterexample else UNSHOWN
+    except Exception:  # a checker that cannot read what the verifier accepts
+        return CRASHED
+
+
+class Tally:
+    """Verdicts on mutants by what was changed, and the cases neither proven nor refuted."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.accepted = 0
+        self._kinds: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+        self._cases: list[str] = []
+        self._begin = time.process_time()
+
+    def add(self, kind: str, verdict: str, case: str) -> None:
+        """Count a mutant; `case` says which it was."""
+        self._kinds[kind][verdict] += 1
+        self.accepted += verdict != NOT_VERIFIED
+        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
+            self._cases.append(f"{verdict}: {kind}: {case}")
+
+    def figures(self) -> dict[str, Any]:
+        """Return all as JSON holds it."""
+        verdicts: Counter[str] = sum(self._kinds.values(), Counter())
+        return {
+            "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+            "kinds": {kind: dict(counted) for kind, counted in self._kinds.items()},
+            "cases": self._cases[:200],
+            "seconds": time.process_time() - self._begin,
+        }
 
 
 def random_models(count: int, seed: int) -> list[Model]:
@@ -207,29 +252,14 @@ def changed_model(model: Model, kind: str, rng: np.random.Generator) -> Model | 
 
 def judge_model(model: Model, mutant: Model, seed: int) -> str:
     """Return what verifier and proof say of a changed network, and whether fsim agrees."""
-    try:
-        mutant.verify()
-    except VTAError:
-        return NOT_VERIFIED
-    try:
-        verdict = PROVEN if mutant.prove().complete else UNPROVEN
-    except NotEquivalent as error:
-        if error.counterexample:
-            return REFUTED
-        verdict = UNSHOWN
-    except Exception:  # a checker that cannot read what the verifier accepts
-        return CRASHED
-    if verdict == UNPROVEN:
+    verdict = judged(mutant.verify, mutant.prove)
+    if verdict not in (PROVEN, UNSHOWN):
         return verdict
     rng = np.random.default_rng(seed)
     for number in range(INPUTS):
         arrays = random_inputs(model.graph, seed + number)
         if number % 4 == 3:
-            ends = np.array([-128, 127])
-            arrays = [
-                rng.choice(ends, a.shape).astype(a.dtype) if a.dtype == np.int8 else a
-                for a in arrays
-            ]
+            arrays = with_extremes(arrays, rng)
         wanted, found = (m.run(*arrays) for m in (model, mutant))
         wanted, found = (r if isinstance(r, tuple) else (r,) for r in (wanted, found))
         if not all(map(np.array_equal, wanted, found)):
@@ -240,12 +270,9 @@ def judge_model(model: Model, mutant: Model, seed: int) -> str:
 def network_mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
     """Judge random networks with one launch changed: its program, its images or its maps."""
     rng = np.random.default_rng(seed)
-    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in (*KINDS, IMAGE, MAP)}
-    kept: list[str] = []
-    begin, end = time.process_time(), time.monotonic() + 60 * minutes
+    tally, end = Tally((*KINDS, IMAGE, MAP)), time.monotonic() + 60 * minutes
     models: list[Model] = []
-    judged = 0
-    while judged < count and time.monotonic() < end:
+    while tally.accepted < count and time.monotonic() < end:
         if not models or rng.random() < 0.02:
             models = random_models(4, int(rng.integers(1 << 20)))
         model = models[int(rng.integers(len(models)))]
@@ -254,34 +281,14 @@ def network_mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
         if mutant is None:
             continue
         verdict = judge_model(model, mutant, int(rng.integers(1 << 30)))
-        kinds[kind][verdict] += 1
-        judged += verdict != NOT_VERIFIED
-        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
-            kept.append(f"{verdict}: {kind}: {model.graph.name} on {model.config.bitstream_id}")
-    verdicts: Counter[str] = sum(kinds.values(), Counter())
-    return {
-        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
-        "kinds": {kind: dict(counted) for kind, counted in kinds.items()},
-        "cases": kept[:200],
-        "seconds": time.process_time() - begin,
-    }
+        tally.add(kind, verdict, f"{model.graph.name} on {model.config.bitstream_id}")
+    return tally.figures()
 
 
 def judge(op: Operator, program: Program, mutant: Program, seed: int) -> str:
     """Return what verifier and proof say of a mutant, and whether fsim agrees."""
-    try:
-        mutant.verify()
-    except VTAError:
-        return NOT_VERIFIED
-    try:
-        verdict = PROVEN if vtaops.prove(mutant, against=op).complete else UNPROVEN
-    except NotEquivalent as error:
-        if error.counterexample:
-            return REFUTED
-        verdict = UNSHOWN
-    except Exception:  # a checker that cannot read what the verifier accepts
-        return CRASHED
-    if verdict == UNPROVEN:
+    verdict = judged(mutant.verify, partial(vtaops.prove, mutant, against=op))
+    if verdict not in (PROVEN, UNSHOWN):
         return verdict
     with vtaops.runtime.open_device("fsim", program.config) as device:
         given = inputs(op, np.random.default_rng(seed))
@@ -296,12 +303,9 @@ def judge(op: Operator, program: Program, mutant: Program, seed: int) -> str:
 def mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
     """Judge mutants of random programs."""
     rng = np.random.default_rng(seed)
-    verdicts: Counter[str] = Counter()
-    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    kept: list[str] = []
-    begin, end = time.process_time(), time.monotonic() + 60 * minutes
+    tally, end = Tally(KINDS), time.monotonic() + 60 * minutes
     programs: list[tuple[Operator, Program]] = []
-    while verdicts.total() - verdicts[NOT_VERIFIED] < count and time.monotonic() < end:
+    while tally.accepted < count and time.monotonic() < end:
         if not programs:
             programs = random_programs(20, int(rng.integers(1 << 30)))
         op, program = programs[int(rng.integers(len(programs)))]
@@ -312,16 +316,8 @@ def mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
         if mutant is None:
             continue
         verdict = judge(op, program, mutant.program, int(rng.integers(1 << 30)))
-        verdicts[verdict] += 1
-        kinds[kind][verdict] += 1
-        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
-            kept.append(f"{verdict}: {kind}: {mutant.change}: {op} {program.config.bitstream_id}")
-    return {
-        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
-        "kinds": {kind: dict(counted) for kind, counted in kinds.items()},
-        "cases": kept[:200],
-        "seconds": time.process_time() - begin,
-    }
+        tally.add(kind, verdict, f"{mutant.change}: {op} {program.config.bitstream_id}")
+    return tally.figures()
 
 
 def cost_table(rows: list[dict[str, Any]]) -> Table:
