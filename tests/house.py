@@ -230,9 +230,9 @@ LIMITS = {
     "arrows": 131,
     "arrows upwards": 6,
     "files in the largest circle": 6,
-    "lines of code": 44_200,
+    "lines of code": 44_160,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 69,
+    "functions of a complexity over 10": 68,
 }
 """What today's house has; only a feature raises one. Goal: 33,500 lines, 70 functions over 10."""
 

@@ -6,7 +6,7 @@ what is there. Nodes and tensors are immutable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from vtaops.base.errors import ShapeError
@@ -154,6 +154,32 @@ class Graph:
             self._define(tensor)
         self.nodes.append(Node(outputs[0].name, op, tuple(inputs), outputs))
         return outputs
+
+    def add_like(
+        self, node: Node, op: GraphOperator | None = None, inputs: Sequence[str] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Apply what a node of another graph applies, or `op`; its results keep names and scales.
+
+        `inputs` are names of tensors of this graph; by default those that the node reads.
+        """
+        if inputs is None:
+            inputs = [tensor.name for tensor in node.inputs]
+        return self.add_many(
+            node.op if op is None else op,
+            *(self.tensors[name] for name in inputs),
+            names=[tensor.name for tensor in node.outputs],
+            scales=[tensor.scale for tensor in node.outputs],
+        )
+
+    def rewritten(self, put: Callable[[Graph, Node], object]) -> Graph:
+        """Return a graph of the same inputs and outputs; `put` adds to it what a node becomes."""
+        result = Graph(self.name)
+        for tensor in self.inputs:
+            result.input_like(tensor)
+        for node in self.nodes:
+            put(result, node)
+        result.output(*(result.tensors[tensor.name] for tensor in self.outputs))
+        return result
 
     def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:
         """Refuse an operator that is none, and inputs of another graph, number or dtype."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import Graph, Node, Requantization
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.network.rules import Target, reason_for_host
@@ -31,28 +31,19 @@ def decomposed(graph: Graph, target: Target) -> Graph:
     found = {node.name: pair for node in graph.nodes if (pair := _pair(node, graph, target))}
     if not found:
         return graph
-    result = Graph(graph.name)
-    for tensor in graph.inputs:
-        result.input_like(tensor)
-    for node in graph.nodes:
-        op, inputs = node.op, [result.tensors[tensor.name] for tensor in node.inputs]
-        if node.name in found:
-            first, op, both = found[node.name]
-            part = _add(result, f"{node.name}:part", first, inputs, node)
-            inputs = [part, *inputs] if both else [part]
-        result.add_many(
-            op,
-            *inputs,
-            names=[tensor.name for tensor in node.outputs],
-            scales=[tensor.scale for tensor in node.outputs],
-        )
-    result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
-    return result
 
+    def put(result: Graph, node: Node) -> None:
+        if node.name not in found:
+            result.add_like(node)
+            return
+        first, second, both = found[node.name]
+        inputs = [tensor.name for tensor in node.inputs]
+        scale = (node.inputs if isinstance(first, ops.Requantize) else node.outputs)[0].scale
+        read = (result.tensors[name] for name in inputs)
+        part = result.add(first, *read, name=f"{node.name}:part", scale=scale).name
+        result.add_like(node, second, [part, *inputs] if both else [part])
 
-def _add(graph: Graph, name: str, op: GraphOperator, inputs: list[Tensor], node: Node) -> Tensor:
-    scale = (node.inputs if isinstance(op, ops.Requantize) else node.outputs)[0].scale
-    return graph.add(op, *inputs, name=name, scale=scale)
+    return graph.rewritten(put)
 
 
 def _pair(node: Node, graph: Graph, target: Target) -> First | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.graph import Graph, Tensor
+from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_all
 from vtaops.graph.operators import GraphOperator
@@ -28,24 +28,15 @@ def functions_as_tables(graph: Graph) -> Graph:
     roots = _roots(graph)
     tables = _tables(graph, roots)
     needed = _needed(graph, roots)
-    result = Graph(graph.name)
-    for tensor in graph.inputs:
-        result.input_like(tensor)
-    for node in graph.nodes:
-        op, inputs = node.op, [tensor.name for tensor in node.inputs]
-        if node.name in tables:
-            if node.name not in needed:
-                continue
-            op = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, op.kind)
-            inputs = [roots[node.name].name]
-        result.add_many(
-            op,
-            *(result.tensors[name] for name in inputs),
-            names=[tensor.name for tensor in node.outputs],
-            scales=[tensor.scale for tensor in node.outputs],
-        )
-    result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
-    return result
+
+    def put(result: Graph, node: Node) -> None:
+        if node.name not in tables:
+            result.add_like(node)
+        elif node.name in needed:
+            table = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, node.op.kind)
+            result.add_like(node, table, [roots[node.name].name])
+
+    return graph.rewritten(put)
 
 
 def _needed(graph: Graph, roots: Mapping[str, Tensor]) -> set[str]:

@@ -118,18 +118,7 @@ def _is_tflite(op: GraphOperator) -> bool:
 
 def _rebuilt(graph: Graph, instead: dict[str, GraphOperator]) -> Graph:
     """Return a graph with other operators at some nodes."""
-    result = Graph(graph.name)
-    for tensor in graph.inputs:
-        result.input_like(tensor)
-    for node in graph.nodes:
-        result.add_many(
-            instead.get(node.name, node.op),
-            *(result.tensors[tensor.name] for tensor in node.inputs),
-            names=[tensor.name for tensor in node.outputs],
-            scales=[tensor.scale for tensor in node.outputs],
-        )
-    result.output(*(result.tensors[tensor.name] for tensor in graph.outputs))
-    return result
+    return graph.rewritten(lambda result, node: result.add_like(node, instead.get(node.name)))
 
 
 def _forms(graph: Graph, target: Target) -> dict[str, Form]:
