@@ -8,6 +8,7 @@ the results of both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -38,13 +39,18 @@ def host_stage(stage: HostStage, graph: Graph) -> Run:
     parts = list(_parts([node for node in graph.nodes if node.name in wanted], graph))
 
     def run(values: Mapping[str, Array]) -> Results:
-        known, made = dict(values), Results()
-        for part in parts:
-            made |= part(known)
-            known |= made
-        return made
+        return _in_turn(parts, values)
 
     return run
+
+
+def _in_turn(parts: Sequence[Callable[[Results], Results]], values: Mapping[str, Array]) -> Results:
+    """Return what the parts make, each of which knows what those before it made."""
+    known, made = dict(values), Results()
+    for part in parts:
+        made |= part(known)
+        known |= made
+    return made
 
 
 def _parts(nodes: Sequence[Node], graph: Graph) -> Iterator[Run]:
@@ -56,12 +62,10 @@ def _parts(nodes: Sequence[Node], graph: Graph) -> Iterator[Run]:
 
 
 def _by_meaning(nodes: Sequence[Node]) -> Run:
+    parts = [partial(evaluate_node, node) for node in nodes]
+
     def run(values: Mapping[str, Array]) -> Results:
-        known, made = dict(values), Results()
-        for node in nodes:
-            made |= evaluate_node(node, known)
-            known |= made
-        return made
+        return _in_turn(parts, values)
 
     return run
 
