@@ -23,13 +23,11 @@ module fetch
     output logic                  active
 );
     localparam int DEPTH = 4 * BURST_BEATS;
-    localparam int CREDIT_BITS = $clog2(DEPTH + 1);
 
-    logic [CREDIT_BITS-1:0] unreserved;  // places for beats that are not requested
     logic bursts_valid, beat_valid, take_beat;
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
-    logic room;  // the next burst finds its places: req.beats <= unreserved
+    logic room;  // the next burst finds its places in the buffer
     logic [BEATS_BITS-1:0] kept_beats, fired_beats;
 
     assign req_valid = bursts_valid && room;
@@ -49,22 +47,9 @@ module fetch
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
-    // Whether a burst is taken in this cycle and whether a beat leaves its place are known late:
-    // they choose among what is computed for each case.
-    wire burst_taken = req_valid && req_ready;
-    wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
-    wire [CREDIT_BITS-1:0] fired      = unreserved - CREDIT_BITS'(req.beats);
-    wire [CREDIT_BITS-1:0] fired_more = fired + 1'b1;
-    wire fits_kept  = CREDIT_BITS'(kept_beats) <= unreserved
-                      || take_beat && CREDIT_BITS'(kept_beats) == kept_more;
-    wire fits_fired = CREDIT_BITS'(fired_beats) <= fired
-                      || take_beat && CREDIT_BITS'(fired_beats) == fired_more;
-    always_ff @(posedge clk) begin
-        if (rst) unreserved <= CREDIT_BITS'(DEPTH);
-        else if (burst_taken) unreserved <= take_beat ? fired_more : fired;
-        else unreserved <= take_beat ? kept_more : unreserved;
-        room <= rst || (burst_taken ? fits_fired : fits_kept);
-    end
+    burst_credit #(.DEPTH(DEPTH)) credit (
+        .clk, .rst, .beats(req.beats), .kept_beats, .fired_beats,
+        .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     wire take_insn = insn_valid && insn_ready;
     always_ff @(posedge clk) begin

@@ -50,7 +50,6 @@ module tensor_load
     output logic                  fault
 );
     // ------------------------------------------------------------------------ requesting half
-    localparam int CREDIT_BITS = $clog2(LOAD_BUFFER_BEATS + 1);
     localparam int DATA_BIT = 3, ZERO_BIT = 2;  // what a phase writes
     typedef enum logic [3:0] {
         IDLE = 4'b0000, NOP = 4'b0001, DATA = 4'b1000,
@@ -130,13 +129,12 @@ module tensor_load
 
     logic burst_ready, burst_start_ready, queue_ready, queue_valid, queue_pop;
     load_t queued;
-    logic [CREDIT_BITS-1:0] unreserved;  // places for beats that are not requested
     logic beat_valid, take_beat;
 
     wire [INSN_BITS-1:0] start_bits = start_insn;
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
     wire reads_dram = start_block.any && !start_forwards;
-    logic room;  // the next burst finds its places: req.beats <= unreserved
+    logic room;  // the next burst finds its places in the buffer
     logic [BEATS_BITS-1:0] kept_beats, fired_beats;
     logic bursts_valid, bursts_active;
 
@@ -165,22 +163,9 @@ module tensor_load
         .clk, .rst, .in_valid(data_valid), .in_ready(buffer_ready_unused), .in_data(data),
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
-    // Whether a burst is taken in this cycle and whether a beat leaves its place are known late:
-    // they choose among what is computed for each case.
-    wire burst_taken = req_valid && req_ready;
-    wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
-    wire [CREDIT_BITS-1:0] fired      = unreserved - CREDIT_BITS'(req.beats);
-    wire [CREDIT_BITS-1:0] fired_more = fired + 1'b1;
-    wire fits_kept  = CREDIT_BITS'(kept_beats) <= unreserved
-                      || take_beat && CREDIT_BITS'(kept_beats) == kept_more;
-    wire fits_fired = CREDIT_BITS'(fired_beats) <= fired
-                      || take_beat && CREDIT_BITS'(fired_beats) == fired_more;
-    always_ff @(posedge clk) begin
-        if (rst) unreserved <= CREDIT_BITS'(LOAD_BUFFER_BEATS);
-        else if (burst_taken) unreserved <= take_beat ? fired_more : fired;
-        else unreserved <= take_beat ? kept_more : unreserved;
-        room <= rst || (burst_taken ? fits_fired : fits_kept);
-    end
+    burst_credit #(.DEPTH(LOAD_BUFFER_BEATS)) credit (
+        .clk, .rst, .beats(req.beats), .kept_beats, .fired_beats,
+        .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     // --------------------------------------------------------------------------- writing half
     phase_t              phase;

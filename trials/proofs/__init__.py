@@ -23,10 +23,11 @@ CORE_PORTS = BLOCKS["vta"].partition("\n);")[0] + "\n);\nendmodule\n"
 
 USES = {
     "burst_generator": ("stream_pkg",),
+    "burst_credit": ("stream_pkg",),
     "dram_port": ("stream_pkg",),
-    "fetch": ("stream_pkg", "fifo", "burst_generator"),
-    "tensor_load": ("stream_pkg", "fifo", "burst_generator"),
-    "compute_load": ("stream_pkg", "fifo", "burst_generator", "tensor_load"),
+    "fetch": ("stream_pkg", "fifo", "burst_generator", "burst_credit"),
+    "tensor_load": ("stream_pkg", "fifo", "burst_generator", "burst_credit"),
+    "compute_load": ("stream_pkg", "fifo", "burst_generator", "burst_credit", "tensor_load"),
     "compute_decode": (
         "stream_pkg",
         "fifo",
@@ -58,7 +59,8 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
     for name in USES.get(block, ()):
         (folder / f"{name}.sv").write_text(CORE_PORTS if name == "vta" else BLOCKS[name])
     (folder / f"{block}.sv").write_text(text)
-    (folder / f"{top}.sv").write_text((FOLDER / f"{top}.sv").read_text())
+    for path in (FOLDER / f"{top}.sv", FOLDER / "begins_right.svh"):
+        (folder / path.name).write_text(path.read_text())
     names = " ".join(f"{name}.sv" for name in ("vta_pkg", *USES.get(block, ()), block, top))
     values = " ".join(f"-G {name}={value}" for name, value in parameters.items())
     execute_yosys(

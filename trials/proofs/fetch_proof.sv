@@ -45,8 +45,8 @@ module fetch_proof
             assert ((dut.bursts_valid && dut.bursts.req_ready) == (req_valid && req_ready));
             assert (!dut.bursts_valid || req_valid || reserved != '0);
             // How the block keeps the same facts.
-            assert (32'(dut.unreserved) == 4 * BURST_BEATS - 32'(reserved));
-            assert (dut.room == (32'(req.beats) <= 32'(dut.unreserved)));
+            assert (32'(dut.credit.unreserved) == 4 * BURST_BEATS - 32'(reserved));
+            assert (dut.room == (32'(req.beats) <= 32'(dut.credit.unreserved)));
             assert (held == number_t'(dut.buffer.count) + number_t'(dut.buffer.out_valid));
         end
     end

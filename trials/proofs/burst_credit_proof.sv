@@ -1,0 +1,40 @@
+// burst_credit: `room` says that the next burst finds its places, whatever is taken when.
+module burst_credit_proof
+    import vta_pkg::*, stream_pkg::*;
+#(
+    parameter int DEPTH = 4 * BURST_BEATS
+) (
+    input logic                  clk,
+    input logic                  rst,
+    input logic [BEATS_BITS-1:0] kept_beats,
+    input logic [BEATS_BITS-1:0] fired_beats,
+    input logic                  burst_taken,
+    input logic                  take_beat
+);
+    logic [BEATS_BITS-1:0] beats;
+    logic room;
+    burst_credit #(.DEPTH(DEPTH)) dut (.*);
+
+    logic started = 1'b0;
+    always_ff @(posedge clk) started <= 1'b1;
+
+    // The specification: beats that are requested and not yet taken.
+    logic [15:0] reserved;
+    always_ff @(posedge clk) begin
+        beats    <= burst_taken ? fired_beats : kept_beats;
+        reserved <= rst ? '0 : reserved + (burst_taken ? 16'(beats) : '0) - 16'(take_beat);
+    end
+
+    always_comb begin
+        assume (started || rst);
+        assume (32'(kept_beats) <= BURST_BEATS && 32'(fired_beats) <= BURST_BEATS);
+        assume (!burst_taken || room);
+        assume (!take_beat || reserved != '0);
+        if (started) begin
+            assume (32'(beats) <= BURST_BEATS);
+            assert (32'(reserved) <= DEPTH);
+            assert (32'(dut.unreserved) == DEPTH - 32'(reserved));
+            assert (room == (32'(beats) <= DEPTH - 32'(reserved)));
+        end
+    end
+endmodule
