@@ -33,7 +33,13 @@ from trials.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, DeviceError, ProgramError, StoreError
+from vtaops.base.errors import (
+    ConfigError,
+    DeviceError,
+    PlacementWarning,
+    ProgramError,
+    StoreError,
+)
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.board.catalogue import Catalogue
 from vtaops.compiler.tuner import Tuned, keep, recall
@@ -98,6 +104,7 @@ def fuzz(name: str, count: int, number: int = 0) -> None:
     with guarded(), warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="tvm")
+        warnings.filterwarnings("ignore", category=PlacementWarning)  # a mutant may leave VTA idle
         warnings.filterwarnings(
             "ignore", "Generating overly large repr"
         )  # hypothesis, of a failure

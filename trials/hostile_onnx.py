@@ -352,14 +352,16 @@ def use_graph(graph: Graph, data: bytes) -> None:
         if sum(tensor.elements for tensor in graph.tensors.values()) > LARGEST:
             return
         arrays = [np.zeros(tensor.shape, tensor.dtype) for tensor in graph.inputs]
-        expected = evaluate(graph, *arrays)
+        evaluate(graph, *arrays)
         if hashlib.sha256(data).digest()[0] >= 16:
             return
         with vtaops.Session("fsim", CONFIG, timeout=5) as session:
-            found = vtaops.compile_model(graph, CONFIG).run(*arrays, session=session)
+            model = vtaops.compile_model(graph, CONFIG)
+            found, expected = model.run(*arrays, session=session), model.reference(*arrays)
     except VTAError:
         return
-    found = found if isinstance(found, tuple) else (found,)
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
     for result, wanted in zip(found, expected, strict=True):
         np.testing.assert_array_equal(result, wanted)
 

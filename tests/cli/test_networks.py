@@ -157,6 +157,11 @@ def test_the_noise_of_every_layer(tmp_path):
     done = vta("profile", model, "--quality", tmp_path / "images.npz")
     assert done.exit_code == 1
     assert "is not what vtaops quantize --json prints" in str(done.exception)
+    (tmp_path / "quality.json").write_text(
+        '{"layers": [{"tensor": "x", "sqnr_db": 1' + "0" * 400 + "}]}"
+    )
+    done = vta("profile", model, "--quality", tmp_path / "quality.json")
+    assert "is not what vtaops quantize --json prints" in str(done.exception)
 
 
 def test_a_file_is_for_one_configuration(compiled, tmp_path):

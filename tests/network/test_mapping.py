@@ -19,6 +19,7 @@ from vtaops.graph import (
     Multiply,
     Requantization,
     Slice,
+    Upsample,
 )
 from vtaops.machine.views import Patches, constant_digits, constant_values
 from vtaops.network import plan_model
@@ -185,6 +186,23 @@ def test_what_fits_no_scratchpad_runs_on_the_host():
     (row,) = compiled(graph, "tiny").plan
     assert row.where == "host"
     assert "fits the scratchpads" in row.reason
+
+
+def test_what_no_image_lists_runs_on_the_host():
+    graph = Graph()
+    x = graph.input("x", (1, 16, 1 << 20, 3))
+    graph.output(graph.add(MaxPool((2, 2), (2, 2)), x))
+    (row,) = plan_model(graph, "tiny").rows
+    assert row.where == "host"
+    assert row.reason == "x has an axis of 1,048,576; an image's are at most 262,144"
+
+
+def test_weights_that_only_move_channels_have_a_bound():
+    graph = Graph()
+    x = graph.input("x", (1, 1 << 16, 2, 2))
+    graph.output(graph.add(Upsample((2, 2)), x, name="large"))
+    with pytest.raises(vtaops.UnsupportedError, match="large takes 65,536 x 65,536 weights of 2 x"):
+        plan_model(graph, "tiny")
 
 
 @pytest.mark.parametrize(("zero", "result"), [(0, 0), (-128, -128), (-37, 90)])

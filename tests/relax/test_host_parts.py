@@ -106,6 +106,27 @@ def _check_hosts(model, graph, data):
             np.testing.assert_array_equal(result, given[value.name])
 
 
+def test_integers_that_the_host_makes_are_no_grid():
+    b = Builder()
+    grid = b.constant(np.float32(0.03125)), b.constant(np.int8(0))
+    x = b.add("QuantizeLinear", b.input([1, *SHAPE]), *grid)
+    x = b.add("MaxPool", b.add("DequantizeLinear", x, *grid), kernel_shape=[2, 2])
+    positive = b.add("Greater", b.add("ReduceMax", x, keepdims=0), b.constant(np.float32(0)))
+    x = b.add("QuantizeLinear", x, *grid)
+    value = helper.make_tensor_value_info("r", TensorProto.INT8, [1, 3, 7, 7])
+    bodies = [
+        helper.make_graph([helper.make_node(kind, [x], ["r"])], kind, [], [value])
+        for kind in ("Abs", "Identity")
+    ]
+    x = b.add("If", positive, then_branch=bodies[0], else_branch=bodies[1])
+    b.output(b.add("DequantizeLinear", x, *grid))
+    model = b.model()
+    compiled = vtaops.compile_model(model)
+    data = images(1, SHAPE, seed=7)
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": data})[0]
+    np.testing.assert_array_equal(compiled.run(data), wanted)
+
+
 def test_a_file_with_such_a_part_needs_no_consent(tmp_path):
     b, x = stem()
     b.output(norm(b, x)[0])

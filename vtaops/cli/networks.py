@@ -549,6 +549,7 @@ def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
 def _quality(path: Path) -> dict[str, float]:
     """Return the SQNR of layers by name, from what `vtaops quantize --json` printed."""
     text = f"{path} is not what vtaops quantize --json prints"
-    with raising(ModelError, text, OSError, ValueError, KeyError, TypeError, RecursionError):
+    wrong = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
+    with raising(ModelError, text, *wrong):
         found = json.loads(read_file(path))
         return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}

@@ -11,6 +11,7 @@ Relies on `vtaops.network.rules`: a node comes here only if no reason keeps it o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
@@ -49,6 +50,9 @@ from vtaops.ops import (
     Operator,
 )
 from vtaops.ops.elementwise import Function
+
+MAX_WEIGHTS = 1 << 28
+"""Bytes of weights that no file holds: they move channels, or are zeros between groups."""
 
 
 class Mapper(Places):
@@ -140,7 +144,7 @@ class Mapper(Places):
             copy = Elementwise(function="identity", shape=self._shape(source), clip=None)
             self._append(node, copy, uses)
             return
-        weight = np.zeros((outputs, inputs, 1, 1), np.int8)
+        weight = _zeros(node, outputs, inputs, 1, 1)
         weight[wanted, lanes] = 1
         op = Conv2d(
             **data.extents,
@@ -199,7 +203,7 @@ class Mapper(Places):
             if lanes == packed_lanes(len(lanes)):
                 size = len(lanes)
             else:
-                weight, groups = _ungrouped(weight, groups), 1
+                weight, groups = _ungrouped(node.name, weight, groups), 1
         outputs = self._output_lanes(node, result)
         if groups == 1:
             weight = on_lanes(weight, lanes, size, axis=1)
@@ -597,7 +601,7 @@ class Mapper(Places):
         """Map to a transposed convolution that copies each pixel to every position of its phase."""
         data, place = self.places[node.inputs[0].name], self.result(node.outputs[0])
         inputs, outputs = self.width(data), self.width(place)
-        weight = np.zeros((inputs, outputs, *op.factors), np.int8)
+        weight = _zeros(node.name, inputs, outputs, *op.factors)
         weight[data.relative(self.block), place.relative(self.block)] = 1
         uses = {"data": Use(data), "res": Use(place)}
         transposed = Conv2dTranspose(
@@ -612,10 +616,20 @@ class Mapper(Places):
         self._step(node, transposed, uses, kernel=weight)
 
 
-def _ungrouped(weight: Array, groups: int) -> Array:
+def _zeros(node: str, *shape: int) -> Array:
+    """Return weights of zeros, of which the caller sets some."""
+    if math.prod(shape) > MAX_WEIGHTS:
+        raise UnsupportedError(
+            f"{node} takes {shape[0]:,} x {shape[1]:,} weights of {shape[2]} x {shape[3]} on VTA, "
+            f"most of them zeros; at most {MAX_WEIGHTS:,} bytes are made"
+        )
+    return np.zeros(shape, np.int8)
+
+
+def _ungrouped(node: str, weight: Array, groups: int) -> Array:
     """Return the weights of a grouped convolution as those of a dense one."""
     outputs, inputs = weight.shape[:2]
-    dense = np.zeros((outputs, inputs * groups, *weight.shape[2:]), weight.dtype)
+    dense = _zeros(node, outputs, inputs * groups, *weight.shape[2:])
     for output in range(outputs):
         first = output // (outputs // groups) * inputs
         dense[output, first : first + inputs] = weight[output]

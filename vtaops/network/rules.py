@@ -22,7 +22,7 @@ from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, sum_constant
-from vtaops.network.storage import fits_device, image_shape
+from vtaops.network.storage import image_shape, reason_not_stored
 
 LARGEST_WEIGHT = 127
 
@@ -56,8 +56,8 @@ def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
         if not isinstance(node.op, ops.Host | ops.Softmax | ops.Quantize | ops.Dequantize):
             if tensor.dtype != "int8":
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-            if not isinstance(node.op, ops.Matmul) and not fits_device(tensor):
-                return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
+            if not isinstance(node.op, ops.Matmul) and (reason := reason_not_stored(tensor)):
+                return reason
     return _reason(node.op, node, graph, target) or _rounding_reason(node.op, target)
 
 

@@ -37,9 +37,18 @@ def image_shape(shape: tuple[int, ...]) -> Image | None:
     return None
 
 
-def fits_device(tensor: Tensor) -> bool:
-    """Whether the device can hold a tensor."""
-    return tensor.dtype == "int8" and image_shape(tensor.shape) is not None
+MAX_EXTENT = 1 << 18
+"""Of each axis of an image: the compiler lists them. The largest vocabularies have fewer words."""
+
+
+def reason_not_stored(tensor: Tensor) -> str:
+    """Return why no image in DRAM holds a tensor of int8; empty if one does."""
+    image = image_shape(tensor.shape)
+    if image is None:
+        return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
+    if max(image) > MAX_EXTENT:
+        return f"{tensor.name} has an axis of {max(image):,}; an image's are at most {MAX_EXTENT:,}"
+    return ""
 
 
 @dataclass

@@ -44,6 +44,8 @@ def translate(value: Value, target: ResultRange) -> Source:
             raise NotTranslated("an input of uint8: arrays of VTA are int8")
         if value.fixed:
             raise NotTranslated("a constant tensor where VTA reads an activation")
+        if natural_grid(value) is None:
+            raise NotTranslated(f"what it reads ({value.op}) is not quantised")
         return Leaf(value, target.grid)
     return translate_root(value, target)
 
