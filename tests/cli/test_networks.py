@@ -80,6 +80,14 @@ def test_the_plan_and_the_profile(compiled, tmp_path):
     assert done.exit_code == 0, done.output
 
 
+def test_a_page_with_both_configurations(tmp_path):
+    onnx.save(vtaops.quantize(small_network(), {"x": images()}), tmp_path / "q.onnx")
+    options = "--config", "pynq", "--against", "pynq_ext", "-o", tmp_path / "both.html"
+    assert vta("profile", tmp_path / "q.onnx", *options).exit_code == 0
+    page = (tmp_path / "both.html").read_text()
+    assert all(f"{name}: " in page for name in (" on pynq", " on pynq_ext"))
+
+
 def test_mistakes_are_named(compiled, tmp_path):
     _, path, inputs = compiled
     for arguments, text in (

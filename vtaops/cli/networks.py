@@ -244,7 +244,7 @@ def profile(
     Parameters
     ----------
     against
-        A second configuration, shown side by side.
+        A second configuration, side by side in the table, below the first on a page.
     output : --output, -o
         A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).
     picture
@@ -259,6 +259,7 @@ def profile(
     from vtaops.report import network_pictures, save_figure, write_text
 
     compiled = _compiled(model, config)
+    models = [compiled]
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
     if against:
@@ -266,7 +267,8 @@ def profile(
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
-        other = _compiled(model, against).report(quality=known)
+        models.append(_compiled(model, against))
+        other = models[1].report(quality=known)
         both = [report.as_dict(), other.as_dict()]
         show(both, as_json, tables.network_comparison(report, other))
     else:
@@ -275,7 +277,7 @@ def profile(
     if output is None:
         return
     if output.suffix == ".html":
-        write_text(output, network_pictures.network_page(compiled))
+        write_text(output, network_pictures.network_page(*models))
     elif picture == "memory":
         save_figure(network_pictures.memory_map(compiled), output)
     elif picture == "roofline":
