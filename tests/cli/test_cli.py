@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops import ShapeError, VTAError, cli
+from vtaops.schedule.workloads import WORKLOADS
 
 runner = CliRunner()
 
@@ -191,6 +192,29 @@ def test_operators_that_cannot_be_read(operator, message):
     error = call("run", "op", operator).exception
     assert isinstance(error, ShapeError)
     assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("words", "known", "count"),
+    [
+        ("run conv2d --layer resnet18.C1", WORKLOADS, 3),
+        ("tune --layer nothing", WORKLOADS, 0),
+        ("profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 4),
+        ("isa ultra", vtaops.HardwareConfig.names(), 1),
+    ],
+)
+def test_layers_and_configurations_are_completed(words, known, count, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    split = ["vtaops", *words.split()]
+    environment = {
+        "_VTAOPS_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(split),
+        "COMP_CWORD": str(len(split) - 1),
+    }
+    for _ in range(2):  # the second time from the cache
+        said = runner.invoke(cli.app, [], prog_name="vtaops", env=environment)
+        assert said.stdout.split() == [name for name in known if name.startswith(split[-1])]
+        assert len(said.stdout.split()) == count
 
 
 def test_a_negative_seed_is_wrong_usage():

@@ -46,6 +46,26 @@ def test_a_compiled_model_runs(compiled, tmp_path):
             assert np.array_equal(found[tensor.name], array)
 
 
+def test_the_results_as_json(compiled):
+    model, path, inputs = compiled
+    data = json.loads(vta("run", path, *inputs, "--check", "--profile", "--json").stdout)
+    results = model.run(*random_inputs(model.graph, SEED))
+    results = results if isinstance(results, tuple) else (results,)
+    assert data == {
+        "outputs": {t.name: a.tolist() for t, a in zip(model.graph.outputs, results, strict=True)},
+        "counters": model.stats().as_dict(),
+        "equals_reference": True,
+    }
+
+
+def test_a_wrong_result_ends_with_1(compiled, monkeypatch):
+    model, path, inputs = compiled
+    wrong = tuple(np.zeros(t.shape, t.dtype) + 99 for t in model.graph.outputs)
+    monkeypatch.setattr(vtaops.Model, "reference", lambda *_: wrong)
+    done = vta("run", path, *inputs, "--check", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["equals_reference"]) == (1, False)
+
+
 def test_the_plan_and_the_profile(compiled, tmp_path):
     model, path, _ = compiled
     rows = json.loads(vta("ops", path, "--json").output)
@@ -58,6 +78,14 @@ def test_the_plan_and_the_profile(compiled, tmp_path):
         assert (tmp_path / name).read_bytes().startswith(start)
     done = vta("profile", path, "-o", tmp_path / "memory.svg", "--picture", "memory")
     assert done.exit_code == 0, done.output
+
+
+def test_a_page_with_both_configurations(tmp_path):
+    onnx.save(vtaops.quantize(small_network(), {"x": images()}), tmp_path / "q.onnx")
+    options = "--config", "pynq", "--against", "pynq_ext", "-o", tmp_path / "both.html"
+    assert vta("profile", tmp_path / "q.onnx", *options).exit_code == 0
+    page = (tmp_path / "both.html").read_text()
+    assert all(f"{name}: " in page for name in (" on pynq", " on pynq_ext"))
 
 
 def test_mistakes_are_named(compiled, tmp_path):

@@ -367,7 +367,7 @@ def test_command(tmp_path):
     onnx.save(small_network(), model)
     np.savez(data, x=images())
     arguments = ["quantize", model, "--calibration", data, "-o", out]
-    shown = CliRunner().invoke(app, [*arguments, "--equalize", "--correct-bias"])
+    shown = CliRunner().invoke(app, [*arguments, "--equalization", "--bias-correction"])
     assert shown.exit_code == 0, shown.output
     assert "SQNR" in shown.output
     assert "tensors equalised" in shown.output

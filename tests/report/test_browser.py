@@ -13,6 +13,7 @@ from helpers.program_builder import TINY, double_buffered
 import vtaops
 from trials.random_graphs import random_graph
 from vtaops import Conv2d, Tiling
+from vtaops.model.report import layer_spans
 from vtaops.report import interactive
 from vtaops.report.exploration import exploration_page
 from vtaops.report.network_pictures import network_page
@@ -196,6 +197,45 @@ def test_a_layer_of_a_network_is_shown_alone(show):
     assert said == [f"{name}, {length:,} cycles (0 to {length:,})", "click: show it alone"]
     page.move(page.at(length / 2), TITLE + 9).click().perform()
     assert page.range()[:2] == (0, length)
+
+
+def test_layers_are_chosen_one_after_the_other(show):
+    """The graph has turns of two layers and tiles that stay on the chip; below it is a second."""
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select
+
+    after, before = (vtaops.compile_model(random_graph(0), name) for name in ("pynq_ext", "pynq"))
+    page = show(network_page(after, before))
+    spans = [layers_of(model) for model in (after, before)]
+    names = [f"{name} ({n})" for n, span in enumerate(spans, 1) for name, *_ in span]
+    select = Select(page.driver.find_element(page.by.ID, "layers"))
+    assert [option.text for option in select.options] == ["all layers", *names]
+    assert page.text("#legend").splitlines().count("forward") == 1
+    ranges = [(first, end) for span in spans for _, first, end in span]
+    select.select_by_index(3)
+    assert page.range()[:2] == ranges[2]
+    page.canvas.click()  # so that keys are for the page
+    for key, index in ((Keys.PAGE_DOWN, 3), (Keys.PAGE_UP, 2), (Keys.PAGE_UP, 1)):
+        page.actions().send_keys(key).perform()
+        assert page.range()[:2] == ranges[index]
+    page.driver.find_element(page.by.ID, "all").click()
+    assert page.range()[0] == 0
+    assert select.first_selected_option.text == "all layers"
+
+
+def layers_of(model):
+    """The layers of a model of one launch: name, first cycle of the first turn, end of the last."""
+    (program,) = model.programs
+    found = {}
+    for number, first, end in layer_spans(program.timeline()):
+        found[number] = found.get(number, (first,))[0], max(end, first + 20)  # of a view
+    return [(program.operators[number].name, *ends) for number, ends in found.items()]
+
+
+def test_plain_hardware_has_no_forward_in_its_legend(show, timeline):
+    page = show(interactive(timeline))
+    assert "forward" not in page.text("#legend").splitlines()
+    assert not page.driver.find_element(page.by.ID, "layers").is_displayed()
 
 
 def test_a_program_of_twenty_thousand_instructions(show):

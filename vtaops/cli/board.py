@@ -225,12 +225,7 @@ def flash(
     from vtaops.board.catalogue import Catalogue
 
     path = Path(bitstream)
-    with Progress(transient=True) as progress:
-        task = progress.add_task("upload", total=None)
-
-        def report(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
-
+    with progress_bar() as bar:
         if path.suffix == ".bit":
             bit_file, config, design = read_bit_file(path), None, ""
         else:
@@ -240,7 +235,7 @@ def flash(
             config, design = entry.hardware(), entry.register_map.value
         from vtaops.runtime.remote import RemoteDevice
 
-        with RemoteDevice(board, config, timeout=timeout, progress=report) as device:
+        with RemoteDevice(board, config, timeout=timeout, progress=bar.tell) as device:
             facts = device.info()
             check_part(bit_file, str(facts["part"]))
             device.program(bit_file.to_bytes(), design or str(facts["register_map"]))

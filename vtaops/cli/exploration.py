@@ -13,21 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, raising
 from vtaops.base.files import is_file
-from vtaops.cli.options import DEFAULT_LATENCY, Commands, list_table, show
+from vtaops.cli.options import DEFAULT_LATENCY, Commands, list_table, progress_bar, show
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:
@@ -137,7 +127,7 @@ def sweep(
     designs = [] if trials else _designs(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
-        _Bar() as bar,
+        progress_bar() as bar,
         Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
         if space is not None:
@@ -351,26 +341,3 @@ def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
     from vtaops.explore import process_pool
 
     return partial(process_pool, jobs or None) if jobs != 1 else None
-
-
-class _Bar(Progress):
-    """Progress on the terminal, with the time that is left."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._kinds: dict[str, TaskID] = {}
-
-    def tell(self, kind: str, done: int, total: int) -> None:
-        """Show how far it is; what was known before counts as done, not as speed."""
-        if kind not in self._kinds:
-            self._kinds[kind] = self.add_task(f"{kind}s", total=total)
-        self.update(self._kinds[kind], completed=done, total=total)

@@ -86,7 +86,8 @@ def compile(
         raise UnsupportedError(f"{model} is compiled already")
     compiled = _compiled(model, config, search, host=host, shapes=read_shapes(shapes))
     if prove:
-        compiled = compiled.certified(compiled.prove())
+        with progress_bar():
+            compiled = compiled.certified(compiled.prove())
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -123,7 +124,8 @@ def prove(
         raise ArgumentError("give a file, or layers with --layer; one of both")
     proofs = []
     for name, subject in _to_prove(file, layer or [], config):
-        proof = prove(subject, rounds=rounds)
+        with progress_bar():
+            proof = prove(subject, rounds=rounds)
         proofs.append({"name": name, **asdict(proof)})
         show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
     if as_json:
@@ -242,7 +244,7 @@ def profile(
     Parameters
     ----------
     against
-        A second configuration, shown side by side.
+        A second configuration, side by side in the table, below the first on a page.
     output : --output, -o
         A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).
     picture
@@ -257,6 +259,7 @@ def profile(
     from vtaops.report import network_pictures, save_figure, write_text
 
     compiled = _compiled(model, config)
+    models = [compiled]
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
     if against:
@@ -264,7 +267,8 @@ def profile(
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
-        other = _compiled(model, against).report(quality=known)
+        models.append(_compiled(model, against))
+        other = models[1].report(quality=known)
         both = [report.as_dict(), other.as_dict()]
         show(both, as_json, tables.network_comparison(report, other))
     else:
@@ -273,7 +277,7 @@ def profile(
     if output is None:
         return
     if output.suffix == ".html":
-        write_text(output, network_pictures.network_page(compiled))
+        write_text(output, network_pictures.network_page(*models))
     elif picture == "memory":
         save_figure(network_pictures.memory_map(compiled), output)
     elif picture == "roofline":
@@ -296,6 +300,7 @@ def run_model(
     check: bool = False,
     profiled: bool = False,
     trust: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Run a network on inputs.
 
@@ -336,27 +341,31 @@ def run_model(
     with (
         closing(open_device(device, compiled.config)) as opened,
         ResidentPrograms(opened, timeout=600) as residents,
-        progress_bar() as progress,
+        progress_bar(),
     ):
-        task = progress.add_task("", total=len(compiled.stages))
-
-        def advance(text: str) -> None:
-            progress.update(task, advance=1, description=text)
-
         session = SimpleNamespace(residents=residents)
-        results = as_tuple(compiled.run(*arrays, session=session, progress=advance))
+        results = as_tuple(compiled.run(*arrays, session=session))
         seconds = time.perf_counter() - begin
         counters = opened.stats().as_dict() if profiled else {}
+    found = {tensor.name: a for tensor, a in zip(compiled.graph.outputs, results, strict=True)}
+    lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in found.items()]
     if profiled:
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
         typer.echo(f"{seconds * 1e3:,.1f} ms of this host, with loading; {counted}", err=True)
-    for tensor, array in zip(compiled.graph.outputs, results, strict=True):
-        typer.echo(f"{tensor.name} {array.dtype}{list(array.shape)}: {top(array)}")
-    if output is not None:
-        names = [tensor.name.replace("/", "_") for tensor in compiled.graph.outputs]
-        write_arrays(output, ".npz", np.savez, **dict(zip(names, results, strict=True)))
+    data: dict[str, Any] = {
+        "outputs": {name: a.tolist() for name, a in found.items()},
+        "counters": counters,
+    }
     if check:
-        _check(compiled, arrays, results)
+        data["equals_reference"] = _equals_reference(compiled, arrays, results)
+        differ = "equal to" if data["equals_reference"] else "the results DIFFER FROM"
+        lines.append(f"{differ} the reference")
+    if output is not None:
+        named = {name.replace("/", "_"): a for name, a in found.items()}
+        write_arrays(output, ".npz", np.savez, **named)
+    show(data, as_json, *lines)
+    if not data.get("equals_reference", True):
+        raise typer.Exit(1)
 
 
 def quantize(
@@ -397,9 +406,9 @@ def quantize(
         Asymmetric activations. Default: only with free scales.
     method
         Ranges: minmax, entropy, percentile, distribution.
-    equalize
+    equalize : --equalization, --equalize
         Bring the channels of tensors to one range first.
-    correct_bias
+    correct_bias : --bias-correction, --correct-bias
         Take mean rounding errors out of the biases.
     rows
         Layers to list, the worst first; 0: all.
@@ -410,7 +419,7 @@ def quantize(
     from vtaops.report.files import write_bytes
 
     preparation = read_preparation(mean, deviation)
-    with Console(stderr=True).status("calibrate and quantise"):
+    with progress_bar():
         done = run_quantization(
             model,
             calibration,
@@ -449,17 +458,14 @@ def _arrays(
     return [read_input(t, path, preparation) for t, path in zip(tensors, paths, strict=True)]
 
 
-def _check(
+def _equals_reference(
     model: Model, arrays: list[np.ndarray[Any, Any]], results: tuple[np.ndarray[Any, Any], ...]
-) -> None:
-    """Compare results with those of the integer reference; exit with code 1 if they differ."""
+) -> bool:
+    """Whether results are those of the integer reference."""
     from vtaops.runtime.arguments import as_tuple
 
     expected = as_tuple(model.reference(*arrays))
-    if not all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True)):
-        typer.echo("the results differ from the reference", err=True)
-        raise typer.Exit(1)
-    typer.echo("equal to the reference")
+    return all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True))
 
 
 def read_input(
@@ -530,7 +536,7 @@ def _compiled(
     source, chosen = _source(path), config or DEFAULT_CONFIG
     from vtaops.network import compile_model  # loads TVM: seconds
 
-    with Console(stderr=True).status(f"compiling {path.name} for {chosen}"):
+    with progress_bar():
         return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
 
 

@@ -51,7 +51,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
@@ -63,12 +64,22 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from typer.core import TyperGroup
 
+from vtaops.base.cache import cache_directory, keep, trusted
 from vtaops.base.errors import ArgumentError, ModelError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.files import exists, require_folder
+from vtaops.base.progress import heard_by
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.quantization.pictures import Preparation
@@ -247,6 +258,8 @@ def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Par
     info.help = about
     if parameter.name in _WRITTEN and not isinstance(parameter.default, Path):  # that is a folder
         info.callback = _require_folders
+    if parameter.name in _COMPLETED:
+        info.autocompletion = _COMPLETED[parameter.name]
     if flags:
         info.param_decls = tuple(flags.split(", "))
     elif hint is bool and not parameter.default:  # no flag --no-...
@@ -254,6 +267,25 @@ def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Par
     kind = get_args(hint)[0] if found else hint
     return parameter.replace(annotation=Annotated[kind, info])
 
+
+def _layers(incomplete: str) -> list[str]:
+    source = Path(__file__).parents[1] / "schedule" / "workloads.py"
+    path = cache_directory("layers") / f"{source.stat().st_mtime_ns}.txt"
+    if not trusted(path):
+        from vtaops.schedule.workloads import WORKLOADS  # loads TVM: seconds, too long for a key
+
+        with suppress(OSError):
+            keep("\n".join(WORKLOADS).encode(), path)
+    names = path.read_text().split() if trusted(path) else []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _configs(incomplete: str) -> list[str]:
+    return [name for name in HardwareConfig.names() if name.startswith(incomplete)]
+
+
+_COMPLETED = {"layer": _layers, "config": _configs, "against": _configs}
+"""Parameters whose values a shell completes, and how."""
 
 _WRITTEN = {"output", "save", "trace", "parallel", "plot"}
 """Options that name files to write."""
@@ -389,6 +421,32 @@ def show(data: object, as_json: bool, *parts: Table | str) -> None:
             Console().print(part)
 
 
-def progress_bar() -> Progress:
-    """Return a progress bar on the error stream, which vanishes at the end."""
-    return Progress(console=Console(stderr=True), transient=True)
+class Bar(Progress):
+    """Progress on the error stream, with the time that is left; it vanishes at the end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._works: dict[str, TaskID] = {}
+
+    def tell(self, work: str, done: int, total: int, step: str = "") -> None:
+        """Show how far a work is; what was done before it is told counts as done, not as speed."""
+        if work not in self._works:
+            self._works[work] = self.add_task(work, total=None)
+        text = f"{work} {step}".rstrip()
+        self.update(self._works[work], completed=done, total=total or None, description=text)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Bar]:
+    """Show what is told of long work within (`vtaops.base.progress`)."""
+    with Bar() as bar, heard_by(bar.tell):
+        yield bar

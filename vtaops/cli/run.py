@@ -21,6 +21,7 @@ from rich.table import Table
 from vtaops.base.errors import ShapeError, raising
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
+from vtaops.base.progress import refined
 from vtaops.cli.options import (
     DEFAULTS,
     Commands,
@@ -272,18 +273,18 @@ def tune(
     show({name: asdict(best) for name, best in results.items()}, as_json, table)
 
 
-def configs(name: str = "", *, as_json: bool = False) -> None:
+def configs(config: str = "", *, as_json: bool = False) -> None:
     """List the hardware configurations that vtaops ships, or show one.
 
     Example: vtaops configs pynq
 
     Parameters
     ----------
-    name
+    config
         Show this one in detail: a name or a file.
     """
-    found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
-    if name:
+    found = [HardwareConfig.load(n) for n in ([config] if config else HardwareConfig.names())]
+    if config:
         title, facts = f"Configuration {found[0].name}", found[0].facts()
         table = list_table(title, text_columns("property", "value"), facts.items())
     else:
@@ -377,7 +378,9 @@ def _execute(
     arrays = _arguments(op, hardware, options)
     able = options.capabilities or None
     with Session(options.open_device(hardware), hardware, capabilities=able) as session:
-        result = session.run(op, *arrays, tiling=tiling)
+        cycles = session.program(op, tiling).cycles()
+        with progress_bar(), refined("simulate cycle", lambda done: (cycles, name)):
+            result = session.run(op, *arrays, tiling=tiling)
         correct = bool(np.array_equal(result, evaluate(op, arrays)))
         report = session.program(op, tiling), session.stats, performance_of(session.device)
         reason = session.obstacle_on_target(op, tiling)

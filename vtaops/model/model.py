@@ -16,6 +16,7 @@ from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, TrustError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import suggestion
+from vtaops.base.progress import refined, tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Host, evaluate
@@ -23,6 +24,7 @@ from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import HostStage, Region, Row, Stage
+from vtaops.model.report import layers_by_cycle
 from vtaops.program import Program, Statistics
 from vtaops.runtime import ResidentPrograms, open_device
 
@@ -157,13 +159,14 @@ class Model:
         self._require_trust()
         values = checked_inputs(self.graph.inputs, self._in_order(arrays, named))
         residents = self._residents() if session is None else session.residents
-        for stage in self.stages:
+        for stage in tracked("run stage", self.stages, describe):
             if progress is not None:
                 progress(describe(stage))
             if isinstance(stage, HostStage):
                 values.update(self._on_host(stage)(values))
             else:
-                values.update(_launch(stage, values, residents))
+                with refined("simulate cycle", layers_by_cycle(stage.program)):
+                    values.update(_launch(stage, values, residents))
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 

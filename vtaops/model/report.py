@@ -6,8 +6,9 @@ finishes next, so the cycles of all layers add up to the whole. Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -193,6 +194,22 @@ def layer_spans(timeline: Timeline) -> list[tuple[int, int, int]]:
     found = [(n, [*turn][-1].end) for n, turn in groupby(finished, lambda e: owner[e.index])]
     numbers, ends = [n for n, _ in found], [*(end for _, end in found[:-1]), timeline.cycles]
     return list(zip(numbers, [0, *ends], ends, strict=False))
+
+
+def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:
+    """Return what maps a cycle to all cycles, by the timing model, and to the layer then."""
+
+    @cache
+    def turns() -> tuple[int, list[tuple[int, int, int]]]:
+        timeline = program.timeline()
+        return timeline.cycles, layer_spans(timeline)
+
+    def find(done: int) -> tuple[int, str]:
+        cycles, spans = turns()
+        number = next((number for number, _, end in spans if done < end), -1)
+        return cycles, program.operators[number].name
+
+    return find
 
 
 def part(program: Program, record: OperatorRecord) -> Program:

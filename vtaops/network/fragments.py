@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
+from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Border, Fragment, Part, link
@@ -157,7 +158,7 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
         return {}
     known: dict[object, _Trial] = {}
     best: list[tuple[int, Groups]] = [(0, {})]  # of the first 0, 1, 2, ... steps: cycles saved
-    for end in range(1, len(steps) + 1):
+    for end, _ in enumerate(tracked("pair layer", steps, lambda step: step.node), 1):
         choices = [best[-1]]
         for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
             chain = steps[begin:end]

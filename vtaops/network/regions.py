@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.lowering import Fragment, Part, Place, link
@@ -31,7 +32,8 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
         for numbers, turns in groups.items()
         for number, fragment in zip(numbers, turns.fragments, strict=True)
     }
-    found = [shared.get(k) or fragments.of(step) for k, step in enumerate(mapper.steps)]
+    told = enumerate(tracked("compile layer", mapper.steps, lambda step: step.node))
+    found = [shared.get(number) or fragments.of(step) for number, step in told]
     pairs = zip(mapper.steps, alternating(found, groups), strict=True)
     parts = [buffers.part(step, fragment) for step, fragment in pairs]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.progress import tracked
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
@@ -97,7 +98,7 @@ class TermMachine:
             levels[level].append(step)
         last = self._last_levels(levels)
         forgotten: dict[int, list[int]] = defaultdict(list)
-        for level in sorted(levels):
+        for level in tracked("prove level", sorted(levels)):
             alike: dict[Any, list[TileStep]] = defaultdict(list)
             for step in levels[level]:
                 of = self._group[step.operands[0].flat[0]] if step.operands else step.first

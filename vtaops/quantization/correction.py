@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
     ModelProto,
@@ -81,7 +82,7 @@ def _channel_means(
     written = producers(model)
     probe = Probe(model, sorted({n for n in names if n in written}), exact=False)
     sums: dict[str, Array] = {}
-    for sample in samples:
+    for sample in tracked("correct biases, image", samples):
         for name, value in {**sample, **probe.run(sample)}.items():
             if name in names:
                 mean = value.mean(axis=(0, 2, 3), dtype=np.float64) / len(samples)

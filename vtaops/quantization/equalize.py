@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.onnx_files import (
@@ -273,7 +274,7 @@ def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> 
     ]
     probe = Probe(model, shown, exact=False)
     found = np.zeros(len(network.free))
-    for sample in samples:
+    for sample in tracked("equalize, image", samples):
         for name, value in probe.run(sample).items():
             axes = tuple(axis for axis in range(value.ndim) if axis != 1)
             np.maximum.at(found, network.channels[name], np.abs(value).max(axis=axes))

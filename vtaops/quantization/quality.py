@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import ModelProto, float_tensors, producers
 from vtaops.quantization.probe import Probe
@@ -62,7 +63,7 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     theirs = Probe(quantized, list(dict.fromkeys([*images.values(), *outputs])))
     sums = {name: np.zeros(2) for name in images}
     rows: dict[str, list[tuple[Array, Array]]] = {name: [] for name in outputs}
-    for sample in samples:
+    for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in images.items():
             sums[name] += _powers(exact[name], rounded[image])

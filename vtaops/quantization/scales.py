@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from vtaops.base.errors import ModelError
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.quantization.onnx_files import (
@@ -95,7 +96,8 @@ def calibrated_ranges(
                 augmented_model_path=str(folder / "augmented.onnx"),
                 calibrate_method=methods[method],
             )
-            calibrator.collect_data(SimpleNamespace(get_next=partial(next, iter(samples), None)))
+            seen = tracked("calibrate image", samples)
+            calibrator.collect_data(SimpleNamespace(get_next=partial(next, seen, None)))
             data = calibrator.compute_data()
         del calibrator
     ranges = {}
@@ -189,7 +191,7 @@ def power_of_two_grids(
     entering = saturated(model)
     shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
     probe = Probe(model, shown, exact=False)
-    for sample in samples:
+    for sample in tracked("choose scales, image", samples):
         values = {**sample, **probe.run(sample)}
         for name in values:
             if name in ranges:

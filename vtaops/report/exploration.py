@@ -176,7 +176,7 @@ def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
 
 
 def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Write each point's number beside it; points that are close together share a label."""
+    """Write each point's number where none beats it; points that are close share a label."""
     axes.autoscale_view()
     groups: list[tuple[Any, list[int]]] = []
     for number, point in enumerate(points, 1):
@@ -188,8 +188,8 @@ def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
             groups.append((place, [number]))
     for _, numbers in groups:
         axes.annotate(
-            ", ".join(map(str, numbers)), points[numbers[0] - 1], fontsize=9, xytext=(4, 5),
-            textcoords="offset points",
+            ", ".join(map(str, numbers)), points[numbers[0] - 1], fontsize=9, xytext=(-5, -4),
+            textcoords="offset points", ha="right", va="top",
         )  # fmt: skip
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from vtaops.machine.isa import Encoding, Load, rows_of
 from vtaops.model.report import layer_spans
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
@@ -41,35 +44,38 @@ def interactive(
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
+    drawn = [
+        _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "")
+        for number, timeline in enumerate(shown)
+    ]
     data = {
         "title": title,
         "lanes": [*LANES, *PORT_LANES],
-        "kinds": KIND_COLORS,
+        "kinds": KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
         "waits": WAIT_COLORS,
         "meaning": WAITS,
         "queues": TOKEN_COLORS,
         "window": window,
-        "timelines": [
-            _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "")
-            for number, timeline in enumerate(shown)
-        ],
+        "timelines": drawn,
     }
     return page("spacetime.html", title, data)
 
 
 def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
     program, port = timeline.program, timeline.port
-    cycles = max(1, timeline.cycles)
+    cycles, inside = max(1, timeline.cycles), _forwards(program)
+    kinds = {("load inp", number): "forward" for number in inside}
     works = [timeline.units[unit].work for unit in LANES] + [port.read_beats, port.write_beats]
     return {
         "title": headline(timeline, title),
         "cycles": timeline.cycles,
         "busy": [round(100 * work / cycles) for work in works],
         "segments": [
-            [[s.start, s.end, s.kind, s.instruction] for s in timeline.segments[unit]
-             if s.kind != IDLE]
+            [[s.start, s.end, kinds.get((s.kind, s.instruction), s.kind), s.instruction]
+             for s in timeline.segments[unit] if s.kind != IDLE]
             for unit in LANES
         ] + [_port_lane(timeline, "read"), _port_lane(timeline, "write")],
+        "forwards": len(inside),
         "layers": _layers(timeline),
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
@@ -80,6 +86,18 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
             )
         ],
     }  # fmt: skip
+
+
+FORWARD = {"forward": "#e377c2"}
+"""Colour of tiles that come from the output scratchpad (extension ``forward``), not from DRAM."""
+
+
+def _forwards(program: Program) -> list[int]:
+    """Return the loads that take what the array stored on the chip."""
+    loads = rows_of(program.instructions, Load)
+    columns = Encoding.of(program.config).columns(program.instructions[loads], Load)
+    inside: list[int] = loads[columns.get("forward", np.zeros(len(loads))) == 1].tolist()
+    return inside
 
 
 def _layers(timeline: Timeline) -> list[list[Any]]:

@@ -28,11 +28,18 @@ if TYPE_CHECKING:
     from vtaops.model import Model
 
 
-def network_page(model: Model) -> str:
-    """Return the timelines of all launches as one page that needs nothing else."""
-    timelines = [program.timeline() for program in model.programs]
-    titles = [f"{model.name}, launch {number + 1}" for number in range(len(timelines))]
-    return interactive(timelines, titles if len(titles) > 1 else [model.name])
+def network_page(*models: Model) -> str:
+    """Return the timelines of all launches as one page that needs nothing else.
+
+    Several models, such as one network before and after an extension, stand one below the other.
+    """
+    timelines, titles = [], []
+    for model in models:
+        name = f"{model.name} on {model.config.name}" if len(models) > 1 else model.name
+        for number, program in enumerate(model.programs, 1):
+            timelines.append(program.timeline())
+            titles.append(f"{name}, launch {number}" if len(model.programs) > 1 else name)
+    return interactive(timelines, titles)
 
 
 def network_roofline(model: Model) -> Figure:

@@ -150,6 +150,7 @@ def roofline(
     axes.set_title(title, loc="left", fontsize=11)
     rule(axes)
     for axis in (axes.xaxis, axes.yaxis):
+        axis.set_tick_params(which="both", length=4)  # labels of both kinds in one line
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "25" else "")
     return figure

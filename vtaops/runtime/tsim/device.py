@@ -18,6 +18,7 @@ from vtaops.base.errors import (
     UnsupportedError,
 )
 from vtaops.base.forks import ForkLock
+from vtaops.base.progress import tell
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters, names_of
@@ -212,6 +213,7 @@ class Tsim(ConfiguredDevice):
                 with self._lock:
                     result = model.run(_CHUNK_CYCLES)
                 simulated += _CHUNK_CYCLES
+                tell("simulate cycle", simulated)
                 if self._interrupted.is_set():
                     raise DeviceError("the launch was interrupted")
                 if result is Result.RUNNING:
