@@ -13,7 +13,7 @@ from vtaops.base.errors import ConfigError
 from vtaops.board import virtual_ulx3s
 from vtaops.cli import app
 from vtaops.hardware import ulx3s
-from vtaops.hardware.netlist import Replication, align, for_simulation
+from vtaops.hardware.netlist import Replication, align
 from vtaops.hardware.ulx3s import Ulx3sDesign
 
 CONFIG = HardwareConfig.load("ulx3s")
@@ -111,28 +111,6 @@ def test_equal_designs_give_equal_systems(monkeypatch, tmp_path):
         written.append([(folder / name).read_bytes() for name in ("soc.v", "soc.lpf")])
     assert written[0] == written[1]
     assert b"module soc (" in written[0][0]
-
-
-def test_blocks_of_a_mapped_netlist_get_buses():
-    ports = {"A": 18, "B": 18, "P": 36}
-    pins = {f"{port}{i}": ["0"] for port, n in ports.items() for i in range(n)}
-    cell = {
-        "type": "MULT18X18D",
-        "parameters": {},
-        "port_directions": {},
-        "connections": {**pins, "SIGNEDA": ["1"], "SIGNEDB": [7], "A3": [5], "P1": [6]},
-    }
-    del cell["connections"]["P35"]
-    module = {"cells": {"m": cell}, "ports": {"a": {}}, "netnames": {"a": {}, "m": {}}}
-    for_simulation(module)
-    (found,) = module["cells"].values()
-    buses = found["connections"]
-    assert buses["A"] == [*"000", 5, *"0" * 14]
-    assert buses["P"][1] == 6
-    assert buses["P"][35] not in (5, 6, 7, "0")
-    assert buses["SIGNEDB"] == [7]
-    assert found["port_directions"]["P"] == "output"
-    assert module["netnames"] == {"a": {}}
 
 
 @pytest.mark.parametrize(
