@@ -134,8 +134,21 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     loader.write_text('#!/bin/sh\necho "$@" > "$0.said"\n')
     loader.chmod(0o755)
     monkeypatch.setattr(virtual_ulx3s.shutil, "which", lambda name: str(loader))
+    said = tmp_path / "openFPGALoader.said"
+    monkeypatch.setattr(virtual_ulx3s, "_TERMINALS", tmp_path / "tty")
+    assert "no USB port of this computer" in str(run(app, flash).exception)
+    assert not said.exists()
+    usb = tmp_path / "devices" / "1-4"  # as Linux has it: port, interface, device
+    (usb / "1-4:1.0" / "ttyUSB0").mkdir(parents=True)
+    (usb / "busnum").write_text("1\n")
+    (usb / "devnum").write_text("17\n")
+    (tmp_path / "tty" / "ttyUSB0").mkdir(parents=True)
+    (tmp_path / "tty" / "ttyUSB0" / "device").symlink_to(usb / "1-4:1.0" / "ttyUSB0")
     assert run(app, [*flash, "--permanent"]).exit_code == 0
-    assert (tmp_path / "openFPGALoader.said").read_text() == f"-b ulx3s -f {bitstream}\n"
+    assert said.read_text() == f"-b ulx3s --busdev-num 1:17 -f {bitstream}\n"
+    flash[2] = "ulx3s:"
+    assert run(app, flash).exit_code == 0
+    assert said.read_text() == f"-b ulx3s {bitstream}\n"
     loader.write_text(
         '#!/bin/sh\necho "error while loading shared libraries: libftdi1" >&2; exit 127\n'
     )

