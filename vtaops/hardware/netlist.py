@@ -6,14 +6,10 @@ Netlists are those of Yosys's ``write_json`` for a Lattice ECP5.
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
-
-from vtaops.base.errors import DeviceError
 
 
 def _natural(load: tuple[str, str, int]) -> list[tuple[int, int, str]]:
@@ -138,69 +134,24 @@ def _raise(pins: dict[str, Any], port: str) -> int:
     return up
 
 
-_BUSES = {
-    "DP16KD": {
-        **dict.fromkeys(("ADA", "ADB"), 14),
-        **dict.fromkeys(("DIA", "DIB", "DOA", "DOB"), 18),
-        **dict.fromkeys(("CLKA", "CEA", "WEA", "CEB", "WEB"), 1),
-    },
-    "MULT18X18D": {"A": 18, "B": 18, "P": 36, "SIGNEDA": 1, "SIGNEDB": 1},
-}
-"""Blocks of an ECP5: their pins by bus."""
+def as_text(module: dict[str, Any]) -> bytes:
+    """Return a module as ``sim/tsim/ulx3s/netlist.h`` reads it: a port or a cell in each line.
 
-
-def for_simulation(module: dict[str, Any]) -> None:
-    """Give block RAMs and multipliers buses for pins, as ``cells.v`` has them, in place.
-
-    Cells get numbers for names: those of copies are names of nets too, which Yosys refuses to read.
-
-    Raises
-    ------
-    DeviceError
-        If a block is used in a way that ``cells.v`` does not describe.
+    A cell has its type, then ``NAME=VALUE`` for each parameter and pin; the pins of a bus end in
+    numbers. Nets are numbers: 0 and 1 are constants, and what is not known is 0.
     """
-    pins_of = (cell["connections"].values() for cell in module["cells"].values())
-    used = (bit for pins in pins_of for bits in pins for bit in bits if isinstance(bit, int))
-    unused = itertools.count(1 + max(used))
-    for name, cell in module["cells"].items():
-        if cell["type"] == "DP16KD" and not _is_plain(cell["connections"], cell["parameters"]):
-            raise DeviceError(
-                f"the block RAM {name} is used in a way that has no model: {cell['parameters']}"
-            )
-        if cell["type"] in _BUSES:
-            _group(cell, unused)
-    real = (cell for cell in module["cells"].values() if cell["type"] != "$scopeinfo")
-    module["cells"] = {f"cell{number}": cell for number, cell in enumerate(real)}
-    module["netnames"] = {n: net for n, net in module["netnames"].items() if n in module["ports"]}
-
-
-def _group(cell: dict[str, Any], unused: Iterator[int]) -> None:
-    """Give a cell buses for pins; those that it lacks are connected to nothing."""
-    buses, pins = _BUSES[cell["type"]], cell["connections"]
-    cell["connections"] = {
-        bus: [
-            bit
-            for pin in ([bus] if width == 1 else [f"{bus}{i}" for i in range(width)])
-            for bit in pins.get(pin) or [next(unused)]
-        ]
-        for bus, width in buses.items()
-    }
-    cell["type"] += "_"
-    cell["parameters"] = {k: v for k, v in cell["parameters"].items() if k.startswith("DATA_W")}
-    cell["port_directions"] = {
-        bus: "output" if bus in ("P", "DOA", "DOB") else "input" for bus in buses
-    }
-
-
-def _is_plain(pins: dict[str, list[Any]], values: dict[str, str]) -> bool:
-    """Whether a block RAM has one clock, no reset, no register behind it, and begins empty."""
-    widths = [int(values[f"DATA_WIDTH_{port}"], 2) for port in "AB"]
-    return (
-        set(widths) <= {9, 18, 36}
-        and (36 in widths) <= (widths[0] == 36)
-        and pins["CLKA"] == pins["CLKB"]
-        and all(pins[pin] == ["0"] for pin in ("RSTA", "RSTB", "CSA0", "CSB0"))
-        and all(values[f"REGMODE_{port}"] == "NOREG" for port in "AB")
-        and values.get("WRITEMODE_A", "READBEFOREWRITE") == "READBEFOREWRITE"
-        and not any("1" in value for key, value in values.items() if key.startswith("INITVAL"))
-    )
+    lines = [
+        f"port {name} {' '.join(map(str, port['bits']))}" for name, port in module["ports"].items()
+    ]
+    nets = [2]
+    for cell in module["cells"].values():
+        facts = {name: value.strip() for name, value in cell["parameters"].items()}
+        for pin, bits in cell["connections"].items():
+            names = [pin] if len(bits) == 1 else [f"{pin}{i}" for i in range(len(bits))]
+            facts |= {
+                n: "0" if bit == "x" else str(bit) for n, bit in zip(names, bits, strict=True)
+            }
+            nets += [bit for bit in bits if isinstance(bit, int)]
+        if cell["type"] != "$scopeinfo":
+            lines.append(" ".join((cell["type"], *(f"{n}={value}" for n, value in facts.items()))))
+    return "\n".join((f"nets {1 + max(nets)}", *lines)).encode()

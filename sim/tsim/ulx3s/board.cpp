@@ -3,12 +3,19 @@
 // Bytes of the host come and go by `board_run`. Time passes as long as a byte is on its way, VTA
 // works, or something of either was so SETTLE cycles ago; then it stands still until the host sends
 // something. Faults are injected at the pins, at any cycle.
-#include "Vsoc.h"
 #include "sdram_chip.h"
+#ifdef MAPPED
+#include "mapped_soc.h"
+#else
+#include "Vsoc.h"
 #include "verilated.h"
+#endif
 
+#include <cstdio>
 #include <deque>
+#include <exception>
 #include <memory>
+#include <sstream>
 
 namespace {
 
@@ -18,8 +25,10 @@ constexpr int FRAME = 10;      // bits of a byte on the line
 enum Fault { RESET, FLIP_TO_BOARD, FLIP_FROM_BOARD, STARVE_REFRESH, CUT_TO_BOARD, CUT_FROM_BOARD };
 
 struct Board {
+#ifndef MAPPED
     VerilatedContext context;
-    std::unique_ptr<Vsoc> top{new Vsoc(&context)};
+#endif
+    std::unique_ptr<Vsoc> top;
     SdramChip chip;
     const int bit;  // cycles of a bit of the UART
     long cycle = 0, active = 0;
@@ -29,8 +38,14 @@ struct Board {
     unsigned send_bits = 0, received_bits = 0;
     struct { int kind = -1; long at = 0, until = 0; } fault;
 
-    Board(double period_ns, int cas_latency, int cycles_per_bit)
+    Board(double period_ns, int cas_latency, int cycles_per_bit, [[maybe_unused]] const char *cells)
         : chip(period_ns, cas_latency), bit(cycles_per_bit) {
+#ifdef MAPPED
+        std::istringstream text(cells);
+        top = std::make_unique<Vsoc>(text);
+#else
+        top = std::make_unique<Vsoc>(&context);
+#endif
         top->serial_rx = 1;
         top->sdram_dq = 0;
     }
@@ -99,8 +114,15 @@ struct Board {
 
 extern "C" {
 
-Board *board_new(double period_ns, int cas_latency, int cycles_per_bit) {
-    return new Board(period_ns, cas_latency, cycles_per_bit);
+// `cells`: the netlist of a mapped system. Returns null, and why in `refusal`, if one has no model.
+Board *board_new(double period_ns, int cas_latency, int cycles_per_bit, const char *cells,
+                 char *refusal, int room) {
+    try {
+        return new Board(period_ns, cas_latency, cycles_per_bit, cells);
+    } catch (const std::exception &error) {
+        snprintf(refusal, room, "%s", error.what());
+        return nullptr;
+    }
 }
 
 void board_delete(Board *board) { delete board; }
