@@ -57,7 +57,7 @@ from vtaops.runtime.fsim import Fsim
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]
 OK, BLOB, VERSION, ENDIAN, CRC, CONTENT, CONFIG, ARENA, MEMORY, ADDRESS, NOT_READY = range(11)
-ARGUMENT, DEVICE, FAULT, TIMEOUT = range(11, 15)
+ARGUMENT, DEVICE, FAULT, TIMEOUT, LOST = range(11, 16)
 
 
 def compilers() -> list[str]:
@@ -322,14 +322,15 @@ class FileBoard:
     """A board whose registers and memory are files: what the driver for Linux maps.
 
     Its processor may be emulated. A thread plays the logic: it sees a start in the registers, runs
-    the instructions on fsim, and sets the flags. With `hang` it never does.
+    the instructions on fsim, and sets the flags. With the fault ``"hang"`` it never does; with
+    ``"reset"`` a start resets it.
     """
 
     PHYSICAL = 0x1000  # the first address of fsim
 
-    def __init__(self, model: Model, folder: Path, design: str, *, hang: bool = False) -> None:
+    def __init__(self, model: Model, folder: Path, design: str, *, fault: str = "") -> None:
         self._fsim = Fsim(model.config)
-        self._hls, self._hang, self._done = design == "hls", hang, threading.Event()
+        self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
         nbytes = 1 << 24
         self.options = [
@@ -338,7 +339,7 @@ class FileBoard:
             *("--memory", f"{self.paths[1]}@0"),
             *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
         ]
-        self._registers = np.memmap(self.paths[0], np.uint32, "w+", shape=4 * REGISTER_PAGE // 4)
+        self.registers = np.memmap(self.paths[0], np.uint32, "w+", shape=4 * REGISTER_PAGE // 4)
         self._memory = np.memmap(self.paths[1], np.uint8, "w+", shape=nbytes)
         self._buffer = self._fsim.alloc(nbytes)
         assert self._buffer.address == self.PHYSICAL
@@ -359,7 +360,9 @@ class FileBoard:
 
     def _run(self, address: int, count: int) -> bool:
         """Run instructions; return whether they ended with FINISH."""
-        if self._hang:
+        if self.fault == "reset":
+            self.registers[:] = 0
+        if self.fault:
             return False
         if count == 1:  # the one that clears the flag of the HLS design
             return False
@@ -370,17 +373,17 @@ class FileBoard:
 
     def _play_hls(self) -> None:
         page, hls = REGISTER_PAGE // 4, HlsRegisters
-        if self._registers[hls.CONTROL // 4] & hls.START:
-            self._registers[hls.CONTROL // 4] = 0
-            where = self._registers[[hls.FETCH_ADDRESS // 4, hls.FETCH_COUNT // 4]].tolist()
-            self._registers[2 * page + hls.COMPUTE_DONE // 4] = self._run(*where)
+        if self.registers[hls.CONTROL // 4] & hls.START:
+            self.registers[hls.CONTROL // 4] = 0
+            where = self.registers[[hls.FETCH_ADDRESS // 4, hls.FETCH_COUNT // 4]].tolist()
+            self.registers[2 * page + hls.COMPUTE_DONE // 4] = self._run(*where)
 
     def _play_rtl(self) -> None:
         rtl = RtlRegisters
-        if self._registers[rtl.CONTROL // 4] & rtl.LAUNCH:
-            where = self._registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
+        if self.registers[rtl.CONTROL // 4] & rtl.LAUNCH:
+            where = self.registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
             done = self._run(*where)
-            self._registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done
+            self.registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done
 
 
 # ------------------------------------------------------------------------------ networks

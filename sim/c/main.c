@@ -8,6 +8,7 @@
  *
  *   --design hls|rtl  --registers FILE[@OFFSET]  --memory FILE[@OFFSET]
  *   --physical ADDRESS  --nbytes N     (of that memory, as VTA sees it)
+ *   --serial PORT  --patience MS       (a ULX3S there, in place of all these)
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "model.h"
 #ifdef VTA_ON_LINUX
 #include "vta_linux.h"
+#include "vta_serial.h"
 #else
 #include "vta_fsim.h"
 #endif
@@ -36,6 +38,7 @@ typedef struct options {
   int count;
 #ifdef VTA_ON_LINUX
   vta_linux board;
+  vta_serial serial;
 #endif
 } options;
 
@@ -57,7 +60,8 @@ static const char *file_at(char *text, uint64_t *offset) {
   return text;
 }
 
-static int board_option(vta_linux *board, const char *name, char *value) {
+static int board_option(options *o, const char *name, char *value) {
+  vta_linux *const board = &o->board;
   if (strcmp(name, "--design") == 0) {
     board->design = strcmp(value, "rtl") == 0 ? VTA_DESIGN_RTL : VTA_DESIGN_HLS;
     return strcmp(value, "rtl") == 0 || strcmp(value, "hls") == 0;
@@ -70,6 +74,10 @@ static int board_option(vta_linux *board, const char *name, char *value) {
     board->physical = (uint32_t)strtoul(value, NULL, 0);
   } else if (strcmp(name, "--nbytes") == 0) {
     board->nbytes = (uint32_t)strtoul(value, NULL, 0);
+  } else if (strcmp(name, "--serial") == 0) {
+    o->serial.path = value;
+  } else if (strcmp(name, "--patience") == 0) {
+    o->serial.patience = (uint32_t)strtoul(value, NULL, 10);
   } else {
     return 0;
   }
@@ -88,7 +96,7 @@ static int option(options *o, const char *name, char *value) {
     o->output = value;
   } else {
 #ifdef VTA_ON_LINUX
-    return board_option(&o->board, name, value);
+    return board_option(o, name, value);
 #else
     return 0;
 #endif
@@ -119,8 +127,10 @@ static int parse(options *o, int count, char **words) {
   if (o->count < VTA_INPUTS) return fail(inputs[o->count].name, "give a file for this input");
   if (o->repeat < 1) return fail("--repeat", "give at least 1");
 #ifdef VTA_ON_LINUX
-  if (!o->board.memory_offset) o->board.memory_offset = strcmp(o->board.memory, "/dev/mem") == 0 ? o->board.physical : 0;
-  if (!o->board.nbytes) return fail("--physical, --nbytes", "say where the memory for VTA lies");
+  if (!o->board.memory_offset && strcmp(o->board.memory, "/dev/mem") == 0)
+    o->board.memory_offset = o->board.physical;
+  if (!o->board.nbytes && !o->serial.path)
+    return fail("--physical, --nbytes", "say where the memory for VTA lies (or give --serial)");
 #endif
   return 0;
 }
@@ -256,7 +266,7 @@ static int write_output(const char *prefix, int place, const void *data, size_t 
 
 static int open_device(options *o, vta_device *device) {
 #ifdef VTA_ON_LINUX
-  return vta_linux_open(&o->board, device);
+  return o->serial.path ? vta_serial_open(&o->serial, device) : vta_linux_open(&o->board, device);
 #else
   (void)o;
   return vta_fsim_open(device);
@@ -278,7 +288,11 @@ static int run(options *o, const void *const *from, void *const *to) {
   if (status) fprintf(stderr, "%s\n", vta_fsim_message(&device));
   vta_fsim_close(&device);
 #else
-  vta_linux_close(&o->board);
+  if (o->serial.path) {
+    vta_serial_close(&o->serial);
+  } else {
+    vta_linux_close(&o->board);
+  }
 #endif
   if (status) return fail(VTA_MODEL_NAME, vta_text(status));
   printf("%s on %s: loaded in %.2f ms, %.2f ms a run (processor time)\n", VTA_MODEL_NAME,

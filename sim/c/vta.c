@@ -27,17 +27,18 @@ const char *vta_text(int status) {
       "the device cannot be reached, or refused a call",
       "the device reports a fault: an invalid access or a deadlock",
       "a launch did not finish in time",
+      "the device was reset, or bytes changed on their way: what it held is lost; open it again",
   };
   return status >= 0 && status < VTA_ERROR_COUNT ? texts[status] : "unknown status";
 }
 
-static uint32_t crc32(const uint8_t *data, size_t nbytes) {
+uint32_t vta_crc32(uint32_t crc, const uint8_t *data, size_t nbytes) {
   static const uint32_t table[16] = {
       0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
       0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
       0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu};
-  uint32_t crc = 0xffffffffu;
   size_t i;
+  crc = ~crc;
   for (i = 0; i < nbytes; ++i) {
     crc ^= data[i];
     crc = (crc >> 4) ^ table[crc & 15];
@@ -87,7 +88,7 @@ static int check_header(const void *blob, size_t nbytes) {
   if (header->magic != VTA_MAGIC) return VTA_ERROR_BLOB;
   if (header->version != VTA_FORMAT_VERSION) return VTA_ERROR_VERSION;
   if (header->nbytes != nbytes) return VTA_ERROR_BLOB;
-  if (header->crc != crc32((const uint8_t *)blob + 16, nbytes - 16)) return VTA_ERROR_CRC;
+  if (header->crc != vta_crc32(0, (const uint8_t *)blob + 16, nbytes - 16)) return VTA_ERROR_CRC;
   return VTA_OK;
 }
 

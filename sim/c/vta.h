@@ -30,6 +30,7 @@ typedef enum vta_status {
   VTA_ERROR_DEVICE,    /* the device cannot be reached, or refused a call */
   VTA_ERROR_FAULT,     /* the device reports an invalid access or a deadlock */
   VTA_ERROR_TIMEOUT,   /* a launch did not finish in time */
+  VTA_ERROR_LOST,      /* the device was reset, or bytes changed on their way: open it again */
   VTA_ERROR_COUNT
 } vta_status;
 

@@ -88,6 +88,9 @@ enum {
 const void *vta_readable(const vta_model *model, uint32_t slot, uint64_t nbytes);
 void *vta_writable(const vta_model *model, uint32_t slot, uint64_t nbytes);
 
+/* Returns the CRC-32 of bytes that follow those with the CRC-32 `crc`; 0 for none before. */
+uint32_t vta_crc32(uint32_t crc, const uint8_t *data, size_t nbytes);
+
 /* Executes a step of the host: its kind, its words and their number. */
 int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, uint32_t count);
 

@@ -39,8 +39,9 @@ static int failed(const vta_mapped *m) {
   return control == VTA_RTL_QUIET && get(m, 0, VTA_RTL_TOKENS) != 0;
 }
 
-static void start_hls(const vta_mapped *m, uint32_t address, uint32_t count) {
+static void start_hls(vta_mapped *m, uint32_t address, uint32_t count) {
   const uint32_t go = VTA_HLS_START | VTA_HLS_AUTO_RESTART;
+  m->launched = address;
   set(m, FETCH, VTA_HLS_FETCH_COUNT, count);
   set(m, FETCH, VTA_HLS_FETCH_ADDRESS, address);
   set(m, LOAD, VTA_HLS_LOAD_INP, 0); /* instructions have absolute addresses */
@@ -54,13 +55,25 @@ static void start_hls(const vta_mapped *m, uint32_t address, uint32_t count) {
   set(m, STORE, VTA_HLS_CONTROL, go);
 }
 
-static void start_rtl(const vta_mapped *m, uint32_t address, uint32_t count) {
+static void start_rtl(vta_mapped *m, uint32_t address, uint32_t count) {
   static const uint32_t origins[] = VTA_RTL_ORIGINS;
   size_t i;
+  m->launched = address;
   set(m, 0, VTA_RTL_COUNT, count);
   set(m, 0, VTA_RTL_ADDRESS, address);
   for (i = 0; i < sizeof origins / sizeof *origins; ++i) set(m, 0, origins[i], 0);
   set(m, 0, VTA_RTL_CONTROL, VTA_RTL_LAUNCH);
+}
+
+static int give_up(vta_mapped *m, int status) {
+  m->lost = 1;
+  return status;
+}
+
+/* Whether the registers hold another launch than ours: the logic was reset. */
+static int was_reset(const vta_mapped *m) {
+  if (m->design == VTA_DESIGN_HLS) return get(m, FETCH, VTA_HLS_FETCH_ADDRESS) != m->launched;
+  return get(m, 0, VTA_RTL_ADDRESS) != m->launched;
 }
 
 /* Waits until `finished` is `value`. */
@@ -68,15 +81,11 @@ static int wait_for(vta_mapped *m, int value, uint32_t milliseconds) {
   const uint32_t begin = m->milliseconds(m->platform);
   int failures = 0;
   while (finished(m) != value) {
+    if (was_reset(m)) return give_up(m, VTA_ERROR_LOST);
     failures = failed(m) ? failures + 1 : 0;
-    if (failures == FAILED_POLLS) {
-      m->lost = 1;
-      return VTA_ERROR_FAULT;
-    }
-    if (m->milliseconds(m->platform) - begin > milliseconds && finished(m) != value) {
-      m->lost = 1;
-      return VTA_ERROR_TIMEOUT;
-    }
+    if (failures == FAILED_POLLS) return give_up(m, VTA_ERROR_FAULT);
+    if (m->milliseconds(m->platform) - begin > milliseconds && finished(m) != value)
+      return give_up(m, VTA_ERROR_TIMEOUT);
     if (m->pause) m->pause(m->platform);
   }
   return VTA_OK;
@@ -120,6 +129,8 @@ static int launch(void *context, uint32_t address, uint32_t count) {
   if (m->lost) return VTA_ERROR_DEVICE;
   BARRIER();
   if (m->design == VTA_DESIGN_RTL) {
+    /* a launch during a run is ignored, and the end of that run would be taken for ours */
+    if (get(m, 0, VTA_RTL_CONTROL) & VTA_RTL_RUNNING) return give_up(m, VTA_ERROR_DEVICE);
     start_rtl(m, address, count);
     return VTA_OK;
   }
@@ -138,9 +149,7 @@ static int wait_to_end(void *context, uint32_t milliseconds) {
   const int status = wait_for(m, 1, milliseconds);
   if (status) return status;
   BARRIER();
-  if (!failed(m)) return VTA_OK;
-  m->lost = 1;
-  return VTA_ERROR_FAULT;
+  return failed(m) ? give_up(m, VTA_ERROR_FAULT) : VTA_OK;
 }
 
 int vta_mapped_device(vta_mapped *m, vta_device *device) {

@@ -25,12 +25,13 @@ typedef struct vta_mapped {
   void (*flush)(void *platform, const void *data, uint32_t nbytes);  /* cache to memory */
   void (*invalidate)(void *platform, void *data, uint32_t nbytes);   /* memory to cache */
 
-  uint32_t used; /* private */
-  int lost;      /* private: a launch did not end well */
+  uint32_t used, launched; /* private */
+  int lost;                /* private: a launch did not end well */
 } vta_mapped;
 
-/* Makes a device of it, with no memory in use. After VTA_ERROR_TIMEOUT or VTA_ERROR_FAULT program
- * the logic again (the RTL: vta_mapped_stop), call this again, and initialise the model again. */
+/* Makes a device of it, with no memory in use. After VTA_ERROR_TIMEOUT, _FAULT or _LOST
+ * program the logic again (the RTL: vta_mapped_stop), call this again, and initialise the model
+ * again. */
 int vta_mapped_device(vta_mapped *mapped, vta_device *device);
 
 /* Ends what the RTL is doing; VTA_ERROR_DEVICE if it does not stop, or is another design. */

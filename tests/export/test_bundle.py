@@ -12,6 +12,7 @@ import vtaops
 from trials import c_bundles
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
+from vtaops.hardware.registers import RtlRegisters
 
 pytestmark = pytest.mark.skipif(
     not c_bundles.compilers() or not shutil.which("make"), reason="no compiler of C, or no make"
@@ -91,16 +92,35 @@ def test_on_a_board_with_linux(bundle, model, compiler, design):
         check(folder, outputs, *program, *board.options, "--repeat", "2")
 
 
-def test_a_board_that_hangs(bundle, model):
+@pytest.mark.parametrize("design", ["hls", "rtl"])
+def test_a_board_that_fails_ends_in_a_code(bundle, model, design):
     folder, inputs, _ = bundle
     c_bundles.make(folder, "network-linux", CC="gcc", CFLAGS="-O1 -DVTA_DEFAULT_TIMEOUT=50u")
-    with c_bundles.FileBoard(model, folder, "hls", hang=True) as board:
-        done = run(folder, "./network-linux", *inputs, *board.options, "--output", "out")
-    assert done.returncode == 1
-    assert "a launch did not finish in time" in done.stderr
-    assert not (folder / "out0.bin").exists()
-    done = run(folder, "./network-linux", *inputs, *board.options[:-1], "8192")
-    assert "the device has no room for the model" in done.stderr
+    for fault, said in (("hang", "did not finish in time"), ("reset", "the device was reset")):
+        with c_bundles.FileBoard(model, folder, design, fault=fault) as board:
+            done = run(folder, "./network-linux", *inputs, *board.options, "--output", "out")
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert not (folder / "out0.bin").exists()
+    for options, said in (
+        ((*board.options[:-1], "8192"), "the device has no room for the model"),
+        (board.options[:2], "say where the memory for VTA lies"),
+        (("--serial", "absent"), "the device cannot be reached"),
+        (("--serial", "Makefile"), "the device cannot be reached"),
+    ):
+        done = run(folder, "./network-linux", *inputs, *options)
+        assert done.returncode == 1
+        assert said in done.stderr
+
+
+def test_logic_that_still_runs_takes_no_launch(bundle, model):
+    """It would ignore the launch, and the end of the other run would be taken for ours."""
+    folder, inputs, _ = bundle
+    c_bundles.make(folder, "network-linux", CC="gcc", CFLAGS="-O1")
+    board = c_bundles.FileBoard(model, folder, "rtl")
+    board.registers[RtlRegisters.CONTROL // 4] = RtlRegisters.RUNNING
+    done = run(folder, "./network-linux", *inputs, *board.options)
+    assert "the device cannot be reached, or refused a call" in done.stderr
 
 
 def test_the_runtime_has_no_heap_and_little_stack(bundle):

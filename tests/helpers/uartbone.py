@@ -3,8 +3,11 @@
 Written from LiteX's documentation of the protocol and the register map, not from the host's code.
 """
 
+import os
+import select
 import socket
 import threading
+import tty
 import zlib
 from contextlib import suppress
 
@@ -18,6 +21,7 @@ from vtaops.runtime.uartbone import LinkError
 
 MEMORY_BYTES = 1 << 20  # of 32 MiB: what tests use
 PAGE = 4096
+SILENCE = 0.25  # seconds in which a served board gives up a command that does not end
 
 
 class FakeBoard:
@@ -188,6 +192,36 @@ class ServedBoard:
         if self.host is not None:
             self.host.close()
         self.thread.join(5)
+
+
+class TerminalBoard:
+    """A fake board behind a pseudo-terminal: ``path`` is where its host finds it."""
+
+    def __init__(self, board):
+        self.board = board
+        self.master, self.terminal = os.openpty()
+        self.path = os.ttyname(self.terminal)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def serve(self):
+        with suppress(OSError):  # closed
+            while True:
+                while not select.select([self.master], [], [], SILENCE)[0]:
+                    self.board.frame.clear()
+                self.board.write(os.read(self.master, 4096))
+                answer = self.board.read(len(self.board.answers))
+                while answer:
+                    answer = answer[os.write(self.master, answer) :]
+
+    def __enter__(self):
+        tty.setraw(self.terminal)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.terminal)
+        self.thread.join(5)
+        os.close(self.master)
 
 
 class DeadLine:

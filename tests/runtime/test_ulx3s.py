@@ -1,12 +1,10 @@
 """The device of a ULX3S against a board in Python; and against the system itself at its pins."""
 
 import importlib.util
-import os
-import threading
 
 import numpy as np
 import pytest
-from helpers.uartbone import DeadLine, FakeBoard, GoneLine, ServedBoard
+from helpers.uartbone import DeadLine, FakeBoard, GoneLine, ServedBoard, TerminalBoard
 
 import vtaops
 from vtaops import DeviceError, HardwareConfig
@@ -215,25 +213,10 @@ def test_a_board_that_cannot_be_opened_again_is_an_error_until_it_can():
 
 
 def test_a_terminal_is_a_line():
-    master, terminal = os.openpty()
-    board = FakeBoard(CONFIG)
-
-    def serve():
-        try:
-            while data := os.read(master, 4096):
-                board.write(data)
-                os.write(master, board.read(len(board.answers)))
-        except OSError:  # closed
-            pass
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    with Ulx3s(CONFIG, os.ttyname(terminal)) as device, vtaops.Session(device) as session:
-        found, expected = product(session, np.random.default_rng(8))
-    np.testing.assert_array_equal(found, expected)
-    os.close(terminal)
-    thread.join(5)
-    os.close(master)
+    with TerminalBoard(FakeBoard(CONFIG)) as served, Ulx3s(CONFIG, served.path) as device:
+        with vtaops.Session(device) as session:
+            found, expected = product(session, np.random.default_rng(8))
+        np.testing.assert_array_equal(found, expected)
 
 
 # ----------------------------------------------------------------------- the system at its pins

@@ -129,6 +129,20 @@ class Ulx3sDesign:
         return 2 if self.clock_mhz <= 50 else 3
 
     @property
+    def sdram_start(self) -> tuple[tuple[str, int], ...]:
+        """What the data sheet asks of an SDRAM that was switched on: registers and their values."""
+        chip, write, column, row = 1, 2, 4, 8
+        precharge, refresh, load_mode = chip | write | row, chip | column | row, 15
+        all_banks, mode = 1 << 10, self.cas_latency << 4
+        steps = ((all_banks, precharge), (0, refresh), (0, refresh), (mode, load_mode))
+        settings: list[tuple[str, int]] = [("control", 0x02)]  # the chip's clock
+        for address, command in steps:
+            settings += [("pi0_address", address), ("pi0_baddress", 0)]
+            settings += [("pi0_command", command), ("pi0_command_issue", 1)]
+        settings.append(("control", 0x01))  # the controller takes over
+        return tuple((f"sdram_dfii_{name}", value) for name, value in settings)
+
+    @property
     def timing(self) -> TimingParameters:
         """The SDRAM as VTA sees it through LiteDRAM (docs/board.md)."""
         sdram = Sdram(

@@ -42,11 +42,6 @@ _FAILED_POLLS = 3  # in a row; the registers of one poll are not of one moment
 _ZERO_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
 _LAST_STATE = RtlRegisters.CYCLES_HIGH
 _LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
-_SDRAM_CLOCK = 0x02  # CKE of `dfii_control`; with bit 0 the controller commands the chip
-_SDRAM_RUN = 0x01
-_CHIP, _WRITE, _COLUMN, _ROW = 1, 2, 4, 8  # of `dfii_pi0_command`
-_PRECHARGE, _REFRESH, _MODE = _CHIP | _WRITE | _ROW, _CHIP | _COLUMN | _ROW, 15
-_ALL_BANKS = 1 << 10
 
 
 @dataclass
@@ -262,22 +257,11 @@ class Ulx3s(ConfiguredDevice):
         self._bone.recover(ADDRESSES["ctrl_reset"])
         words = self._bone.read(ADDRESSES["identity_word0"], 4)
         design = Ulx3sDesign.of_identity(tuple(int(word) for word in words))
-        self._start_sdram(design.cas_latency)
+        for name, value in design.sdram_start:
+            self._set(name, value)
         self._counted = TsimPerformance()
         self._lost = False
         return design
-
-    def _start_sdram(self, cas_latency: int) -> None:
-        """Do what the data sheet asks of an SDRAM that was switched on."""
-        self._set("sdram_dfii_control", _SDRAM_CLOCK)
-        mode = cas_latency << 4
-        steps = ((_ALL_BANKS, _PRECHARGE), (0, _REFRESH), (0, _REFRESH), (mode, _MODE))
-        for address, command in steps:
-            self._set("sdram_dfii_pi0_address", address)
-            self._set("sdram_dfii_pi0_baddress", 0)
-            self._set("sdram_dfii_pi0_command", command)
-            self._set("sdram_dfii_pi0_command_issue", 1)
-        self._set("sdram_dfii_control", _SDRAM_RUN)
 
     def _agree(self, config: HardwareConfig | str | Path | None) -> None:
         wanted = None if config is None else HardwareConfig.of(config)
