@@ -25,10 +25,10 @@ from trials.mlperf_runner import drive, fetch, missing, task_named
 from vtaops.cli.models import COLLECTIONS
 
 NAMES = {
-    "image classification": ("ic01", 250),
-    "visual wake words": ("vww01", 120),
-    "keyword spotting": ("kws01", 400),
-    "anomaly detection": ("ad01", 400),
+    "image classification": ("ic01", 300),
+    "visual wake words": ("vww01", 150),
+    "keyword spotting": ("kws01", 500),
+    "anomaly detection": ("ad01", 3000),
 }
 """Of each task the runner's name, and inferences of a window: on fsim some seconds."""
 
