@@ -5,11 +5,13 @@
     python -m benchmarks mlperf_tiny --random 300      # random TFLite networks, too
 
 Each model is compiled for a configuration with the extension ``exact`` and one without. All output
-values of its inputs (noise, smooth gradients, constant and extreme ones, seeded) are compared with
-LiteRT's reference kernels. Cycles are those of the timing model, and of the RTL with `--rtl`; the
-host's time is measured on this processor; energy is an estimate from published numbers
-(`vtaops.program.energy`); the area is that of the model (`vtaops.explore.area`). Peers are rows of
-the results that MLCommons publishes.
+values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A whole
+inference on an XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`, at a
+clock that is assumed; the host's instructions on an emulated ARM at one a cycle; and what the
+driver of a virtual board does to registers and caches, at assumed costs (`trials.host_cost`).
+Energy is an estimate from published numbers (`vtaops.program.energy`), beside what boards of
+published runs take; the area is that of the model (`vtaops.explore.area`). Peers are rows of the
+results that MLCommons publishes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,18 +31,30 @@ from rich.table import Table
 
 import vtaops
 from benchmarks.energy import figures
-from benchmarks.options import Json, Rtl, write_json
+from benchmarks.model_as_c import host_times
+from benchmarks.options import Json, Picture, Rtl, write_json
+from trials.host_cost import armv7_instructions, board_traffic
 from trials.random_tflite import random_tflite, reference
+from trials.tiny_inputs import photographs, sample
 from vtaops import HardwareConfig
 from vtaops.cli.models import COLLECTIONS
 from vtaops.explore import Design
 from vtaops.explore.area import area
 from vtaops.graph import evaluate
-from vtaops.model import HostStage, Model
+from vtaops.model import Model
+from vtaops.relax import import_model
 from vtaops.runtime import Tsim
 
 CONFIGS = ("pynq_exact", "pynq_ext")
 CLOCK_MHZ = 100.0
+ARM_MHZ = 650.0
+"""The clock of the Cortex-A9 of Pynq boards; its instructions count as one a cycle."""
+REGISTER_US = 0.2
+"""Assumed: an access to a register of the logic."""
+CACHE_LINE_BYTES, CACHE_LINE_US = 32, 0.03
+"""Assumed: a line of the cache that is written back or dropped."""
+BOARD_WATTS = 1.6, 1.8
+"""What Pynq-Z2 boards took in the published runs of hls4ml and FINN."""
 
 PEERS = (
     ("fpgaConvNet, v1.1 closed, ZedBoard, a bitstream a task", 2431, 105.4, 3088, None),
@@ -56,6 +71,7 @@ def main(
     random: Annotated[int, typer.Option(help="Random networks: seeds 0, 1, ...")] = 0,
     rtl: Rtl = False,
     json_file: Json = None,
+    picture: Picture = None,
 ) -> int:
     """Run from the command line; exit code 1 if a value of the exact hardware differs."""
     rows = []
@@ -73,14 +89,18 @@ def main(
         json_file,
         {
             "processor": platform.processor() or platform.machine(),
+            "photographs": sorted(photographs()),
             "models": rows,
             "random": networks,
             "area": areas,
             "peers": PEERS,
         },
     )
-    Console(width=150).print(report(rows))
+    console = Console(width=150)
+    console.print(report(rows), times(rows))
     print(networks, areas, sep="\n")
+    if picture is not None:
+        draw(rows, picture)
     exact = [row for row in rows if row["config"] == CONFIGS[0]]
     wrong = sum(row["differ"] for row in exact) + networks.get("differ", 0)
     return int(wrong > 0)
@@ -92,51 +112,33 @@ def measure(path: Path, config: str, inputs: int, *, rtl: bool) -> dict[str, Any
     model = vtaops.compile_model(path, config)
     compiled = time.process_time() - start
     run, given = reference(path), model.graph.inputs[0]
-    differ = values = same_class = most = 0
-    for number in range(inputs):
-        array = sample(given.shape, number)
-        (theirs,), ours = run(array), model.run(array)
-        apart = np.abs(theirs.astype(np.int64) - ours)
-        differ, values = differ + int(np.count_nonzero(apart)), values + apart.size
-        most = max(most, int(apart.max()))
-        same_class += int(theirs.argmax() == ours.argmax())
-    found = {
-        "config": config,
-        "cycles": model.cycles(),
-        "rtl_cycles": rtl_cycles(model, run) if rtl else None,
-        "differ": differ,
-        "values": values,
-        "most": most,
-        "inputs": inputs,
-        "same_class": same_class,
-        "host_us": round(1e6 * host_seconds(model), 1),
-        "vta_uj": round(sum(figures(model.programs, "today")["pj"].values()) / 1e6, 1),
-        "compile_s": round(compiled, 1),
-    }
+    arrays = (sample(given.shape, n, (given.scale, given.zero_point)) for n in range(inputs))
+    found = {"config": config, "cycles": model.cycles(), **differences(model, run, arrays)}
+    found["rtl_cycles"] = rtl_cycles(model, run) if rtl else None
+    found |= whole_time(model, found["rtl_cycles"] or found["cycles"])
+    found["compile_s"] = round(compiled, 1)
     notes = [row.reason for row in model.plan if row.where == "vta" and "TFLite" in row.reason]
     return found | {"operators": len(notes), "equal": notes.count("equal to TFLite")}
 
 
-def sample(shape: tuple[int, ...], number: int) -> np.ndarray:
-    """Return an input: noise, a smooth field with noise, or an extreme."""
-    rng = np.random.default_rng(number)
-    kind = number % 4
-    if kind == 3:
-        low, high = sorted(rng.integers(-128, 128, 2).tolist())
-        return rng.choice([low, high], shape).astype(np.int8)
-    if kind == 2:
-        return np.full(shape, int(rng.integers(-128, 128)), np.int8)
-    noise = rng.integers(-128, 128, shape)
-    if kind == 0:
-        return noise.astype(np.int8)
-    axes = np.meshgrid(*(np.linspace(-1, 1, extent) for extent in shape), indexing="ij")
-    field = sum(rng.normal() * np.cos(4 * rng.normal() * axis + rng.normal()) for axis in axes)
-    return np.clip(60 * field + 0.2 * noise, -128, 127).astype(np.int8)
+def differences(model: Model, run: Any, arrays: Iterable[np.ndarray]) -> dict[str, int]:
+    """Compare a model with LiteRT on inputs: values that differ, classes that are the same."""
+    found = {"inputs": 0, "values": 0, "differ": 0, "most": 0, "same_class": 0}
+    for array in arrays:
+        (theirs,), ours = run(array), model.run(array)
+        apart = np.abs(theirs.astype(np.int64) - ours)
+        found["inputs"] += 1
+        found["values"] += apart.size
+        found["differ"] += int(np.count_nonzero(apart))
+        found["most"] = max(found["most"], int(apart.max()))
+        found["same_class"] += int(theirs.argmax() == ours.argmax())
+    return found
 
 
 def rtl_cycles(model: Model, run: Any) -> int:
     """Run one input on the RTL, compare it, and return the cycles."""
-    array = sample(model.graph.inputs[0].shape, 1)
+    given = model.graph.inputs[0]
+    array = sample(given.shape, 1, (given.scale, given.zero_point))
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         found = model.run(array, session=session)
         cycles = device.performance().cycles
@@ -145,21 +147,29 @@ def rtl_cycles(model: Model, run: Any) -> int:
     return int(cycles)
 
 
-def host_seconds(model: Model, times: int = 20) -> float:
-    """Return what the host of this processor takes for its steps of an inference, the median."""
-    on_host = {n for s in model.stages if isinstance(s, HostStage) for n in s.nodes}
-    found = []
-    for number in range(times):
-        values = {model.graph.inputs[0].name: sample(model.graph.inputs[0].shape, number)}
-        spent = 0.0
-        for node in model.graph.nodes:
-            given = [values[tensor.name] for tensor in node.inputs]
-            start = time.perf_counter()
-            made = node.op.meaning(node.inputs, given)
-            spent += (time.perf_counter() - start) * (node.name in on_host)
-            values[node.outputs[0].name] = made
-        found.append(spent)
-    return float(np.median(found))
+def whole_time(model: Model, cycles: int) -> dict[str, Any]:
+    """Return the parts of an inference's time in microseconds, and its energy."""
+    array = sample(model.graph.inputs[0].shape, 0)
+    traffic = board_traffic(model, [array])
+    accesses = traffic["register_writes"] + traffic["register_reads"]
+    lines = (traffic["flushed_bytes"] + traffic["invalidated_bytes"]) / CACHE_LINE_BYTES
+    instructions = armv7_instructions(model)
+    parts = {
+        "vta_us": cycles / CLOCK_MHZ,
+        "arm_us": instructions / ARM_MHZ if instructions is not None else 0.0,
+        "launch_us": accesses * REGISTER_US + lines * CACHE_LINE_US,
+    }
+    whole = sum(parts.values())
+    return {
+        **{name: round(value, 1) for name, value in parts.items()},
+        "whole_us": round(whole, 1),
+        "a_second": round(1e6 / whole),
+        "x86_us": round(1e3 * host_times(model, [array])["host_c_ms"], 1),
+        "arm_instructions": instructions,
+        **traffic,
+        "vta_uj": round(sum(figures(model.programs, "today")["pj"].values()) / 1e6, 1),
+        "board_uj": [round(watts * whole) for watts in BOARD_WATTS],
+    }
 
 
 def random_networks(count: int) -> dict[str, int]:
@@ -170,7 +180,7 @@ def random_networks(count: int) -> dict[str, int]:
         for seed in range(count):
             content = random_tflite(seed)
             path.write_bytes(content)
-            run, graph = reference(content), vtaops.relax.import_model(path)
+            run, graph = reference(content), import_model(path)
             model = vtaops.compile_model(graph, CONFIGS[0])
             for number in range(4):
                 array = sample(graph.inputs[0].shape, number)
@@ -191,17 +201,53 @@ def design_area(name: str) -> dict[str, int]:
 
 
 def report(rows: list[dict[str, Any]]) -> Table:
-    """Return the table of all rows."""
-    columns = ("cycles", "RTL", "a second", "differ", "values", "most", "same class", "host us")
+    """Return the table of cycles and differences."""
+    columns = ("cycles", "RTL", "a second", "differ", "values", "most", "same class", "operators")
     table = Table(title=f"MLPerf Tiny, {CLOCK_MHZ:.0f} MHz assumed, host not counted")
-    for column in ("task", "configuration", *columns, "VTA uJ"):
+    for column in ("task", "configuration", *columns):
         table.add_column(column)
     for row in rows:
         rate = 1e6 * CLOCK_MHZ / row["cycles"]
         cells = f"{row['cycles']:,}", f"{row['rtl_cycles']:,}" if row["rtl_cycles"] else "-"
         cells += f"{rate:,.0f}", f"{row['differ']:,}", f"{row['values']:,}", str(row["most"])
-        cells += f"{row['same_class']} of {row['inputs']}", str(row["host_us"])
-        table.add_row(row["task"], row["config"], *cells, str(row["vta_uj"]))
+        cells += f"{row['same_class']} of {row['inputs']}", f"{row['equal']} of {row['operators']}"
+        table.add_row(row["task"], row["config"], *cells)
     for name, *rates in PEERS:
         table.add_row(name, "peer, measured", "", "", str(rates))
     return table
+
+
+def times(rows: list[dict[str, Any]]) -> Table:
+    """Return the table of whole inferences on the exact hardware: estimates but for x86-64."""
+    table = Table(title="A whole inference on an XC7Z020, estimated, microseconds")
+    columns = ("VTA", "ARM", "launch", "whole", "a second", "x86-64 host, measured")
+    for column in ("task", *columns, "VTA uJ", "board uJ"):
+        table.add_column(column)
+    for row in rows:
+        if row["config"] == CONFIGS[0]:
+            parts = [f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us", "whole_us")]
+            least, most = row["board_uj"]
+            cells = (*parts, f"{row['a_second']:,}", str(row["x86_us"]), str(row["vta_uj"]))
+            table.add_row(row["task"], *cells, f"{least:,} to {most:,}")
+    return table
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw the parts of a whole inference of each task."""
+    from matplotlib.figure import Figure
+
+    shown = [row for row in rows if row["config"] == CONFIGS[0]][::-1]
+    figure = Figure(figsize=(8, 2.8), layout="constrained")
+    axes = figure.add_subplot()
+    left = np.zeros(len(shown))
+    parts = {"vta_us": "VTA", "arm_us": "ARM, estimated", "launch_us": "launch, estimated"}
+    for (key, label), colour in zip(parts.items(), ("#1f77b4", "#ff7f0e", "#7f7f7f"), strict=True):
+        lengths = np.array([row[key] for row in shown])
+        axes.barh([row["task"] for row in shown], lengths, left=left, label=label, color=colour)
+        left += lengths
+    for number, row in enumerate(shown):
+        axes.annotate(f" {row['a_second']:,} a second", (left[number], number), va="center")
+    axes.set_xlim(0, 1.25 * left.max())
+    axes.set_xlabel(f"microseconds of an inference, {CLOCK_MHZ:.0f} MHz")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=150)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, astuple
 from enum import Enum
 from pathlib import Path
@@ -366,6 +366,56 @@ def run_model(
     show(data, as_json, *lines)
     if not data.get("equals_reference", True):
         raise typer.Exit(1)
+
+
+def mlperf(
+    model: Path,
+    *,
+    config: str | None = None,
+    device: str = "fsim",
+    line: Path | None = None,
+    baud: int = 115_200,
+    clock_mhz: float | None = None,
+) -> None:
+    """Answer the runner of MLPerf Tiny on a serial line, until interrupted.
+
+    Example: vtaops board mlperf images.vtam --device pynq://192.168.2.99
+
+    Parameters
+    ----------
+    device
+        Where the model runs: fsim, tsim, tsim-axi, pynq://HOST:PORT.
+    line
+        A serial port. Default: a new pseudo-terminal, whose path is printed.
+    baud
+        Bits a second of a serial port.
+    clock_mhz
+        Timestamps count the cycles of the timing model at this clock, without the host. Default:
+        the time that passes.
+    config
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
+        was compiled for.
+    """
+    from vtaops.board.mlperf import DeviceUnderTest, open_line, serve
+    from vtaops.runtime import ResidentPrograms, open_device
+
+    compiled = _compiled(model, config)
+    with (
+        closing(open_device(device, compiled.config)) as opened,
+        ResidentPrograms(opened, timeout=600) as residents,
+        suppress(KeyboardInterrupt),
+    ):
+        session = SimpleNamespace(residents=residents)
+        tested = DeviceUnderTest(
+            compiled.graph.inputs[0],
+            compiled.graph.outputs[0],
+            lambda array: compiled.run(array, session=session),
+            name=f"vtaops {compiled.config.name} {device}",
+            inference_seconds=clock_mhz and compiled.cycles() / (1e6 * clock_mhz),
+        )
+        file, path = open_line(line, baud)
+        typer.echo(f"{tested.task.name} at {path}")
+        serve(tested, file)
 
 
 def quantize(

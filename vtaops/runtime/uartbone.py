@@ -80,7 +80,7 @@ class Line:
         self._socket: socket.socket | None = None
         try:
             if address.startswith("/"):
-                self._file = _open_serial(address, baud)
+                self._file = open_serial(address, baud)
             else:
                 host, _, port = address.rpartition(":")
                 self._socket = socket.create_connection((host, int(port)), timeout)
@@ -141,7 +141,14 @@ class Line:
         return LinkError(f"the line to the board at {self._address} is gone: {reason}")
 
 
-def _open_serial(path: str, baud: int) -> int:
+def open_serial(path: str, baud: int) -> int:
+    """Return the descriptor of a serial port, raw and not blocking, emptied.
+
+    Raises
+    ------
+    OSError, termios.error
+        If it cannot be opened, or is none.
+    """
     speed = getattr(termios, f"B{baud}", None)
     if speed is None:
         raise OSError(f"this system has no serial ports of {baud} bits a second")
