@@ -347,25 +347,34 @@ def run_model(
         results = as_tuple(compiled.run(*arrays, session=session))
         seconds = time.perf_counter() - begin
         counters = opened.stats().as_dict() if profiled else {}
-    found = {tensor.name: a for tensor, a in zip(compiled.graph.outputs, results, strict=True)}
-    lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in found.items()]
     if profiled:
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
         typer.echo(f"{seconds * 1e3:,.1f} ms of this host, with loading; {counted}", err=True)
-    data: dict[str, Any] = {
-        "outputs": {name: a.tolist() for name, a in found.items()},
-        "counters": counters,
-    }
-    if check:
-        data["equals_reference"] = _equals_reference(compiled, arrays, results)
-        differ = "equal to" if data["equals_reference"] else "the results DIFFER FROM"
-        lines.append(f"{differ} the reference")
+    found = {tensor.name: a for tensor, a in zip(compiled.graph.outputs, results, strict=True)}
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in found.items()}
         write_arrays(output, ".npz", np.savez, **named)
-    show(data, as_json, *lines)
-    if not data.get("equals_reference", True):
+    equal = _equals_reference(compiled, arrays, results) if check else None
+    _show_results(found, counters, equal, as_json)
+    if equal is False:
         raise typer.Exit(1)
+
+
+def _show_results(
+    found: dict[str, np.ndarray[Any, Any]],
+    counters: dict[str, int],
+    equal: bool | None,
+    as_json: bool,
+) -> None:
+    """Print the outputs of a network by name, and whether they equal the reference, if asked."""
+    lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in found.items()]
+    outputs = {name: a.tolist() for name, a in found.items()}
+    data: dict[str, Any] = {"outputs": outputs, "counters": counters}
+    if equal is not None:
+        data["equals_reference"] = equal
+        differ = "equal to" if equal else "the results DIFFER FROM"
+        lines.append(f"{differ} the reference")
+    show(data, as_json, *lines)
 
 
 def mlperf(

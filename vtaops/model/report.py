@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vtaops.base.doors import door
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import Region, Row
 from vtaops.program import OperatorRecord, Program, Statistics
-from vtaops.program.timing import Timeline
+
+if TYPE_CHECKING:  # the timing model is native, and a board lacks it
+    from vtaops.program.timing import Timeline
 
 SCHEMA_VERSION = 1
 """Version of `ModelReport.as_dict`."""

@@ -88,7 +88,7 @@ def write(folder: Path) -> None:
 
 def run(folder: Path) -> None:
     """Run it, and compare."""
-    assert "tvm" not in sys.modules
+    assert sys.modules.get("tvm") is None
     model = load_model(folder / "network.vtam")
     with np.load(folder / "inputs.npz") as found:
         arrays = [found[name] for name in found.files]
