@@ -30,7 +30,10 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
     UnsupportedError
         If TVM's front end does not know an operator, which its message names.
     """
-    with raising(ModelError, f"cannot read {path}", OSError, told=reason_of), open_file(path) as file:
+    with (
+        raising(ModelError, f"cannot read {path}", OSError, told=reason_of),
+        open_file(path) as file,
+    ):
         if file.read(8)[4:] != IDENTIFIER:
             raise ModelError(f"{path} is no TFLite model: it has no identifier TFL3")
         content = read_open(file, NETWORK)
