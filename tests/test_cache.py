@@ -256,6 +256,17 @@ def test_what_another_user_can_have_written_is_not_loaded(done, tmp_path, make, 
     assert len(made) == 2
 
 
+def test_users_who_configure_no_logging_are_told(tmp_path):
+    """Python's last handler prints warnings, unless the package has a handler that does not."""
+    tmp_path.chmod(0o777)
+    command = "import sys; from pathlib import Path; from vtaops.base.cache import usable; "
+    command += "assert not usable(Path(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", command, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert done.stderr.startswith(f"the cache {tmp_path} is not used")
+
+
 def test_tilings_and_kernels_of_other_users_are_not_read(tmp_path, monkeypatch, warnings_of):
     """Their caches ask `trusted` before they read."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -17,6 +17,7 @@ from vtaops import (
     Tiling,
     UnsupportedError,
 )
+from vtaops.compiler import tuner
 from vtaops.machine.capabilities import (
     CHISEL,
     FSIM,
@@ -249,6 +250,27 @@ def test_the_target_decides_unless_told_otherwise():
     assert find(CHISEL) is CHISEL
     with pytest.raises(vtaops.ConfigError, match="known are full, fsim, hls-2020"):
         find("vhdl")
+
+
+@pytest.mark.parametrize("given", ["vhdl", 5])
+def test_names_are_taken_wherever_capabilities_are(given):
+    op, tiny = vtaops.Gemm(m=3, n=5, k=7), HardwareConfig.load("tiny")
+    program = vtaops.compile(op, tiny)
+    graph = vtaops.Graph("small")
+    graph.output(graph.add(vtaops.graph.MaxPool((2, 2), (2, 2)), graph.input("x", (1, 8, 4, 4))))
+    uses = [
+        lambda name: vtaops.compile(op, tiny, capabilities=name),
+        lambda name: vtaops.compile_model(graph, tiny, capabilities=name),
+        lambda name: program.verify(name),
+        lambda name: tuner.tune(op, tiny, capabilities=name),
+        lambda name: Fsim(tiny, capabilities=name).close(),
+        lambda name: Session("fsim", tiny, capabilities=name).close(),
+    ]
+    for use in uses:
+        use("fsim")
+        with pytest.raises(vtaops.ConfigError, match=f"no capabilities {given!r}; known are"):
+            use(given)
+    assert tuner.tuning_key(op, tiny, "fsim") == tuner.tuning_key(op, tiny, FSIM)
 
 
 def test_sessions_compile_for_their_device():

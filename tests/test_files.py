@@ -6,6 +6,7 @@ import resource
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,25 @@ def test_a_file_of_zeros_of_any_size(name, size, tmp_path):
     with pytest.raises(error):
         read(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
+MAGICS = ("program.vta", "network.vtam", "network.tflite", "array.npy", "picture.png")
+"""What begins with bytes that name its format."""
+
+
+@pytest.mark.parametrize("name", MAGICS)
+def test_the_magic_is_read_before_the_content(name, tmp_path):
+    path, (read, error) = tmp_path / name, (READERS | OTHERS)[name]
+    path.touch()
+    os.truncate(path, 1 << 30)  # sparse
+    with pytest.raises(error):  # what it imports is no part of the measurement
+        read(path)
+    tracemalloc.start()
+    with pytest.raises(error):
+        read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -20,6 +20,7 @@ import vtaops
 from trials.chains import SMALL, chain, linked
 from trials.random_cases import (
     FAMILIES,
+    at_the_ends,
     random_arguments,
     random_conv2d,
     random_fine,
@@ -104,10 +105,14 @@ def run_case(case: str) -> dict[str, Any]:
 
 
 def run_program(seed: int) -> dict[str, Any]:
-    """A program of `vtaops.program.random_programs`, which the verifier accepts."""
+    """A program of `vtaops.program.random_programs`, which the verifier accepts.
+
+    In two of three programs inputs are at the ends of their types, where operations wrap.
+    """
     rng = np.random.default_rng([seed, 7])
     program = random_program(CONFIG, rng)
-    arrays = random_inputs(program, rng)
+    share = rng.choice([0.0, 0.5, 1.0])
+    arrays = [at_the_ends(array, share, rng) for array in random_inputs(program, rng)]
     return _judged(program, seed, arrays, {"interpreter": interpret(program, *arrays)})
 
 

@@ -312,7 +312,7 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     rounded = getattr(op, "rounding", "truncate") == "half_up"
     names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
     return [
-        array if name == "scales" else _at_the_ends(array, share, 1 << 14 if rounded else 0, rng)
+        array if name == "scales" else at_the_ends(array, share, rng, 1 << 14 if rounded else 0)
         for name, array in zip(names, arrays, strict=True)
     ]
 
@@ -320,12 +320,15 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
 _GIVEN = (Role.INPUT, Role.PARAMETER)
 
 
-def _at_the_ends(
-    array: npt.NDArray[np.generic], share: float, margin: int, rng: np.random.Generator
+def at_the_ends(
+    array: npt.NDArray[np.generic], share: float, rng: np.random.Generator, margin: int = 0
 ) -> npt.NDArray[np.generic]:
-    """Return an array a share of whose elements are near the ends of its type."""
+    """Return an array a share of whose elements are near the ends of its type, or `margin` below.
+
+    Elements of int8 are at the ends, those of wider types within 300 of them.
+    """
     ends = np.iinfo(array.dtype)
-    near, upper = (0, 127) if array.dtype == np.int8 else (300, ends.max - margin)
+    near, upper = (0, ends.max) if array.dtype.itemsize == 1 else (300, ends.max - margin)
     low = rng.integers(ends.min, ends.min + near, array.shape, endpoint=True)
     high = rng.integers(upper - near, upper, array.shape, endpoint=True)
     extreme = np.where(rng.random(array.shape) < rng.choice([0.0, 0.5, 1.0]), low, high)

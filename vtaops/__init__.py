@@ -9,7 +9,6 @@ what takes long: compilations, searches for tilings, builds of models.
 from __future__ import annotations
 
 import ast
-import logging
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from vtaops.base.moved import MOVED, find_moved_modules
 __version__ = "0.1.0"
 
 find_moved_modules()
-logging.getLogger("vtaops").addHandler(logging.NullHandler())  # speaks where the user asks it to
 
 
 def _read_exports() -> dict[str, str]:

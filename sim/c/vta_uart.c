@@ -234,9 +234,12 @@ static int synchronise(vta_uart *u) {
   return VTA_ERROR_DEVICE;
 }
 
+/* Drops late answers; a line that sends without end is left to the checks that follow. */
 static void drain(vta_uart *u, uint32_t milliseconds) {
+  const uint32_t begin = u->milliseconds(u->platform);
   uint8_t late[16];
-  while (u->receive(u->platform, late, sizeof late, milliseconds)) continue;
+  while (u->receive(u->platform, late, sizeof late, milliseconds))
+    if (u->milliseconds(u->platform) - begin > u->patience) return;
 }
 
 /* Finds the beginning of commands, resets the board, and counts bytes from there. */

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -97,7 +98,9 @@ def test_floats_go_on_the_grid_and_return_as_an_error():
         ([""], "Unknown command: "),
         (["db"], "requires load N, print, or hex"),
         (["db 00"], "after a load"),
-        (["db load 0"], "above 0"),
+        (["db load 0"], "1 to 3072 bytes"),
+        (["db load 3073"], "1 to 3072 bytes"),  # it would be kept
+        (["db load " + "9" * 4000], "1 to 3072 bytes"),
         (["db load many"], "many"),
         (["db load 3", "db 0g"], "hexadecimal"),
         (["db load 3", "db 0001", "infer"], "has 2 bytes, expected 3072 of uint8"),
@@ -113,7 +116,7 @@ def test_bad_commands_are_answered(commands, message):
 def test_numbers_of_inferences():
     tested = device()
     load(tested, bytes(3072))
-    for command in ("infer 0", "infer 1 -1", "infer x"):
+    for command in ("infer 0", "infer 1 -1", "infer x", "infer 9999999 0", "infer 1 9999999"):
         assert said(tested, command)[0].startswith("e-[")
 
 
@@ -158,10 +161,28 @@ def test_commands_arrive_in_pieces(line):
     os.write(line, b"na")
     assert ask(line, b"me%") == b"m-name-dut-[vtaops]\r\nm-ready\r\n"
     assert b"Unknown command: \\xff" not in ask(line, b"\xff%")
-    for _ in range(3):
-        os.write(line, b"x" * (MOST_CHARACTERS // 2))
-    assert b"e-[Unknown command: xx" in ask(line, b"%")
     assert ask(line, b"name%").startswith(b"m-name")
+
+
+def test_endless_commands_are_refused(line):
+    """The end of one is no command, nor is its beginning."""
+    for end in (b"%", b" name%"):
+        for _ in range(3):
+            os.write(line, b"name " * (MOST_CHARACTERS // 8))
+        assert ask(line, end).startswith(b"e-[a command has at most")
+    assert ask(line, b"name%").startswith(b"m-name")
+
+
+@pytest.mark.parametrize("sent", [b"", b"name%", b"na"])
+def test_a_line_that_ends(sent):
+    """Within a command or before its answer; a socket that is closed with bytes unread is reset."""
+    ours, runners = socket.socketpair()
+    with ours:
+        ours.sendall(b"unread")
+        runners.sendall(sent)
+        runners.close()
+        with pytest.raises(DeviceError, match="the line to the runner is gone"):
+            serve(device(), ours.fileno())
 
 
 def test_ports_that_are_none(tmp_path):

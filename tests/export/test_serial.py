@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from helpers.uartbone import FakeBoard, TerminalBoard
+from helpers.uartbone import EndlessTerminal, FakeBoard, TerminalBoard
 
 import vtaops
 from trials import c_bundles
@@ -121,6 +121,14 @@ def test_a_board_that_fails_ends_in_a_code(bundle, spoil, said):
     assert done.returncode == 1
     assert said in done.stderr
     assert not (bundle[0] / "out0.bin").exists()
+
+
+def test_what_sends_without_end_ends_in_a_code(bundle):
+    with EndlessTerminal(None) as served:
+        command = ["./network-linux", *bundle[1], "--serial", served.path, "--patience", "200"]
+        done = subprocess.run(command, cwd=bundle[0], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "open it again" in done.stderr
 
 
 def test_a_board_of_another_configuration_is_refused(bundle):

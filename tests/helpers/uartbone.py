@@ -224,6 +224,22 @@ class TerminalBoard:
         os.close(self.master)
 
 
+class EndlessTerminal(TerminalBoard):
+    """Something behind a pseudo-terminal that sends without end."""
+
+    def serve(self):
+        with suppress(OSError):  # closed
+            while not self.closing:
+                if select.select([], [self.master], [], SILENCE)[1]:
+                    os.write(self.master, bytes(64))
+
+    closing = False
+
+    def __exit__(self, *_):
+        self.closing = True
+        super().__exit__(*_)
+
+
 class DeadLine:
     """A line that is there, with nobody at its other end."""
 
@@ -237,6 +253,13 @@ class DeadLine:
 
     def close(self):
         pass
+
+
+class EndlessLine(DeadLine):
+    """A line that never falls silent."""
+
+    def read(self, count, seconds=None):
+        return bytes(count)
 
 
 class GoneLine(DeadLine):

@@ -12,7 +12,7 @@ from tvm import relax
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import ProgramError, TrustError
+from vtaops import ProgramError, TrustError, VTAError
 from vtaops.cli import app
 from vtaops.graph import Convolution, Dequantize, Host, Quantize, Requantization, Tensor
 from vtaops.model.artefact import dumps, loads
@@ -102,6 +102,9 @@ def test_reading_a_model_runs_nothing_of_it(path, mark, tmp_path):
     for command in (("ops", path), ("profile", path), ("profile", path, "-o", page)):
         done = vta(*command)
         assert done.exit_code == 0, done.output
+    for command in (("verify", path), ("prove", path), ("export", path, "--c", tmp_path / "c")):
+        done = vta(*command)
+        assert isinstance(done.exception, VTAError | SystemExit | None), done.output
     assert not mark.exists()
 
 

@@ -4,7 +4,7 @@ import importlib.util
 
 import numpy as np
 import pytest
-from helpers.uartbone import DeadLine, FakeBoard, GoneLine, ServedBoard, TerminalBoard
+from helpers.uartbone import DeadLine, EndlessLine, FakeBoard, GoneLine, ServedBoard, TerminalBoard
 
 import vtaops
 from vtaops import DeviceError, HardwareConfig
@@ -156,6 +156,8 @@ def test_a_run_that_fails_or_never_ends_is_an_error_and_the_next_one_works():
 def test_what_is_no_board_of_ours_is_refused():
     with pytest.raises(DeviceError, match="does not answer"):
         Ulx3s(connect=DeadLine)
+    with pytest.raises(DeviceError, match="sends without end"):
+        Ulx3s(connect=EndlessLine)
     with pytest.raises(DeviceError, match="was pulled"):
         Ulx3s(connect=GoneLine)
     with pytest.raises(ConfigError, match=r"1x8_i8w8a32_8_10_13_11, not 1x16"):

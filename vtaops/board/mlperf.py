@@ -26,6 +26,8 @@ from vtaops.runtime.uartbone import open_serial
 READY = "m-ready"
 MOST_CHARACTERS = 4096
 """Of a command; the published firmware takes 80."""
+MOST_INFERENCES = 1_000_000
+"""Of a command: nothing stops a device that infers."""
 _HELP = (
     "help, name, profile, timestamp, results",
     "db load N; db HEX; db print",
@@ -160,7 +162,9 @@ class DeviceUnderTest:
             "results": self._results,
         }.get(word)
         try:
-            if obey is None:
+            if len(command) > MOST_CHARACTERS:
+                yield f"e-[a command has at most {MOST_CHARACTERS} characters]"
+            elif obey is None:
                 yield f"e-[Unknown command: {word}]"
             else:
                 yield from obey(*arguments)
@@ -187,8 +191,8 @@ class DeviceUnderTest:
     def _data(self, first: str = "", count: str = "0", *ignored: str) -> Iterator[str]:
         """Fill the buffer of the input, or print it."""
         if first == "load":
-            if int(count) < 1:
-                raise ModelError("Command 'db load' requires the number of bytes, above 0")
+            if not 1 <= int(count) <= self.task.nbytes:
+                raise ModelError(f"Command 'db load' requires 1 to {self.task.nbytes} bytes")
             self._expected, self._buffer = int(count), b""
             yield f"m-[Expecting {self._expected} bytes]"
         elif first == "print":
@@ -204,9 +208,10 @@ class DeviceUnderTest:
 
     def _infer(self, count: str = "1", unmeasured: str = "10", *ignored: str) -> Iterator[str]:
         array = self._array()
-        if int(count) < 1 or int(unmeasured) < 0:
+        if not (1 <= int(count) <= MOST_INFERENCES and 0 <= int(unmeasured) <= MOST_INFERENCES):
             raise ModelError(
-                f"infer takes numbers above 0, and from 0; they are {count}, {unmeasured}"
+                f"infer takes numbers above 0, and from 0, up to {MOST_INFERENCES}; they are "
+                f"{count}, {unmeasured}"
             )
         yield f"m-warmup-start-{unmeasured}"
         self._repeat(array, int(unmeasured))
@@ -279,11 +284,19 @@ def serve(device: DeviceUnderTest, file: int) -> None:
         What obeys.
     file : int
         The descriptor of a serial port, a pseudo-terminal or a socket.
+
+    Raises
+    ------
+    DeviceError
+        If the line breaks.
     """
     waiting = b""
-    while piece := os.read(file, 4096):
-        *commands, waiting = (waiting + piece).split(b"%")
-        waiting = waiting[-MOST_CHARACTERS:]
-        for command in commands:
-            for line in device.answer(command.decode("ascii", "replace")):
-                os.write(file, f"{line}\r\n".encode())
+    try:
+        while piece := os.read(file, 4096):
+            *commands, waiting = (waiting + piece).split(b"%")
+            waiting = waiting[: MOST_CHARACTERS + 1]  # too long stays too long
+            for command in commands:
+                for line in device.answer(command.decode("ascii", "replace")):
+                    os.write(file, f"{line}\r\n".encode())
+    except OSError as error:
+        raise DeviceError(f"the line to the runner is gone: {error}") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from vtaops.base.errors import ModelError
+from vtaops.base.files import read_file
 from vtaops.cli.options import Commands
 
 models_app = Commands(name="models", help="Published models to try.", no_args_is_help=True)
@@ -109,4 +110,7 @@ def fetch(collection: str, *, output: Path | None = None, timeout: float = 120.0
 
 
 def _is_right(path: Path, sha256: str) -> bool:
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    try:
+        return hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest() == sha256
+    except OSError:  # not there, a pipe, or too large to be right
+        return False

@@ -69,7 +69,7 @@ def tune(
     effort: Effort = "fast",
     *,
     use_cache: bool = True,
-    capabilities: Capabilities | None = None,
+    capabilities: Capabilities | str | None = None,
     progress: Callable[[Tuned], None] | None = None,
 ) -> Tuned:
     """Return the best tiling of an operator.
@@ -84,8 +84,9 @@ def tune(
         How many tilings are compiled; a thorough result also answers a fast search.
     use_cache : bool
         Whether to look for a result of an earlier search, and to keep this one.
-    capabilities : Capabilities, optional
-        What the device can execute; by default what the target of the configuration can.
+    capabilities : Capabilities or str, optional
+        What the device can execute, or the name of it; by default what the target of the
+        configuration can.
     progress : callable, optional
         Called with the best so far after each of the ``COMPILED[effort]`` tilings.
 
@@ -93,6 +94,8 @@ def tune(
     ------
     ScheduleError
         If no tile of the operator fits, or `effort` is unknown.
+    ConfigError
+        If there are no capabilities of that name.
     """
     if use_cache:
         known = recall(op, config, effort, capabilities)
@@ -116,7 +119,7 @@ def search(
     op: Operator,
     config: HardwareConfig,
     effort: Effort,
-    capabilities: Capabilities | None = None,
+    capabilities: Capabilities | str | None = None,
 ) -> Iterator[Tuned]:
     """Compile and time what is `worth_timing`; yield the best after each.
 
@@ -142,10 +145,10 @@ def search(
 
 
 def tuning_key(
-    op: Operator, config: HardwareConfig, capabilities: Capabilities | None = None
+    op: Operator, config: HardwareConfig, capabilities: Capabilities | str | None = None
 ) -> str:
     """Return the text that identifies a search: operator, configuration, bus, device, version."""
-    able = asdict(capabilities or of_target(config))
+    able = asdict(of_target(config, capabilities))
     del able["name"]
     stated = {
         f.name: getattr(op, f.name)
@@ -169,7 +172,7 @@ def recall(
     op: Operator,
     config: HardwareConfig,
     effort: Effort,
-    capabilities: Capabilities | None = None,
+    capabilities: Capabilities | str | None = None,
 ) -> Tuned | None:
     """Return a known result of at least this effort: shipped ones are thorough.
 
@@ -200,7 +203,7 @@ def keep(
     config: HardwareConfig,
     effort: Effort,
     tuned: Tuned,
-    capabilities: Capabilities | None = None,
+    capabilities: Capabilities | str | None = None,
 ) -> None:
     """Keep a result on disk; a cache that cannot be written is no error."""
     path = _cache_path(tuning_key(op, config, capabilities), effort)

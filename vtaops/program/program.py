@@ -24,7 +24,7 @@ from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Concise
-from vtaops.machine.capabilities import FULL, Capabilities
+from vtaops.machine.capabilities import FULL, Capabilities, find
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, array_to_words, rows_of
 from vtaops.machine.layout import Layout
@@ -423,20 +423,22 @@ class Program:
         timeline: Timeline = door("Program.timeline")(self, timing)
         return timeline
 
-    def verify(self, capabilities: Capabilities | None = None) -> None:
+    def verify(self, capabilities: Capabilities | str | None = None) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.
 
         Parameters
         ----------
-        capabilities : Capabilities, optional
-            What the device can execute; by default everything.
+        capabilities : Capabilities or str, optional
+            What the device can execute, or the name of it; by default everything.
 
         Raises
         ------
         VerificationError
             Naming the instruction and the rule that it breaks.
+        ConfigError
+            If there are no capabilities of that name.
         """
-        door("Program.verify")(self, capabilities=capabilities or FULL)
+        door("Program.verify")(self, capabilities=find(capabilities or FULL))
 
     def prove(
         self, *, against: Any = None, rounds: int | None = None, seed: int | None = None

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.errors import ModelError, UnsupportedError
-from vtaops.base.files import NETWORK, read_file
+from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.files import NETWORK, open_file, read_open, reason_of
 from vtaops.quantization.onnx_files import require
 from vtaops.relax.messages import last_line
 
@@ -30,12 +30,13 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
     UnsupportedError
         If TVM's front end does not know an operator, which its message names.
     """
-    try:
-        content = read_file(path, NETWORK)
-    except OSError as error:
-        raise ModelError(f"there is no model file {path}") from error
-    if content[4:8] != IDENTIFIER:
-        raise ModelError(f"{path} is no TFLite model: it has no identifier TFL3")
+    with (
+        raising(ModelError, f"cannot read {path}", OSError, told=reason_of),
+        open_file(path) as file,
+    ):
+        if file.read(8)[4:] != IDENTIFIER:
+            raise ModelError(f"{path} is no TFLite model: it has no identifier TFL3")
+        content = read_open(file, NETWORK)
     tflite = require("tflite")
     from tvm.relax.frontend.tflite import from_tflite
 

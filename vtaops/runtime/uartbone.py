@@ -31,6 +31,7 @@ _SYNC_TRIES = 4
 _RESET_SECONDS = 0.05
 _PATIENCE = {True: 0.2, False: 3.0}  # seconds: of a serial port, of a simulator
 _PIECE = 4096
+_LATE_PIECES = 256  # more than all that can be on its way
 _CHECKED_WORDS = 16 * MOST_WORDS  # written between two checks
 
 Words = npt.NDArray[np.uint32]
@@ -228,8 +229,8 @@ class UartBone:
         self._line.write(_command(WRITE, 1, reset_address) + (1).to_bytes(WORD_BYTES, "big"))
         time.sleep(_RESET_SECONDS)  # the board's clock starts anew
         self._synchronise()
-        while self._line.read(_PIECE, 0.0):  # late answers
-            pass
+        if all(self._line.read(_PIECE, 0.0) for _ in range(_LATE_PIECES)):  # late answers
+            raise LinkError("the board sends without end; does it hold a bitstream of vtaops?")
         self._crc = 0
         self._send(_command(READ, 1, self._crc_address))
         found = int(self._receive(1)[0])
