@@ -13,6 +13,7 @@ import vtaops
 from trials.onnx_models import images, small_network
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
+from vtaops.graph import Graph, MaxPool
 
 SEED = 35
 
@@ -111,6 +112,7 @@ def test_a_compiled_model_is_told_of_without_tvm(compiled):
 import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = sys.modules["torch"] = None
 from vtaops.cli import app
+from vtaops.graph import Graph, MaxPool
 app({list(command)!r})
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -203,3 +205,20 @@ def test_a_file_is_for_one_configuration(compiled, tmp_path):
     done = vta("compile", path, "-o", tmp_path / "again.vtam")
     assert done.exit_code == 1
     assert "is compiled already" in str(done.exception)
+
+
+@pytest.mark.parametrize("command", ["ops", "profile", "run", "prove"])
+def test_markup_in_names_is_text(tmp_path, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    names = "[red]net[/red]", "[link=https://example.com]pool[/link]", "end[/]"
+    graph, pool = Graph(names[0]), MaxPool((2, 2), (2, 2))
+    small = graph.add(pool, graph.input("x[/]", (1, 16, 8, 8)), name=names[1])
+    graph.output(graph.add(pool, small, name=names[2]))
+    vtaops.compile_model(graph, "pynq_ext").save(tmp_path / "m.vtam")
+    done = vta(command, tmp_path / "m.vtam")
+    assert done.exit_code == 0, done.output
+    assert names[2] in done.output
+    if command in ("ops", "profile"):
+        assert names[1] in done.output
+    if command == "profile":
+        assert names[0] in done.output

@@ -50,7 +50,7 @@ def isa(config: str = "pynq", *, decode: str = "") -> None:
     ]
     title = f"{disassemble(instruction)} {tokens_text(instruction)}".rstrip()
     columns = {"bits": ">", "field": "", "value": ">", "meaning": ""}
-    Console().print(list_table(title, columns, rows))
+    show(None, False, list_table(title, columns, rows))
 
 
 def _instruction_word(text: str) -> int:

@@ -418,7 +418,7 @@ def show(data: object, as_json: bool, *parts: Table | str) -> None:
         if isinstance(part, str):
             typer.echo(part)
         else:
-            Console().print(part)
+            Console(markup=False).print(part)  # names come from files
 
 
 class Bar(Progress):
@@ -426,7 +426,7 @@ class Bar(Progress):
 
     def __init__(self) -> None:
         super().__init__(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

@@ -120,7 +120,8 @@ def network_comparison(first: ModelReport, second: ModelReport) -> Table:
 def text(report: ModelReport, width: int = 160) -> str:
     """Return table and summary as text."""
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(network_table(report, width))
+    console = Console(file=stream, width=width, color_system=None, markup=False)
+    console.print(network_table(report, width))
     return stream.getvalue() + summary(report)
 
 

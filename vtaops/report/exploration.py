@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from vtaops.base.errors import ShapeError
 from vtaops.report.files import new_figure, page
@@ -75,7 +76,7 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
         ordered = _ordered(sorted(ordered, key=lambda row: not row["front"])[:most])
     for row in ordered:
         if not row["complete"]:
-            table.add_row(_name(row), "[red]does not run all[/red]")
+            table.add_row(_name(row), Text("does not run all", "red"))
             continue
         table.add_row(
             _name(row),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from vtaops.machine.isa import Unit
 from vtaops.program import Program, Statistics
@@ -129,7 +130,7 @@ def _add_units(table: Table, timeline: Timeline) -> None:
     for name, unit in timeline.units.items():
         table.add_section()
         share = _percent(unit.work, cycles)
-        table.add_row(f"[bold]{name}[/bold]", f"{unit.work:,}", f"{share} of the cycles at work")
+        table.add_row(Text(name, "bold"), f"{unit.work:,}", f"{share} of the cycles at work")
         for kind, spent in unit.busy.items():
             table.add_row(f"  {kind}", f"{spent:,}", _percent(spent, cycles))
         for cause, spent in unit.waiting.items():
@@ -169,7 +170,10 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         if group != section:
             table.add_section()
         section = group
-        cells = [_number(values[0]), *(_with_ratio(v, values[0]) for v in values[1:])]
+        cells: list[str | Text] = [
+            _number(values[0]),
+            *(_with_ratio(v, values[0]) for v in values[1:]),
+        ]
         table.add_row(label, *cells)
     return table
 
@@ -223,6 +227,6 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
 
-def _with_ratio(value: float, first: float) -> str:
+def _with_ratio(value: float, first: float) -> Text:
     ratio = f"{value / first:.2f}x" if first else "new"
-    return f"{_number(value)}  [dim]{ratio:>6}[/dim]"
+    return Text.assemble(f"{_number(value)}  ", (f"{ratio:>6}", "dim"))
