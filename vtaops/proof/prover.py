@@ -207,9 +207,9 @@ class _Single(_Task):
 
         def computed(residents: ResidentPrograms, arrays: Mapping[str, Array]) -> dict[str, Array]:
             pairs = zip(self.program.arguments, self._inputs, strict=False)
-            given = [_as(own, buffer, arrays[buffer.name]) for own, buffer in pairs]
+            given = [read_as(own, buffer, arrays[buffer.name]) for own, buffer in pairs]
             (made,) = residents.run(self.program, given)
-            return {self._output.name: _as(self._output, self.program.outputs[0], made)}
+            return {self._output.name: read_as(self._output, self.program.outputs[0], made)}
 
         return search(self.program, {b.name: b for b in self._inputs}, expected, computed, seed)
 
@@ -289,7 +289,7 @@ class _Launch(_Task):
         return search(self.program, tensors, expected, computed, seed)
 
 
-def _as(other: Buffer, buffer: Buffer, array: Array) -> Array:
+def read_as(other: Buffer, buffer: Buffer, array: Array) -> Array:
     """Return the logical tensor of a buffer as another one has it, of the same image."""
     if (other.layout, other.shape) == (buffer.layout, buffer.shape):
         return array
