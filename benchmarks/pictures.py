@@ -37,6 +37,7 @@ CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
 SOURCES = {
     "images/access.png": (CLI_REPORTS, EXACT),
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
+    "images/before_after.png": (CLI_REPORTS, EXACT),
     "images/roofline.png": (CLI_REPORTS, "roofline.json"),
     "images/sweep.png": (CLI_SWEEP, "sweep.json"),
     "images/parallel.png": (CLI_SWEEP, "sweep.json"),

@@ -276,14 +276,17 @@ def test_isa_command_refuses_what_is_no_instruction(word):
     assert result.exit_code == 1
 
 
-def test_the_reference_has_every_public_name():
+def test_the_reference_has_every_public_name_and_an_example_of_it():
+    """A heading and a use in a block that runs; of errors, their cause and what mends it."""
     reference = DOCUMENTS["docs/api.md"]
-    missing = [
-        name
-        for name in vtaops.__all__
-        if not re.search(rf"[.`]{name}`|^::: vtaops\.[\w.]+\.{name}$", reference, re.MULTILINE)
-        and not (
-            isinstance(getattr(vtaops, name), type) and issubclass(getattr(vtaops, name), Exception)
-        )
-    ]
-    assert missing == ["__version__"]
+    headings = set(re.findall(r"`(\w+)`", "\n".join(re.findall("^### .*", reference, re.M))))
+    explained = set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", reference, re.M))
+    code = "\n".join(block.code for block in blocks_of("docs/api.md"))
+    names = set(vtaops.__all__) - {"__version__"}
+    kinds = {name: getattr(vtaops, name) for name in names}
+    errors = {n for n, k in kinds.items() if isinstance(k, type) and issubclass(k, Exception)}
+    assert errors == explained
+    assert names - errors <= headings
+    assert {name for name in names - errors if f"vtaops.{name}" not in code} == set()
+    raised = {name for name in errors if re.search(rf"# -> .*\b{name}\b", code)}
+    assert len(raised) >= 11
