@@ -1,9 +1,9 @@
 """The documents: what they show runs, and what they print from tables is what the tables say.
 
 Nothing is listed here: every Python block and every command of README and docs is found. A block
-that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped;
-what a reader would bring along (a model file, an image) is made by ``<!-- setup ... -->``. Commands
-are parsed; those below ``<!-- run -->`` are run too, in the same folder as the Python blocks.
+that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped.
+Nothing is prepared for them: a page makes its files itself. Commands are parsed; those below
+``<!-- run -->`` are run too, in the same folder as the Python blocks.
 """
 
 import importlib
@@ -39,8 +39,7 @@ DOCUMENTS = {
     )
 }
 PYTHON = re.compile(
-    r"^<!-- setup\n(?P<setup>.*?)^-->"
-    r"|^<!-- run -->\n\s*^```sh\n(?P<shell>.*?)^```"
+    r"^<!-- run -->\n\s*^```sh\n(?P<shell>.*?)^```"
     r"|(?:^<!-- not run: (?P<reason>.*?) -->\n\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
     re.MULTILINE | re.DOTALL,
 )
@@ -51,7 +50,7 @@ BOARD = "192.168.2.99"
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block of a document, what a test does in front of one, or commands to run."""
+    """A Python block of a document, or commands to run."""
 
     document: str
     line: int
@@ -66,7 +65,7 @@ class Block:
 def blocks_of(document):
     text = DOCUMENTS[document]
     for found in PYTHON.finditer(text):
-        kind = next(kind for kind in ("setup", "shell", "code") if found[kind] is not None)
+        kind = "code" if found["shell"] is None else "shell"
         line = text.count("\n", 0, found.start(kind)) + 1
         yield Block(document, line, textwrap.dedent(found[kind]), found["reason"], kind == "shell")
 
