@@ -162,3 +162,37 @@ def test_the_command(tmp_path):
     assert unsolved.exit_code == 1
     assert "not solved yet" in unsolved.output
     assert CliRunner().invoke(app, ["check"]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "made", "told"),
+    [
+        (
+            "vtaops.Conv2d(in_channels=16, out_channels=16, height=6, width=6, kernel=3, padding=1,"
+            " shift=6, rounding='half_up')",
+            "replace(TASK, rounding='truncate')",
+            "rounding='truncate' instead of 'half_up'",
+        ),
+        (
+            "vtaops.Conv2d(in_channels=16, out_channels=16, height=6, width=6, kernel=3, padding=1,"
+            " bias=True, shift=6, rounding='half_up')",
+            "replace(TASK, rounding='truncate')",  # the half is part of how the bias is packed
+            "rounding='truncate' instead of 'half_up'",
+        ),
+        (
+            "vtaops.Elementwise(function='add', shape=(64, 10), shift=1)",
+            "replace(TASK, shift=2, clip=(0, 127))",
+            "shift=2 instead of 1 and clip=(0, 127) instead of (-128, 127)",
+        ),
+        ("vtaops.MaxPool2d(channels=16, height=6, width=6, kernel=2)", "TASK", ""),
+    ],
+)
+def test_every_kind_of_operator_can_be_a_task(tmp_path, task, made, told):
+    (tmp_path / "x.py").write_text(
+        f"from dataclasses import replace\nimport vtaops\nTASK = {task}\n"
+        f"LIMITS = {{'cycles': 10_000}}\ndef program(): return vtaops.compile({made})\n"
+    )
+    found = list(judged(tmp_path / "x.py"))
+    assert told in " ".join(f.advice for f in found)
+    if not told:
+        assert "times the bound" in found[-1].answer
