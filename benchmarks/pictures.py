@@ -2,7 +2,7 @@
 
     python -m benchmarks pictures                       # all; the sweep takes some minutes
     python -m benchmarks pictures roofline access
-    python -m benchmarks pictures interactive           # a page, in headless Chromium
+    python -m benchmarks pictures interactive network   # two pages, in headless Chromium
     python -m benchmarks pictures seeds                 # those of seed_pictures.py
 
 Runs the commands that the document prints above its pictures. Cycles that they report go to
@@ -27,7 +27,7 @@ import typer
 from benchmarks import seed_pictures
 from benchmarks.options import RESULTS, ROOT, read_json
 
-SEEDS, PAGE = "seeds", "interactive"
+SEEDS, PAGE, NETWORK = "seeds", "interactive", "network"
 FIGURES = RESULTS / "pictures.json"
 
 
@@ -37,6 +37,7 @@ CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
 SOURCES = {
     "images/access.png": (CLI_REPORTS, EXACT),
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
+    "images/before_after.png": (CLI_REPORTS, EXACT),
     "images/roofline.png": (CLI_REPORTS, "roofline.json"),
     "images/sweep.png": (CLI_SWEEP, "sweep.json"),
     "images/parallel.png": (CLI_SWEEP, "sweep.json"),
@@ -45,6 +46,7 @@ SOURCES = {
     "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
     "images/forward.png": ("benchmarks/forward.py", "forward.json"),
     "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
+    "images/network.png": ("benchmarks/pictures.py", None),  # the page of vtaops demo
     "images/exploration.png": ("benchmarks/exploration.py", None),  # a sweep of six minutes
     "images/energy.png": ("benchmarks/energy.py", "energy.json"),
     "images/text_boxes.png": ("examples/text_detector.py", "text_boxes.json"),
@@ -80,37 +82,47 @@ def commands() -> dict[str, list[str]]:
 
 def photograph_page() -> None:
     """Take a picture of the page of docs/diagrams.md, with an instruction clicked and explained."""
+    text = re.sub(r"\\\n\s*", " ", (ROOT / "docs" / "diagrams.md").read_text())
+    words = re.search(r"^vtaops (trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
+    # The middle of the upper timeline's compute lane.
+    photograph(
+        shlex.split(f"{words[1]} {words[2]} -o threads.html"), "threads.html", 160, PAGE, 1080
+    )
+
+
+def photograph_network() -> None:
+    """Take a picture of the page of the network of `vtaops demo`, with an instruction clicked."""
+    photograph(["demo", "-o", "."], "glyphs.html", 260, NETWORK, 675)
+
+
+def photograph(words: list[str], page: str, height: int, name: str, window: int) -> None:
+    """Take a picture of a page that a command writes, clicked in the middle at a height."""
     from selenium import webdriver
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
 
-    text = re.sub(r"\\\n\s*", " ", (ROOT / "docs" / "diagrams.md").read_text())
-    words = re.search(r"^vtaops (trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
     options = webdriver.ChromeOptions()
-    for argument in ("headless=new", "no-sandbox", "window-size=1300,1080", "hide-scrollbars"):
+    for argument in ("headless=new", "no-sandbox", f"window-size=1300,{window}", "hide-scrollbars"):
         options.add_argument(f"--{argument}")
     options.binary_location = shutil.which("chromium") or ""
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "threads.html"
-        arguments = shlex.split(f"{words[1]} {words[2]} -o {page}")
-        subprocess.run([sys.executable, "-m", "vtaops.cli", *arguments], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "vtaops.cli", *words], cwd=folder, check=True)
         with webdriver.Chrome(options, service) as browser:
-            browser.get(page.as_uri())
+            browser.get((Path(folder) / page).as_uri())
             plot = browser.find_element(By.ID, "plot")
-            # The middle of the upper timeline's compute lane.
             place = ActionChains(browser).move_to_element_with_offset(
-                plot, 0, 160 - plot.size["height"] // 2
+                plot, 0, height - plot.size["height"] // 2
             )
             place.click().move_by_offset(6, 0).perform()
-            browser.save_screenshot(str(ROOT / "docs" / "images" / "interactive.png"))
+            browser.save_screenshot(str(ROOT / "docs" / "images" / f"{name}.png"))
 
 
 def main(
     names: Annotated[list[str], typer.Argument(help="Of pictures; default: all.")] = [],  # noqa: B006
 ) -> None:
     """Run the commands of the chosen pictures."""
-    known = [*commands(), PAGE, SEEDS]
+    known = [*commands(), PAGE, NETWORK, SEEDS]
     if unknown := {*names} - {*known}:
         raise typer.BadParameter(f"{sorted(unknown)} are none of {known}")
     figures = read_json(FIGURES, {})
@@ -118,8 +130,8 @@ def main(
         if name == SEEDS:
             seed_pictures.main()
             continue
-        if name == PAGE:
-            photograph_page()
+        if name in (PAGE, NETWORK):
+            {PAGE: photograph_page, NETWORK: photograph_network}[name]()
             continue
         words, data = commands()[name], None
         if words[-2] == ">":

@@ -335,6 +335,7 @@ def draw_tiles(out: Path) -> Path:
         whole = sorted({int(value) for value in values.flat})
         figure.colorbar(panel.imshow(values, aspect="auto"), ax=panel, ticks=whole)
         panel.set(title=title, xlabel=across, ylabel=down)
+        panel.locator_params(integer=True)
     for panel in panels[1]:
         panel.axis("off")
     for panel, load in zip(panels[1], pads, strict=False):

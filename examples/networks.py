@@ -1,10 +1,12 @@
 """Networks to compile, without the internet: seeded torch models, and those in the package onnx.
 
+    python examples/networks.py                  # light_squeezenet.onnx, light_squeezenet.npz
     python examples/networks.py resnet18 -o resnet18.onnx --calibration resnet18.npz
 
-writes a float ONNX model and calibration data for it. Weights are random (He's initialisation,
-batch norms as after training), so that shapes and ranges are those of real networks while results
-mean nothing; `lenet5` is trained, on the digits of scikit-learn.
+writes a float ONNX model and calibration data for it. Those whose names begin with light_ need the
+package onnx alone, the others torch (pip install 'vtaops[examples]'). Weights are random (He's
+initialisation, batch norms as after training), so that shapes and ranges are those of real networks
+while results mean nothing; `lenet5` is trained, on the digits of scikit-learn.
 """
 
 import argparse
@@ -338,14 +340,22 @@ NAMES = ["lenet5", *TORCH, *(f"light_{name}" for name in LIGHT)]
 def main():
     """Write one network and its calibration data."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=NAMES)
-    parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--calibration", required=True)
+    parser.add_argument("name", choices=NAMES, nargs="?", default="light_squeezenet")
+    parser.add_argument("-o", "--output", help="default: NAME.onnx")
+    parser.add_argument("--calibration", help="default: NAME.npz")
     arguments = parser.parse_args()
-    model, data = network(arguments.name)
-    onnx.save(model, arguments.output)
-    np.savez(arguments.calibration, **data)
-    print(f"{arguments.output}: {len(model.graph.node)} nodes; {arguments.calibration}: images")
+    name = arguments.name
+    output, images = arguments.output or f"{name}.onnx", arguments.calibration or f"{name}.npz"
+    try:
+        model, data = network(name)
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"{name} needs {error.name}: pip install 'vtaops[examples]'; names with light_ do not"
+        ) from error
+    onnx.save(model, output)
+    np.savez(images, **data)
+    print(f"{output}: {len(model.graph.node)} nodes; {images}: images")
+    print(f"next: vtaops quantize {output} --calibration {images} -o {name}.q.onnx")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ The other machine needs TVM's runtime only. TVM's RPC has no authentication: use
 
 import argparse
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
         target = CpuTarget(chosen.mcpu, ("neon",), (), 4, chosen.triple)
         compile_and_run(target, chosen.host, chosen.port, cc=f"{chosen.triple}-gcc")
         return
+    if find_spec("cloudpickle") is None:
+        raise SystemExit("a server on this machine needs more: pip install 'vtaops[rpc]'")
     server = rpc.Server("127.0.0.1", 9190, 9290)
     try:
         compile_and_run(CpuTarget.detect(), "127.0.0.1", server.port)

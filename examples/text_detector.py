@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+
+try:
+    from PIL import Image, ImageDraw, ImageFont
+except ModuleNotFoundError as error:
+    raise SystemExit("Pillow is missing: pip install rapidocr-onnxruntime matplotlib") from error
 
 WORDS = "tensor accelerator load store compute token queue micro code tile relax graph 2026 int8"
 

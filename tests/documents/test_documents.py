@@ -1,9 +1,9 @@
 """The documents: what they show runs, and what they print from tables is what the tables say.
 
 Nothing is listed here: every Python block and every command of README and docs is found. A block
-that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped;
-what a reader would bring along (a model file, an image) is made by ``<!-- setup ... -->``. Commands
-are parsed; those below ``<!-- run -->`` are run too, in the same folder as the Python blocks.
+that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped.
+Nothing is prepared for them: a page makes its files itself. Commands are parsed; those below
+``<!-- run -->`` are run too, in the same folder as the Python blocks.
 """
 
 import importlib
@@ -39,8 +39,7 @@ DOCUMENTS = {
     )
 }
 PYTHON = re.compile(
-    r"^<!-- setup\n(?P<setup>.*?)^-->"
-    r"|^<!-- run -->\n\s*^```sh\n(?P<shell>.*?)^```"
+    r"^<!-- run -->\n\s*^```sh\n(?P<shell>.*?)^```"
     r"|(?:^<!-- not run: (?P<reason>.*?) -->\n\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
     re.MULTILINE | re.DOTALL,
 )
@@ -51,7 +50,7 @@ BOARD = "192.168.2.99"
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block of a document, what a test does in front of one, or commands to run."""
+    """A Python block of a document, or commands to run."""
 
     document: str
     line: int
@@ -66,7 +65,7 @@ class Block:
 def blocks_of(document):
     text = DOCUMENTS[document]
     for found in PYTHON.finditer(text):
-        kind = next(kind for kind in ("setup", "shell", "code") if found[kind] is not None)
+        kind = "code" if found["shell"] is None else "shell"
         line = text.count("\n", 0, found.start(kind)) + 1
         yield Block(document, line, textwrap.dedent(found[kind]), found["reason"], kind == "shell")
 
@@ -276,14 +275,17 @@ def test_isa_command_refuses_what_is_no_instruction(word):
     assert result.exit_code == 1
 
 
-def test_the_reference_has_every_public_name():
+def test_the_reference_has_every_public_name_and_an_example_of_it():
+    """A heading and a use in a block that runs; of errors, their cause and what mends it."""
     reference = DOCUMENTS["docs/api.md"]
-    missing = [
-        name
-        for name in vtaops.__all__
-        if not re.search(rf"[.`]{name}`|^::: vtaops\.[\w.]+\.{name}$", reference, re.MULTILINE)
-        and not (
-            isinstance(getattr(vtaops, name), type) and issubclass(getattr(vtaops, name), Exception)
-        )
-    ]
-    assert missing == ["__version__"]
+    headings = set(re.findall(r"`(\w+)`", "\n".join(re.findall("^### .*", reference, re.M))))
+    explained = set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", reference, re.M))
+    code = "\n".join(block.code for block in blocks_of("docs/api.md"))
+    names = set(vtaops.__all__) - {"__version__"}
+    kinds = {name: getattr(vtaops, name) for name in names}
+    errors = {n for n, k in kinds.items() if isinstance(k, type) and issubclass(k, Exception)}
+    assert errors == explained
+    assert names - errors <= headings
+    assert {name for name in names - errors if f"vtaops.{name}" not in code} == set()
+    raised = {name for name in errors if re.search(rf"# -> .*\b{name}\b", code)}
+    assert len(raised) >= 11

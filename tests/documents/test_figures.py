@@ -12,11 +12,9 @@ import pytest
 import vtaops
 from benchmarks import figures
 from benchmarks.options import RESULTS
-from vtaops import HardwareConfig
 from vtaops.schedule.workloads import find
 
 DOCS = Path(__file__).parents[2] / "docs"
-PYNQ = HardwareConfig.load("pynq")
 LEDGER = json.loads(figures.LEDGER.read_text())
 TEXTS = figures.documents()
 
@@ -45,22 +43,23 @@ def test_a_figure_changed_by_hand_is_found(document):
 
 
 def drawn():
-    """Return the picture, workload and tilings of each trace in docs/diagrams.md."""
+    """Return the picture, workload, tilings and configurations of traces in docs/diagrams.md."""
     text = re.sub(r"\\\n\s*", " ", (DOCS / "diagrams.md").read_text())
     for line, name in re.findall(r"^(vtaops trace .* -o docs/images/(\w+)\.png.*)$", text, re.M):
         words = line.split()
         values = {
             key: [words[i + 1] for i, word in enumerate(words) if word == f"--{key}"]
-            for key in ("layer", "tiling")
+            for key in ("layer", "tiling", "config")
         }
-        yield name, values["layer"][0], values["tiling"]
+        yield name, values["layer"][0], values["tiling"], values["config"] or ["pynq"]
 
 
-@pytest.mark.parametrize(("picture", "layer", "tilings"), list(drawn()))
-def test_the_cycles_of_a_picture(picture, layer, tilings):
+@pytest.mark.parametrize(("picture", "layer", "tilings", "configs"), list(drawn()))
+def test_the_cycles_of_a_picture(picture, layer, tilings, configs):
     workload = find(layer)
     chosen = [tiling_of(t) for t in tilings] or [workload.tiling]
-    cycles = [vtaops.compile(workload.op, PYNQ, tiling).cycles() for tiling in chosen]
+    pairs = [(config, tiling) for config in configs for tiling in chosen]
+    cycles = [vtaops.compile(workload.op, config, tiling).cycles() for config, tiling in pairs]
     assert json.loads((RESULTS / "pictures.json").read_text())[picture] == cycles
 
 

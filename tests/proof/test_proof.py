@@ -301,6 +301,17 @@ def test_against_another_operator():
     assert "arguments" in other.unproven[0]
 
 
+def test_arguments_are_packed_as_the_program_packs_them():
+    """Rounding is a part of the bias: two programs are equal but for how they pack it."""
+    for own, asked in (("truncate", "half_up"), ("half_up", "truncate")):
+        program = vtaops.compile(replace(CONV, bias=True, rounding=own), "tiny")
+        with pytest.raises(NotEquivalent) as caught:
+            program.prove(against=replace(CONV, bias=True, rounding=asked))
+        arrays = [*caught.value.counterexample.values()]
+        wanted = evaluate_operator(replace(CONV, bias=True, rounding=asked), arrays)
+        assert not np.array_equal(program.run("fsim", *arrays), wanted)
+
+
 def test_what_has_no_meaning_here_is_unproven():
     program = vtaops.compile(CONV, "pynq")
     record = replace(program.operators[0], kind="Novel")

@@ -26,7 +26,7 @@ DOORS = {
     "Model.run": "vtaops.export.stages:host_stage",
     "Model.export_c": "vtaops.export.bundle:export_c",
     "ModelReport.__str__": "vtaops.model.tables:text",
-    "Program.run": "vtaops.runtime.executor:run",
+    "Program.run": "vtaops.runtime:run",
     "Program._repr_html_": "vtaops.report.html:program_html",
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",
     "Timeline._repr_html_": "vtaops.report.html:timeline_html",

@@ -25,10 +25,9 @@ from vtaops.hardware.performance import TsimPerformance, launch_seconds
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.random_programs import random_inputs
-from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime import Device, LoadedProgram, run
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of
-from vtaops.runtime.executor import run
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.remote import RemoteDevice
 

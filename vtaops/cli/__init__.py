@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:  # on a board, which has NumPy alone
 from vtaops import __version__
 from vtaops.base.errors import PlacementWarning, VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
+from vtaops.cli.check import check
 from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
@@ -77,7 +78,7 @@ def common(
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
     "Networks": (demo, compile, export, ops, profile, quantize, models_app),
-    "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson),
+    "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson, check),
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),
 }

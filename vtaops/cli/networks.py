@@ -435,8 +435,8 @@ def quantize(
     scales: ScaleKind = ScaleKind.pow2,
     zero_points: bool | None = None,
     method: str = "minmax",
-    equalize: bool = False,
-    correct_bias: bool = False,
+    equalization: bool = False,
+    bias_correction: bool = False,
     mean: str | None = None,
     deviation: str | None = None,
     rows: Annotated[int, typer.Option(min=0)] = 20,
@@ -465,9 +465,9 @@ def quantize(
         Asymmetric activations. Default: only with free scales.
     method
         Ranges: minmax, entropy, percentile, distribution.
-    equalize : --equalization, --equalize
+    equalization : --equalization, --equalize
         Bring the channels of tensors to one range first.
-    correct_bias : --bias-correction, --correct-bias
+    bias_correction : --bias-correction, --correct-bias
         Take mean rounding errors out of the biases.
     rows
         Layers to list, the worst first; 0: all.
@@ -485,13 +485,13 @@ def quantize(
             scales=scales.value,
             zero_points=zero_points,
             method=method,
-            equalization=equalize,
-            bias_correction=correct_bias,
+            equalization=equalization,
+            bias_correction=bias_correction,
             preparation=preparation,
         )
         quality = done.quality()
     write_bytes(output, done.model.SerializeToString())
-    facts = [f"{done.equalized} tensors equalised"] if equalize else []
+    facts = [f"{done.equalized} tensors equalised"] if equalization else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     shown = quality.layers[: rows or None]
     title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"

@@ -485,13 +485,13 @@ class Program:
         program: Program = door("Program.load")(path)
         return program
 
-    def run(self, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
+    def run(self, device: Device | str, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
         """Run the program once and return its output, or a tuple if it has several.
 
         Parameters
         ----------
-        device : Device
-            Any device of the same configuration fingerprint.
+        device : Device or str
+            Any device of the same configuration fingerprint, or the name of one (`open_device`).
         arrays : array_like
             One logical tensor for each of `inputs`, in order.
 

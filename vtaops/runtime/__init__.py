@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy.typing as npt
+
 from vtaops.base.errors import DeviceError, UnsupportedError, raising
 from vtaops.machine.config import HardwareConfig
+from vtaops.program import Program
 from vtaops.runtime.device import Device, DeviceBuffer, check_device
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.residents import ResidentPrograms
@@ -76,6 +80,15 @@ def open_device(
     return _foreign(found[kind], address, hardware)
 
 
+def run(program: Program, device: Device | str, *arrays: npt.ArrayLike) -> Any:
+    """Load a program, run it once, free it; a device that is named is opened and closed too."""
+    if isinstance(device, str):
+        with closing(open_device(device, program.config)) as opened:
+            return run(program, opened, *arrays)
+    with LoadedProgram(program, device) as loaded:
+        return loaded.run(*arrays)
+
+
 def _foreign(point: EntryPoint, address: str, config: HardwareConfig) -> Device:
     """Open a device of another package."""
     text = f"device {point.name!r} ({point.value}) is broken"
@@ -102,4 +115,5 @@ __all__ = [
     "ResidentPrograms",
     "Tsim",
     "open_device",
+    "run",
 ]

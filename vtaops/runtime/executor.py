@@ -260,9 +260,3 @@ def _check_images(program: Program, images: Mapping[str, Array]) -> None:
             raise ShapeError(
                 f"the image of {name} has {image.nbytes} bytes; it must have {inputs[name].nbytes}"
             )
-
-
-def run(program: Program, device: Device, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
-    """Load `program`, run it once, free it; see `LoadedProgram.run`."""
-    with LoadedProgram(program, device) as loaded:
-        return loaded.run(*arrays)

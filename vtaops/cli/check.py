@@ -1,0 +1,226 @@
+"""The command ``vtaops check``: judges an exercise of the course and explains what is wrong.
+
+An exercise is a Python file, or the notebook that Jupyter makes of it, with an operator ``TASK``, a
+function ``program`` that returns a Program, and ``LIMITS`` of its figures. Owns the order of the
+questions and the explanations; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import typer
+
+from vtaops.base import errors
+from vtaops.base.data import data_directory
+from vtaops.base.files import read_file
+from vtaops.cli.options import show
+from vtaops.program import Program
+from vtaops.program.timing import WAITS
+
+RULES = {
+    "race": "the first of the two must push a token that the other one pops, directly or through "
+    "others",
+    "token-order": "an earlier instruction of the other unit must push this token",
+    "token-balance": "the instruction that waits for this one must pop the token",
+    "completion": "FINISH must pop a token that the last STORE pushes",
+    "undefined-sram": "a LOAD or a reset before it must write this element",
+    "stale-output": "STORE takes what GEMM or ALU wrote last; a reset or a load came between",
+    "incomplete-output": "count the tiles that the STOREs write",
+    "sram-bounds": "the element is start + factors * iterations: which factor is too large?",
+    "dram-bounds": "the last row starts at start + (rows - 1) * stride: which is too large?",
+}
+"""What to do about rules of the verifier; the other ones explain themselves."""
+
+TOO_MUCH = {
+    "inp_load_nbytes": "inputs are read again for each block of output channels: larger blocks read"
+    " them less often, and so does keeping inputs while the weights change",
+    "wgt_load_nbytes": "weights are read again for each tile of the image: taller or wider tiles "
+    "read them less often",
+    "uop_load_nbytes": "the loops of an instruction repeat few micro-ops with other indices",
+    "instructions": "an instruction has two loops around its micro-ops: use them",
+    "alu_counter": "each stage of the vector ALU is a pass over all results: leave some out, or "
+    "take hardware whose extension post does them on the way out",
+    "gemm_counter": "products are repeated, or tiles overhang the operator",
+}
+"""What to do about figures beyond their limits."""
+
+WAITING = {
+    "load token": "the loads are not hidden: with two virtual threads (oc_threads=2, h_threads=2, "
+    "vta.vthread), or places for two tiles (Capacity), the next tile is loaded meanwhile",
+    "compute token": "scratchpads are freed late: smaller loads, or two places for each tile",
+    "store token": "stores are not hidden: two places for accumulators",
+}
+"""What to do about waits of the compute unit."""
+
+
+class Finding(NamedTuple):
+    """The answer to a question about an exercise; there is advice where it is not good enough."""
+
+    question: str
+    answer: str
+    advice: str = ""
+
+
+def check(exercise: Path | None = None, *, new: Path | None = None, as_json: bool = False) -> None:
+    """Judge an exercise of the course: safe, right for every input, within its limits, or why not.
+
+    What is wrong is explained. The file is run: check only what you trust.
+
+    Example: vtaops check course/1_tokens.py
+
+    Parameters
+    ----------
+    exercise
+        A Python file, or a notebook, with TASK, LIMITS and program().
+    new
+        Write all exercises into this folder instead; files that are there stay.
+    """
+    if (exercise is None) == (new is None):
+        raise errors.ArgumentError("give an exercise, or with --new a folder for all; one of both")
+    if exercise is None:
+        show({}, False, *map(str, _written(Path(str(new)))))
+        return
+    findings = list(judged(exercise))
+    marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
+    parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
+    solved = not any(f.advice for f in findings)
+    data = {"solved": solved, "findings": [f._asdict() for f in findings]}
+    show(data, as_json, *parts, "solved" if solved else "not solved yet")
+    raise typer.Exit(not solved)
+
+
+def _written(folder: Path) -> Iterator[Path]:
+    """Write the exercises that are not there yet; yield all."""
+    with errors.raising(errors.ProgramError, f"cannot write exercises to {folder}", OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sorted(data_directory("examples/course").glob("*.py")):
+            path = folder / source.name
+            if not path.exists():
+                shutil.copyfile(source, path)
+            yield path
+
+
+def judged(exercise: Path) -> Iterator[Finding]:
+    """Yield the answers about an exercise, up to the first that makes the others pointless.
+
+    Raises
+    ------
+    ProgramError
+        If it cannot be read, or is no exercise.
+    """
+    from vtaops.proof import prove
+
+    names = _names(exercise)
+    task = names["TASK"]
+    try:
+        program = names["program"]()
+        if not isinstance(program, Program):
+            raise errors.ProgramError(f"program() returned {program!r}; it must return a Program")
+        proof = prove(program, against=task)
+    except errors.VerificationError as error:
+        rule = str(error).partition("breaks the rule '")[2].partition("'")[0]
+        yield Finding("safe", str(error), RULES.get(rule, "no device promises what then happens"))
+    except errors.NotEquivalent as error:
+        yield Finding("right", f"{error}", _told_apart(program, task, error))
+    except errors.VTAError as error:
+        yield Finding("builds", type(error).__name__, str(error))
+    else:
+        yield Finding("safe", "no race, no deadlock, no access out of bounds")
+        yield Finding("right", "; ".join(proof.claims) or "unknown", "; ".join(proof.unproven))
+        yield from _within(program, task, names["LIMITS"])
+
+
+def _names(exercise: Path) -> dict[str, Any]:
+    """Run an exercise and return its names."""
+    wrong = OSError, ValueError, LookupError, TypeError
+    with errors.raising(errors.ProgramError, f"cannot read {exercise}", *wrong):
+        text = read_file(exercise).decode()
+        if exercise.suffix == ".ipynb":
+            cells = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+            lines = "\n".join("".join(cell) for cell in cells).splitlines()
+            text = "\n".join(line for line in lines if not line.startswith(("!", "%")))
+    names: dict[str, Any] = {"__name__": exercise.stem}
+    exec(compile(text, str(exercise), "exec"), names)
+    if missing := {"TASK", "LIMITS", "program"} - names.keys():
+        missed = ", ".join(sorted(missing))
+        raise errors.ProgramError(f"{exercise} is no exercise: it lacks {missed}")
+    return names
+
+
+def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str:
+    """Return what a wrong program computes instead, on the counterexample of its refutation."""
+    from vtaops.ops.reference import evaluate
+    from vtaops.proof.prover import read_as
+
+    if error.counterexample is None:
+        return "Its terms differ from those of the definition"
+    given = error.counterexample.values()
+    *inputs, output = [
+        b for b in task.buffers(program.config) if b.name in {*error.counterexample, error.result}
+    ]
+    pairs = zip(program.arguments, inputs, given, strict=False)  # the result is an argument too
+    result = np.asarray(program.run("fsim", *(read_as(own, b, array) for own, b, array in pairs)))
+    found, wanted = read_as(output, program.outputs[0], result), evaluate(task, list(given))
+    wrong = np.argwhere(found != wanted)
+    at = tuple(wrong[0].tolist())
+    text = (
+        f"for these inputs {len(wrong):,} of {wanted.size:,} values differ; the first, at "
+        f"{list(at)}, is {found[at]} and should be {wanted[at]}"
+    )
+    for changed in _variants(task):
+        if np.array_equal(found, evaluate(replace(task, **changed), list(given))):
+            instead = " and ".join(
+                f"{name}={value!r} instead of {getattr(task, name)!r}"
+                for name, value in changed.items()
+            )
+            return f"{text}. They are those of {instead}"
+    return text
+
+
+def _variants(task: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield other values of the parameters that are confused most, few parameters first."""
+    clips = None, (0, 127), (-128, 127), (-127, 127)
+    choices = {"shift": range(32), "clip": clips, "rounding": ("truncate", "half_up")}
+    known = {f.name: choices[f.name] for f in fields(task) if f.name in choices}
+    changes = (
+        {n: v for n, v in zip(known, values, strict=True) if v != getattr(task, n)}
+        for values in product(*known.values())
+    )
+    yield from sorted(filter(None, changes), key=len)
+
+
+def _within(program: Program, task: Any, limits: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield how figures stand to their limits, the cycles beside the bound as well."""
+    from vtaops.schedule.candidates import TilingList
+
+    counted = {"instructions": len(program), "extensions": len(program.config.extensions)}
+    figures = {**program.stats().as_dict(), **counted, "cycles": program.cycles()}
+    if unknown := limits.keys() - figures:
+        known = ", ".join(figures)
+        raise errors.ProgramError(f"LIMITS has {', '.join(unknown)}; there are {known}")
+    for name, limit in limits.items():
+        value, more = figures[name], ""
+        if name == "cycles":
+            least = TilingList(task, program.config).least_cycles(program.config)
+            more = f"; {value / least:.2f} times the bound, {least:,}, of the array and the port"
+        advice = _slow(program) if more else TOO_MUCH.get(name, f"use fewer {name}")
+        yield Finding(name, f"{value:,}, at most {limit:,}{more}", advice if value > limit else "")
+
+
+def _slow(program: Program) -> str:
+    """Return what the compute unit spends most of its cycles on, apart from products."""
+    unit = program.timeline().units["compute"]
+    spent = {name: n for name, n in (unit.busy | unit.waiting).items() if name != "gemm"}
+    name = max(spent, key=spent.__getitem__)
+    what = f"waiting ({WAITS[name]})" if name in WAITS else f"work of the kind {name}"
+    hints = {**WAITING, "alu": TOO_MUCH["alu_counter"]}
+    share = f"the compute unit spends {spent[name] / program.cycles():.0%} of its cycles on {what}"
+    return f"{share}; {hints.get(name, 'vtaops trace shows when')}"
