@@ -35,7 +35,7 @@ _HELP = (
 )
 
 
-class Grid(Protocol):
+class QuantizedTensor(Protocol):
     """A tensor: its shape, and what its integers mean."""
 
     @property
@@ -88,7 +88,7 @@ TASKS = (
 )
 
 
-def task_of(given: Grid) -> Task:
+def task_of(given: QuantizedTensor) -> Task:
     """Return the benchmark whose inputs a tensor holds.
 
     Raises
@@ -111,7 +111,7 @@ class DeviceUnderTest:
 
     Parameters
     ----------
-    given, result : Grid
+    given, result : QuantizedTensor
         Its input and its output, both int8.
     run : callable
         Returns the output for an input.
@@ -129,8 +129,8 @@ class DeviceUnderTest:
 
     def __init__(
         self,
-        given: Grid,
-        result: Grid,
+        given: QuantizedTensor,
+        result: QuantizedTensor,
         run: Callable[[Array], Array],
         *,
         name: str = "vtaops",

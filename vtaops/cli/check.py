@@ -140,15 +140,16 @@ def judged(exercise: Path) -> Iterator[Finding]:
 
 def _names(exercise: Path) -> dict[str, Any]:
     """Run an exercise and return its names."""
-    wrong = OSError, ValueError, LookupError, TypeError
+    wrong = OSError, ValueError, LookupError, TypeError, SyntaxError
     with errors.raising(errors.ProgramError, f"cannot read {exercise}", *wrong):
         text = read_file(exercise).decode()
         if exercise.suffix == ".ipynb":
             cells = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
             lines = "\n".join("".join(cell) for cell in cells).splitlines()
             text = "\n".join(line for line in lines if not line.startswith(("!", "%")))
+        code = compile(text, str(exercise), "exec")
     names: dict[str, Any] = {"__name__": exercise.stem}
-    exec(compile(text, str(exercise), "exec"), names)
+    exec(code, names)
     if missing := {"TASK", "LIMITS", "program"} - names.keys():
         missed = ", ".join(sorted(missing))
         raise errors.ProgramError(f"{exercise} is no exercise: it lacks {missed}")
