@@ -228,9 +228,9 @@ LIMITS = {
     "rooms": 26,
     "floors": 10,
     "arrows": 131,
-    "arrows upwards": 6,
+    "arrows upwards": 7,
     "files in the largest circle": 6,
-    "lines of code": 44_500,
+    "lines of code": 44_800,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 68,
 }
