@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vtaops.model import Model
-    from vtaops.quantization.choice import Trial
+    from vtaops.quantization.choice import TriedWay
 
 
 DEFAULT_CONFIG = "pynq"
@@ -518,7 +518,7 @@ def quantize(
 # ------------------------------------------------------------------------------ details
 
 
-def _ways(trials: Sequence[Trial], config: str | None) -> Table:
+def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
     """Return the table of the ways that were tried; the first is taken."""
     columns = {"way": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
     rows = [

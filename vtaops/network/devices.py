@@ -17,7 +17,7 @@ _FREE = (Quantize, Dequantize)
 """The boundary: every model has it."""
 
 
-class Device:
+class TargetFigures:
     """A device that a model is quantised for; the door of `vtaops.quantization.choice`.
 
     Attributes

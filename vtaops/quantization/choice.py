@@ -51,7 +51,7 @@ class Figures:
         return self.cycles + self.launches * LAUNCH_CYCLES + host
 
 
-class Device(Protocol):
+class QuantizationTarget(Protocol):
     """What quantisation must know of a device."""
 
     scales: Any
@@ -81,7 +81,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedWay:
     """A way that was tried, its SQNR on samples held out (of several outputs the mean), its cost.
 
     `result` is its `Quantization`.
@@ -118,11 +118,11 @@ def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
 
 def try_ways(
     quantized: Callable[[Way], Any],
-    device: Device,
+    device: QuantizationTarget,
     judges: Sequence[Sample],
     start: Way,
     changes: Sequence[str],
-) -> list[Trial]:
+) -> list[TriedWay]:
     """Return the trials, the best one first.
 
     Parameters
@@ -139,11 +139,11 @@ def try_ways(
         Options that are tried one after the other, each as a change of the best way so far.
     """
 
-    def tried(way: Way) -> Trial:
+    def tried(way: Way) -> TriedWay:
         result = quantized(way)
         outputs = compare(result.prepared, result.model, judges).outputs
         noise = float(np.mean([min(output.sqnr_db, MOST_DB) for output in outputs]))
-        return Trial(way, noise, Figures(**device.figures(result.model)), result)
+        return TriedWay(way, noise, Figures(**device.figures(result.model)), result)
 
     trials = [tried(start)]
     for change in tracked("try a way to quantise", changes):

@@ -15,7 +15,7 @@ from vtaops.base.doors import door
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import functions
-from vtaops.quantization.choice import Trial, Way, split, try_ways
+from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
@@ -88,7 +88,7 @@ class Quantization:
     prepared: ModelProto
     samples: list[Sample]
     equalized: int = 0
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[TriedWay, ...] = ()
 
     def quality(self) -> Quality:
         """Compare every layer with the float model on the calibration data."""
