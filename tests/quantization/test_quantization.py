@@ -261,6 +261,17 @@ def test_forms_of_calibration_data_give_the_same_model(form, tmp_path):
     assert vtaops.quantize(model, source).SerializeToString() == expected.SerializeToString()
 
 
+def test_a_dimension_of_minus_one_is_dynamic():
+    """As Paddle's exporter writes it."""
+    model = small_network()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    given = vtaops.quantize(model, images(), shapes={"x": (1, 3, 12, 12)})
+    assert given == vtaops.quantize(small_network(), images())
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = -1
+    assert given == vtaops.quantize(model, images())
+
+
 def test_dynamic_dimensions_come_from_the_data():
     b = Builder()
     b.output(b.conv(b.input(["N", 3, "H", "W"]), 3, 4))

@@ -274,8 +274,8 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
             model = read(Path(model))
         except ModelError:  # `load` says what is wrong with the file
             return {}
-    shapes = input_shapes(model)
-    return {name: tuple(extent or None for extent in shape) for name, shape in shapes.items()}
+    shapes = input_shapes(model).items()
+    return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
 
 def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
