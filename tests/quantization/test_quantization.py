@@ -334,6 +334,11 @@ def test_damaged_calibration_files_are_refused(name, tmp_path):
                 vtaops.quantize(small_network(), path)
 
 
+def test_a_tflite_file_is_refused_by_name():
+    with pytest.raises(UnsupportedError, match="compile it for a configuration with 'post'"):
+        vtaops.quantize("some.tflite", images())
+
+
 def test_models_that_cannot_be_quantised(tmp_path):
     data = {"x": images()}
     with pytest.raises(ModelError, match="no model file"):

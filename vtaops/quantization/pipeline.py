@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from vtaops.base.doors import door
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
@@ -255,6 +255,11 @@ def _load(
     """Read model and samples; the data say what the model leaves dynamic."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
+    if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
+        raise UnsupportedError(
+            f"{model} is a TFLite file; quantize takes ONNX and torch models. An int8 file needs "
+            "none: compile it for a configuration with 'post'. Convert a float one to ONNX"
+        )
     if is_torch(model):
         model = from_torch(model, calibration, shapes)
         shapes = {}
