@@ -53,8 +53,9 @@ def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
 
     monkeypatch.setattr(choice, "compare", compare)
     device = SimpleNamespace(figures=figures)
-    trials = try_ways(quantized, device, [], Way(False), ["equalization"])
+    best, trials = try_ways(quantized, device, [], Way(False), ["equalization"])
     assert str(trials[0].way) == taken
+    assert best.model == trials[0].way.equalization
 
 
 def test_every_fourth_sample_judges():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -82,15 +82,11 @@ class Way:
 
 @dataclass(frozen=True)
 class TriedWay:
-    """A way that was tried, its SQNR on samples held out (of several outputs the mean), its cost.
-
-    `result` is its `Quantization`.
-    """
+    """A way that was tried, its SQNR on samples held out (mean of the outputs), and its cost."""
 
     way: Way
     sqnr_db: float
     figures: Figures
-    result: Any = field(repr=False, compare=False)
 
     @property
     def score(self) -> float:
@@ -122,8 +118,8 @@ def try_ways(
     judges: Sequence[Sample],
     start: Way,
     changes: Sequence[str],
-) -> list[TriedWay]:
-    """Return the trials, the best one first.
+) -> tuple[Any, list[TriedWay]]:
+    """Return the best `Quantization`, and all trials, the best one first.
 
     Parameters
     ----------
@@ -139,14 +135,17 @@ def try_ways(
         Options that are tried one after the other, each as a change of the best way so far.
     """
 
-    def tried(way: Way) -> TriedWay:
+    def tried(way: Way) -> tuple[TriedWay, Any]:
         result = quantized(way)
         outputs = compare(result.prepared, result.model, judges).outputs
         noise = float(np.mean([min(output.sqnr_db, MOST_DB) for output in outputs]))
-        return TriedWay(way, noise, Figures(**device.figures(result.model)), result)
+        return TriedWay(way, noise, Figures(**device.figures(result.model))), result
 
-    trials = [tried(start)]
+    best, taken = tried(start)
+    trials = [best]
     for change in tracked("try a way to quantise", changes):
-        best = max(trials, key=lambda trial: trial.score)
-        trials.append(tried(replace(best.way, **{change: not getattr(best.way, change)})))
-    return sorted(trials, key=lambda trial: -trial.score)
+        trial, result = tried(replace(best.way, **{change: not getattr(best.way, change)}))
+        trials.append(trial)
+        if trial.score > best.score:
+            best, taken = trial, result
+    return taken, sorted(trials, key=lambda trial: -trial.score)

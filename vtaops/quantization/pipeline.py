@@ -209,9 +209,10 @@ def run_quantization(
     def quantized(way: Way) -> Quantization:
         return _quantized(deepcopy(prepared), kept, scales, method, way, tables=device.tables)
 
-    trials = try_ways(quantized, device, judges, start, [k for k in given if k not in options])
-    best: Quantization = trials[0].result
-    return replace(best, trials=tuple(trials))
+    changes = [name for name in given if name not in options]
+    best, trials = try_ways(quantized, device, judges, start, changes)
+    found: Quantization = replace(best, trials=tuple(trials))
+    return found
 
 
 def _quantized(
