@@ -33,7 +33,7 @@ _HELP = (
 )
 
 
-class Grid(Protocol):
+class TensorGrid(Protocol):
     """A tensor: its shape, and what its integers mean."""
 
     @property
@@ -86,7 +86,7 @@ TASKS = (
 )
 
 
-def task_of(given: Grid) -> Task:
+def task_of(given: TensorGrid) -> Task:
     """Return the benchmark whose inputs a tensor holds.
 
     Raises
@@ -109,7 +109,7 @@ class DeviceUnderTest:
 
     Parameters
     ----------
-    given, result : Grid
+    given, result : TensorGrid
         Its input and its output, both int8.
     run : callable
         Returns the output for an input.
@@ -127,8 +127,8 @@ class DeviceUnderTest:
 
     def __init__(
         self,
-        given: Grid,
-        result: Grid,
+        given: TensorGrid,
+        result: TensorGrid,
         run: Callable[[Array], Array],
         *,
         name: str = "vtaops",
