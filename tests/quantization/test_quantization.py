@@ -261,6 +261,17 @@ def test_forms_of_calibration_data_give_the_same_model(form, tmp_path):
     assert vtaops.quantize(model, source).SerializeToString() == expected.SerializeToString()
 
 
+def test_a_dimension_of_minus_one_is_dynamic():
+    """As Paddle's exporter writes it."""
+    model = small_network()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    given = vtaops.quantize(model, images(), shapes={"x": (1, 3, 12, 12)})
+    assert given == vtaops.quantize(small_network(), images())
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = -1
+    assert given == vtaops.quantize(model, images())
+
+
 def test_dynamic_dimensions_come_from_the_data():
     b = Builder()
     b.output(b.conv(b.input(["N", 3, "H", "W"]), 3, 4))
@@ -321,6 +332,11 @@ def test_damaged_calibration_files_are_refused(name, tmp_path):
                 continue
             with pytest.raises(ModelError):
                 vtaops.quantize(small_network(), path)
+
+
+def test_a_tflite_file_is_refused_by_name():
+    with pytest.raises(UnsupportedError, match="compile it for a configuration with 'post'"):
+        vtaops.quantize("some.tflite", images())
 
 
 def test_models_that_cannot_be_quantised(tmp_path):

@@ -27,6 +27,7 @@ DOORS = {
     "Model.export_c": "vtaops.export.bundle:export_c",
     "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime:run",
+    "quantize": "vtaops.network.devices:TargetFigures",
     "Program._repr_html_": "vtaops.report.html:program_html",
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",
     "Timeline._repr_html_": "vtaops.report.html:timeline_html",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, astuple
 from enum import Enum
@@ -35,8 +35,11 @@ from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from vtaops.graph import Tensor
     from vtaops.model import Model
+    from vtaops.quantization.choice import TriedWay
 
 
 DEFAULT_CONFIG = "pynq"
@@ -432,11 +435,13 @@ def quantize(
     *,
     calibration: Path,
     output: Path,
-    scales: ScaleKind = ScaleKind.pow2,
+    config: str | None = None,
+    scales: ScaleKind | None = None,
     zero_points: bool | None = None,
     method: str = "minmax",
-    equalization: bool = False,
-    bias_correction: bool = False,
+    equalization: bool | None = None,
+    learned_rounding: bool | None = None,
+    bias_correction: bool | None = None,
     mean: str | None = None,
     deviation: str | None = None,
     rows: Annotated[int, typer.Option(min=0)] = 20,
@@ -444,7 +449,7 @@ def quantize(
 ) -> None:
     """Quantise a float ONNX model to int8 with calibration data, and say what it costs.
 
-    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --scales pow2
+    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --config pynq_ext
 
     Example: vtaops quantize model.onnx --calibration photos -o model.q.onnx
     --mean 0.485,0.456,0.406 --deviation 0.229,0.224,0.225
@@ -459,14 +464,20 @@ def quantize(
         the input.
     output : --output, -o
         The QDQ model to write.
+    config
+        The device, a name or a JSON file: what is not given of scales, zero points, equalization,
+        learned rounding and bias correction is tried, and the best way is taken.
     scales
-        pow2: shifts only, for every VTA. free: fixed-point multipliers.
+        pow2: shifts only, for every VTA. free: fixed-point multipliers. Default: what the device
+        has; without --config pow2.
     zero_points
-        Asymmetric activations. Default: only with free scales.
+        Asymmetric activations. Default without --config: only with free scales.
     method
         Ranges: minmax, entropy, percentile, distribution.
     equalization : --equalization, --equalize
         Bring the channels of tensors to one range first.
+    learned_rounding : --learned-rounding, --learn-rounding
+        Round weights up or down so that their errors cancel.
     bias_correction : --bias-correction, --correct-bias
         Take mean rounding errors out of the biases.
     rows
@@ -482,16 +493,18 @@ def quantize(
         done = run_quantization(
             model,
             calibration,
-            scales=scales.value,
+            config=config,
+            scales=scales.value if scales else None,
             zero_points=zero_points,
             method=method,
             equalization=equalization,
+            learned_rounding=learned_rounding,
             bias_correction=bias_correction,
             preparation=preparation,
         )
         quality = done.quality()
     write_bytes(output, done.model.SerializeToString())
-    facts = [f"{done.equalized} tensors equalised"] if equalization else []
+    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     shown = quality.layers[: rows or None]
     title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"
@@ -499,10 +512,21 @@ def quantize(
     layers = list_table(title, columns, map(astuple, shown))
     columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
     outputs = list_table("Outputs against float", columns, map(astuple, quality.outputs))
-    show(quality.as_dict(), as_json, layers, outputs, *facts)
+    tried = [_ways(done.trials, config)] if done.trials else []
+    show(quality.as_dict(), as_json, *tried, layers, outputs, *facts)
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
+    """Return the table of the ways that were tried; the first is taken."""
+    columns = {"way": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
+    rows = [
+        (t.way, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
+        for t in trials
+    ]
+    return list_table(f"Ways to quantise for {config}, the best first", columns, rows)
 
 
 def _arrays(

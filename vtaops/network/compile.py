@@ -90,11 +90,19 @@ def compile_model(
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
-    rounded = _for_target(as_graph(source, shapes), target)
+    rounded = for_target(as_graph(source, shapes), target)
     graph, decided = rounded.graph, plan(rounded, target)
     if not host:
         _judge(source, graph, decided)
-    fragments = Fragments(target, search)
+    model = compile_plan(graph, decided, Fragments(target, search))
+    if verify:
+        model.verify()
+    return model.certified(model.prove()) if prove else model
+
+
+def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
+    """Return the model of a graph for the hardware that it was planned for, not verified."""
+    target = fragments.target
     stages: list[Stage] = []
     for stage in decided.stages:
         if stage.where == "host":
@@ -102,10 +110,7 @@ def compile_model(
         else:
             compile_nodes = compile_products if are_products(stage.nodes) else compile_region
             stages.append(compile_nodes(graph, stage.nodes, fragments))
-    model = Model(graph, target.config, target.capabilities, decided.rows, stages)
-    if verify:
-        model.verify()
-    return model.certified(model.prove()) if prove else model
+    return Model(graph, target.config, target.capabilities, decided.rows, stages)
 
 
 def _judge(source: Any, graph: Graph, decided: Plan) -> None:
@@ -134,10 +139,10 @@ def plan_model(
 ) -> Plan:
     """Return the plan of a network without compiling it; as `compile_model`."""
     target = target_of(config, capabilities)
-    return plan(_for_target(as_graph(source, shapes), target), target)
+    return plan(for_target(as_graph(source, shapes), target), target)
 
 
-def _for_target(graph: Graph, target: Target) -> Rounded:
+def for_target(graph: Graph, target: Target) -> Rounded:
     """Return the graph that some hardware executes.
 
     With tables where the hardware has them, two operators for some that it lacks, and rounded as it

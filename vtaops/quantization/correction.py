@@ -14,6 +14,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import (
     ModelProto,
+    NodeProto,
     attributes,
     initializers,
     producers,
@@ -23,7 +24,9 @@ from vtaops.quantization.probe import Probe
 from vtaops.quantization.samples import Sample
 
 
-def correct_biases(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:
+def correct_biases(
+    model: ModelProto, quantized: ModelProto, samples: Sequence[Sample], plain: ModelProto
+) -> int:
     """Change the biases of the float model in place; return how many convolutions were corrected.
 
     Parameters
@@ -34,8 +37,10 @@ def correct_biases(model: ModelProto, quantized: ModelProto, samples: Sequence[S
         The same after a first quantisation, from which the rounded weights are read.
     samples
         Calibration data for the means.
+    plain
+        The model with weights that no rounding has changed; it is not changed.
     """
-    constants, rounded = initializers(model), dequantized_constants(quantized)
+    constants, rounded = initializers(plain), dequantized_constants(quantized)
     layers = [
         node
         for node in model.graph.node
@@ -64,16 +69,34 @@ def dequantized_constants(model: ModelProto) -> dict[str, Array]:
     for name, node in producers(model).items():
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
             value = constants[node.input[0]].astype(np.float64)
-            scale = constants[node.input[1]].astype(np.float64)
-            zero = constants[node.input[2]] if len(node.input) == 3 else np.zeros_like(scale)
-            if scale.size > 1:
-                shape = [1] * value.ndim
-                shape[attributes(node).get("axis", 1)] = -1
-                scale, zero = scale.reshape(shape), zero.reshape(shape)
+            scale = _along_axis(node, constants[node.input[1]].astype(np.float64), value.ndim)
+            zero = constants[node.input[2]] if len(node.input) == 3 else np.zeros(scale.size)
+            zero = _along_axis(node, zero, value.ndim)
             original = node.input[0].removesuffix("_quantized")
             found[original] = (value - zero) * scale
             found[name] = found[original]
     return found
+
+
+def constant_scales(model: ModelProto) -> dict[str, Array]:
+    """Return the scales of the constants of a QDQ model, shaped to multiply them, by that name."""
+    constants = initializers(model)
+    return {
+        node.input[0].removesuffix("_quantized"): _along_axis(
+            node, constants[node.input[1]].astype(np.float64), constants[node.input[0]].ndim
+        )
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in constants
+    }
+
+
+def _along_axis(node: NodeProto, values: Array, rank: int) -> Array:
+    """Return numbers, one for each channel or one, shaped as a tensor of some rank."""
+    if values.size == 1:
+        return values.reshape(())
+    shape = [1] * rank
+    shape[attributes(node).get("axis", 1)] = -1
+    return values.reshape(shape)
 
 
 def _channel_means(

@@ -48,7 +48,7 @@ LIMIT = 1 << 8
 """Channels are brought closer by at most this factor: what is nearly zero stays so."""
 
 
-def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
+def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = False) -> int:
     """Equalise a prepared model in place; return how many tensors have new channels.
 
     Parameters
@@ -57,8 +57,11 @@ def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
         The float model.
     samples
         Calibration data for the ranges of the channels.
+    tables
+        Whether what a function reads, and what it makes, gets one factor for all channels: its
+        table then stays one, which VTA executes. Else it becomes a table for each channel.
     """
-    network = _Network(model)
+    network = _Network(model, tables)
     if not network.free.any():
         return 0
     factors = network.factors(_ranges(model, network, samples))
@@ -77,8 +80,9 @@ class _Network:
         For each class whether it may have a factor.
     """
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, tables: bool) -> None:
         self.model = model
+        self._tables = tables
         self.constants = initializers(model)
         self.functions = functions(model)
         graph = model.graph
@@ -103,6 +107,8 @@ class _Network:
             self._of(name)
             if len(self._shapes.get(name, ())) != 4:
                 self._pin(name)
+            elif self._tables:
+                self._join(self._of(name)[1:], self._of(name)[:-1])
         for node in self.model.graph.node:
             if node.name not in self._inside:
                 self._tie(node)
@@ -239,8 +245,7 @@ class _Network:
         """Let a function undo the factors of its argument and apply those of its result."""
         nodes = {node.name: node for node in self.model.graph.node}
         before, behind = (
-            factors[self.channels[name]].reshape(1, -1, 1, 1).astype(np.float32)
-            for name in (function.root, function.end)
+            _one_or_each(factors[self.channels[name]]) for name in (function.root, function.end)
         )
         if (before != 1).any():
             name = f"{function.root}_unscaled_{function.end}"
@@ -262,6 +267,12 @@ class _Network:
         replace_initializer(self.model, f"{stem}_factor", factor)
         added = make_node("Mul", [source, f"{stem}_factor"], [result], name=f"{stem}_node")
         self.model.graph.node.insert(place, added)
+
+
+def _one_or_each(factors: Array) -> Array:
+    """Return factors as a constant: a number, or one for each channel."""
+    each = factors.astype(np.float32)
+    return each[0] if (each == each[0]).all() else each.reshape(1, -1, 1, 1)
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:

@@ -138,7 +138,7 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     del model.graph.value_info[:]
     for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
-            if not dim.HasField("dim_value"):
+            if dim.dim_value < 1:
                 dim.Clear()
 
 
@@ -407,7 +407,7 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
     if len(given) != len(dims):
         raise ModelError(f"input {name!r} has {len(dims)} dimensions, not {tuple(given)}")
     for dim, size in zip(dims, given, strict=True):
-        if dim.HasField("dim_value") and dim.dim_value not in (0, size):
+        if 0 < dim.dim_value != size:  # some exporters write what is dynamic as -1
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
         dim.dim_value = int(size)
 

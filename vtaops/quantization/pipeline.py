@@ -11,9 +11,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from vtaops.base.errors import ModelError
+from vtaops.base.doors import door
+from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import functions
+from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.onnx_files import (
@@ -31,6 +33,7 @@ from vtaops.quantization.pairs import drop_idle_activations, join_residuals
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
+from vtaops.quantization.rounding import learn_rounding
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
     MOVES,
@@ -77,12 +80,15 @@ class Quantization:
         The calibration data.
     equalized
         Tensors whose channels were equalised.
+    trials
+        The ways that were tried for a device, the best one, which this is, first.
     """
 
     model: ModelProto
     prepared: ModelProto
     samples: list[Sample]
     equalized: int = 0
+    trials: tuple[TriedWay, ...] = ()
 
     def quality(self) -> Quality:
         """Compare every layer with the float model on the calibration data."""
@@ -93,11 +99,13 @@ def quantize(
     model: Any,
     calibration: Calibration,
     *,
-    scales: Scales = "pow2",
+    config: Any = None,
+    scales: Scales | None = None,
     zero_points: bool | None = None,
     method: str = "minmax",
-    equalization: bool = False,
-    bias_correction: bool = False,
+    equalization: bool | None = None,
+    learned_rounding: bool | None = None,
+    bias_correction: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
 ) -> ModelProto:
@@ -111,11 +119,15 @@ def quantize(
     calibration
         Inputs as in real use: an `.npz` file with an array for each input, a folder of `.npz` or
         `.npy` files or pictures, or arrays by name. Their first axis counts images.
+    config : HardwareConfig, str or Path, optional
+        The device. Then what is not given of scales, zero points, equalisation, learned rounding
+        and bias correction is tried, judged on every fourth sample, which the others' calibration
+        does not see, and on launches and cycles; the best way is taken.
     scales
-        "pow2": every scale is a power of two, one for each tensor, so requantisation is a shift and
-        the model runs on every VTA, the published bitstreams included. "free": scales as ONNX
-        Runtime chooses them, for weights one for each output channel, which need fixed-point
-        multipliers.
+        Default: what the device has; without one "pow2". "pow2": every scale is a power of two,
+        one for each tensor, so requantisation is a shift and the model runs on every VTA, the
+        published bitstreams included. "free": scales as ONNX Runtime chooses them, for weights one
+        for each output channel, which need fixed-point multipliers.
     zero_points
         Whether activations may be asymmetric (a tensor after a Relu then has all 256 steps).
         Default: only with free scales.
@@ -123,6 +135,10 @@ def quantize(
         How ranges follow from calibration: "minmax", "entropy", "percentile", "distribution".
     equalization
         Bring the channels of each tensor to one range first; the float network stays the same.
+        For a device with tables, one factor for all channels around a function.
+    learned_rounding
+        Round the weights of a result up or down so that their errors cancel on the calibration
+        data (`vtaops.quantization.rounding`).
     bias_correction
         Take the mean error of rounded weights out of the biases.
     shapes
@@ -145,10 +161,12 @@ def quantize(
     return run_quantization(
         model,
         calibration,
+        config=config,
         scales=scales,
         zero_points=zero_points,
         method=method,
         equalization=equalization,
+        learned_rounding=learned_rounding,
         bias_correction=bias_correction,
         shapes=shapes,
         preparation=preparation,
@@ -159,31 +177,70 @@ def run_quantization(
     model: Any,
     calibration: Calibration,
     *,
-    scales: Scales = "pow2",
+    config: Any = None,
+    scales: Scales | None = None,
     zero_points: bool | None = None,
     method: str = "minmax",
-    equalization: bool = False,
-    bias_correction: bool = False,
+    equalization: bool | None = None,
+    learned_rounding: bool | None = None,
+    bias_correction: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
 ) -> Quantization:
     """Quantise as `quantize` does and keep what the comparison with the float model needs."""
-    if scales not in get_args(Scales):
+    if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    asymmetric = scales == "free" if zero_points is None else zero_points
+    device = None if config is None else door("quantize")(config)
+    scales = scales or (device.scales if device else "pow2")
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
-    equalized = equalize(prepared, samples) if equalization else 0
+    given = {
+        "zero_points": zero_points,
+        "equalization": equalization,
+        "learned_rounding": learned_rounding,
+        "bias_correction": bias_correction,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    start = Way(**{"zero_points": scales == "free", **options})
+    if device is None:
+        return _quantized(prepared, samples, scales, method, start)
+    kept, judges = split(samples)
+
+    def quantized(way: Way) -> Quantization:
+        return _quantized(deepcopy(prepared), kept, scales, method, way, tables=device.tables)
+
+    changes = [name for name in given if name not in options]
+    best, trials = try_ways(quantized, device, judges, start, changes)
+    found: Quantization = replace(best, trials=tuple(trials))
+    return found
+
+
+def _quantized(
+    prepared: ModelProto,
+    samples: list[Sample],
+    scales: Scales,
+    method: str,
+    way: Way,
+    *,
+    tables: bool = False,
+) -> Quantization:
+    """Quantise a prepared model, which may change, in one way."""
+    equalized = equalize(prepared, samples, tables=tables) if way.equalization else 0
     ranges = calibrated_ranges(prepared, samples, method)
     ranges, groups = shared_ranges(prepared, ranges)
     if scales == "pow2":
-        grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=asymmetric)
+        grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=way.zero_points)
         grids = no_finer_than_sums(prepared, grids, groups)
     else:
-        grids = free_grids(ranges, zero_points=asymmetric)
-    done = Quantization(_insert_pairs(prepared, grids, scales), prepared, samples, equalized)
-    if bias_correction:
-        correct_biases(prepared, done.model, samples)
+        grids = free_grids(ranges, zero_points=way.zero_points)
+    changes = way.learned_rounding or way.bias_correction
+    plain = deepcopy(prepared) if changes else prepared  # what the result is compared with
+    done = Quantization(_insert_pairs(prepared, grids, scales), plain, samples, equalized)
+    if way.learned_rounding:
+        learn_rounding(prepared, done.model, samples)
+        done = replace(done, model=_insert_pairs(prepared, grids, scales))
+    if way.bias_correction:
+        correct_biases(prepared, done.model, samples, plain)
         done = replace(done, model=_insert_pairs(prepared, grids, scales))
     if scales == "pow2":
         _check_powers_of_two(done.model)
@@ -199,6 +256,11 @@ def _load(
     """Read model and samples; the data say what the model leaves dynamic."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
+    if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
+        raise UnsupportedError(
+            f"{model} is a TFLite file; quantize takes ONNX and torch models. An int8 file needs "
+            "none: compile it for a configuration with 'post'. Convert a float one to ONNX"
+        )
     if is_torch(model):
         model = from_torch(model, calibration, shapes)
         shapes = {}
@@ -218,8 +280,8 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
             model = read(Path(model))
         except ModelError:  # `load` says what is wrong with the file
             return {}
-    shapes = input_shapes(model)
-    return {name: tuple(extent or None for extent in shape) for name, shape in shapes.items()}
+    shapes = input_shapes(model).items()
+    return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
 
 def _float_model(model: ModelProto, scales: Scales) -> ModelProto:

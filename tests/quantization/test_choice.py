@@ -1,0 +1,141 @@
+"""Quantisation for a device: what is tried, what is taken, and rounding that is learned."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import vtaops
+from trials.onnx_models import Builder, images, small_network
+from vtaops.graph import LookupTable
+from vtaops.quantization import choice, onnx_files, run_quantization
+from vtaops.quantization.choice import Way, split, try_ways
+from vtaops.quantization.correction import constant_scales
+from vtaops.quantization.rounding import rounded
+from vtaops.relax import import_model
+
+
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
+def test_the_best_way_is_taken(config):
+    done = run_quantization(small_network(), {"x": images(8)}, config=config)
+    scores = [trial.score for trial in done.trials]
+    assert len(scores) == 5
+    assert scores == sorted(scores, reverse=True)
+    compiled = vtaops.compile_model(done.model, config)
+    best = done.trials[0].figures
+    assert (best.cycles, best.launches) == (compiled.cycles(), len(compiled.regions))
+    assert best.host_macs == 0
+    tried = {str(trial.way) for trial in done.trials}
+    assert any("learned rounding" in way for way in tried)
+    assert "plain" in tried or config == "pynq_ext"
+
+
+def test_what_is_given_is_not_tried():
+    options = {"zero_points": False, "equalization": False, "learned_rounding": False}
+    done = run_quantization(small_network(), {"x": images(8)}, config="pynq", **options)
+    ways = {str(trial.way) for trial in done.trials}
+    assert ways == {"plain", "biases corrected"}
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(3.0, "plain"), (7.0, "equalised")])
+def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
+    noise = {False: 20.0, True: 20.0 + gain}
+
+    def compare(_, model, __):
+        return SimpleNamespace(outputs=[SimpleNamespace(sqnr_db=noise[model])])
+
+    def figures(model):
+        host = 1_020_000 if model else 0
+        return {"cycles": 1_000_000, "launches": 1, "host_values": host, "host_macs": 0}
+
+    def quantized(way):
+        return SimpleNamespace(model=way.equalization, prepared=None)
+
+    monkeypatch.setattr(choice, "compare", compare)
+    device = SimpleNamespace(figures=figures)
+    best, trials = try_ways(quantized, device, [], Way(False), ["equalization"])
+    assert str(trials[0].way) == taken
+    assert best.model == trials[0].way.equalization
+
+
+def test_every_fourth_sample_judges():
+    samples = [{"x": np.full(1, k)} for k in range(9)]
+    kept, judges = split(samples)
+    assert [int(s["x"][0]) for s in judges] == [3, 7]
+    assert len(kept) == 7
+    assert len(split(samples[:2])[1]) == 1
+    with pytest.raises(vtaops.ModelError, match="at least two"):
+        split(samples[:1])
+
+
+def test_a_device_that_is_none_is_refused():
+    with pytest.raises(vtaops.ConfigError):
+        vtaops.quantize(small_network(), {"x": images(4)}, config="no such device")
+
+
+def uneven_network():
+    """A hard-swish between convolutions, whose channels differ by factors up to 2**7."""
+    b = Builder()
+    y = b.conv(b.input([1, 3, 8, 8]), 3, 8)
+    y = b.add("Mul", y, b.constant(2.0 ** np.arange(-4, 4).astype(np.float32).reshape(8, 1, 1)))
+    y = b.add("HardSwish", y)
+    b.output(b.conv(y, 8, 4, kernel=1))
+    return b.model()
+
+
+@pytest.mark.parametrize(("config", "axes"), [("pynq_ext", 1), (None, 2)])
+def test_equalisation_keeps_one_table_where_the_device_has_tables(config, axes):
+    data = {"x": images(8, (3, 8, 8))}
+    done = run_quantization(uneven_network(), data, config=config, scales="free", equalization=True)
+    tables = [n.op.table for n in import_model(done.model).nodes if isinstance(n.op, LookupTable)]
+    assert [table.ndim for table in tables] == [axes]
+    if config:
+        assert {trial.figures.launches for trial in done.trials} == {1}
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_learned_rounding_lowers_the_error_of_the_sums(groups):
+    rng = np.random.default_rng(groups)
+    common = rng.standard_normal((groups, 400, 1))
+    inputs = common + 0.3 * rng.standard_normal((groups, 400, 9)) + 0.5
+    weight = rng.standard_normal((groups, 8, 9))
+    scale = np.abs(weight).max(axis=2, keepdims=True) / 127 * np.ones(9) * 4
+    found = rounded(weight, scale, inputs.transpose(0, 2, 1) @ inputs / 400)
+    assert np.array_equal(found, np.rint(found))
+    assert np.abs(found).max() <= 127
+
+    def error(steps):
+        sums = inputs @ (steps * scale - weight).transpose(0, 2, 1)
+        return np.square(sums).mean()
+
+    assert error(found) < 0.3 * error(np.rint(weight / scale))
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+def test_learned_rounding_changes_no_scale_and_lowers_the_noise(scales):
+    data, others = {"x": images(32)}, [{"x": image[None]} for image in images(16, seed=9)]
+    plain, learned = (
+        run_quantization(small_network(), data, scales=scales, learned_rounding=wanted)
+        for wanted in (False, True)
+    )
+    before, after = (constant_scales(done.model) for done in (plain, learned))
+    assert before.keys() == after.keys()
+    weights = [name for name in before if before[name].ndim or scales == "pow2"]
+    for name in weights:
+        np.testing.assert_allclose(before[name], after[name], rtol=1e-6)
+    noise = [
+        choice.compare(done.prepared, done.model, others).outputs[0].sqnr_db
+        for done in (plain, learned)
+    ]
+    assert noise[1] > noise[0]
+
+
+def test_the_quality_of_corrected_biases_is_that_against_the_float_model():
+    model, data = small_network(3), {"x": images(16)}
+    plain = run_quantization(model, data)
+    corrected = run_quantization(model, data, bias_correction=True)
+    biases = [
+        [v for k, v in sorted(onnx_files.initializers(done.prepared).items()) if v.ndim == 1]
+        for done in (plain, corrected)
+    ]
+    assert all(map(np.array_equal, *biases))

@@ -1,0 +1,64 @@
+"""What quantisation must know of a device: its scales, its tables, and what a model takes on it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+from vtaops.graph import Graph, Node
+from vtaops.graph.operators import Dequantize, Host, Matmul, Quantize
+from vtaops.machine.config import HardwareConfig
+from vtaops.network.compile import as_graph, compile_plan, for_target, target_of
+from vtaops.network.fragments import Fragments
+from vtaops.network.plan import Plan, plan
+
+_FREE = (Quantize, Dequantize)
+"""The boundary: every model has it."""
+
+
+class TargetFigures:
+    """A device that a model is quantised for; the door of `vtaops.quantization.choice`.
+
+    Attributes
+    ----------
+    scales : "pow2" or "free"
+        The finest scales that it requantises by.
+    tables : bool
+        Whether it maps results by tables.
+    """
+
+    def __init__(self, config: HardwareConfig | str | Path) -> None:
+        self._target = target_of(config, None)
+        self._fragments = Fragments(self._target)
+        self.scales: Literal["pow2", "free"] = "free" if self._target.scales else "pow2"
+        self.tables = self._target.tables
+
+    def figures(self, model: Any) -> dict[str, int]:
+        """Return the cycles and launches of a run, and the values and products of the host."""
+        rounded = for_target(as_graph(model), self._target)
+        graph, decided = rounded.graph, plan(rounded, self._target)
+        compiled = compile_plan(graph, decided, self._fragments)
+        nodes = _on_host(graph, decided)
+        return {
+            "cycles": compiled.cycles(),
+            "launches": len(compiled.regions),
+            "host_values": sum(math.prod(t.shape) for node in nodes for t in node.outputs),
+            "host_macs": sum(map(_macs, nodes)),
+        }
+
+
+def _on_host(graph: Graph, decided: Plan) -> list[Node]:
+    pairs = zip(graph.nodes, decided.rows, strict=True)
+    return [n for n, row in pairs if row.where == "host" and not isinstance(n.op, _FREE)]
+
+
+def _macs(node: Node) -> int:
+    """Return the multiply-accumulates of a node on integers."""
+    result = math.prod(node.outputs[0].shape)
+    if isinstance(node.op, Matmul):
+        return result * node.inputs[0].shape[-1]
+    weight = getattr(node.op, "weight", None)
+    if weight is None or isinstance(node.op, Host):
+        return 0
+    return result * int(weight[0].size)

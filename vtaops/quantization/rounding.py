@@ -1,0 +1,136 @@
+"""Learned rounding: weights go up or down so that the layer's results change least.
+
+Rounding each weight to the nearest treats them as if they were alone. On calibration data the
+errors of the weights of one result can cancel: after each weight the others, which are not rounded
+yet, take over its error as the second moments of the inputs say (Frantar et al., "GPTQ", ICLR 2023;
+the aim is that of Nagel et al., "Up or Down? Adaptive Rounding", ICML 2020). Plain NumPy, seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
+from vtaops.quantization.correction import constant_scales
+from vtaops.quantization.onnx_files import (
+    ModelProto,
+    NodeProto,
+    attributes,
+    initializers,
+    producers,
+    replace_initializer,
+)
+from vtaops.quantization.probe import Probe
+from vtaops.quantization.samples import Sample
+
+LARGEST = 127
+"""Weights are symmetric int8."""
+
+MOST_TAPS = 2048
+"""Layers of more weights for each result stay as they are: their moments take too long."""
+
+COLUMNS = 8192
+"""Results of a layer that are looked at, at most, over all samples."""
+
+DAMPING = 0.01
+"""What is added to the moments, as a part of their mean: for inputs that hardly differ."""
+
+
+def learn_rounding(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:
+    """Put the weights of the float model on their grids, in place; return of how many layers.
+
+    Parameters
+    ----------
+    model
+        The float model, prepared.
+    quantized
+        The same after a first quantisation, from which the scales of the weights are read.
+    samples
+        Calibration data.
+    """
+    constants, scales = initializers(model), constant_scales(quantized)
+    layers = [node for node in model.graph.node if _suits(node, constants, scales)]
+    written = producers(model)
+    shown = sorted({node.input[0] for node in layers} & written.keys())
+    probe = Probe(model, shown, exact=False)
+    moments: dict[str, Array] = {}
+    for sample in tracked("learn rounding, image", samples):
+        values = {**sample, **probe.run(sample)}
+        for node in layers:
+            most = max(1, COLUMNS // len(samples))
+            rows = _inputs(node, constants[node.input[1]], values[node.input[0]], most)
+            found = rows.transpose(0, 2, 1) @ rows / rows.shape[1]
+            moments[node.output[0]] = moments.get(node.output[0], 0) + found
+    for node in tracked("learn rounding, layer", layers):
+        weight = constants[node.input[1]].astype(np.float64)
+        scale = np.broadcast_to(scales[node.input[1]], weight.shape)
+        moment = moments[node.output[0]]
+        grouped = (len(moment), -1, moment.shape[-1])
+        steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment)
+        found = (steps.reshape(weight.shape) * scale).astype(np.float32)
+        replace_initializer(model, node.input[1], found)
+    return len(layers)
+
+
+def rounded(weight: Array, scale: Array, moment: Array) -> Array:
+    """Return the integers of weights, shape (groups, results, taps).
+
+    Parameters
+    ----------
+    weight, scale
+        Real weights and the steps of their grids.
+    moment
+        Second moments of the inputs, shape (groups, taps, taps).
+    """
+    taps = weight.shape[-1]
+    each = np.arange(taps)
+    damped = moment.copy()
+    mean = moment[:, each, each].mean(axis=1, keepdims=True)
+    damped[:, each, each] += DAMPING * mean + 1e-12
+    upper = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
+    fixed = np.abs(weight / scale) > LARGEST - 0.5  # the greatest say what the scale is
+    left, result = weight.copy(), np.zeros_like(weight)
+    for tap in range(taps):
+        steps = np.rint(np.where(fixed, weight, left)[..., tap] / scale[..., tap])
+        result[..., tap] = np.clip(steps, -LARGEST, LARGEST)
+        error = left[..., tap] - result[..., tap] * scale[..., tap]
+        error = error / upper[:, tap, tap, None]
+        left[..., tap:] -= error[..., None] * upper[:, tap, None, tap:]
+    return result
+
+
+def _suits(node: NodeProto, constants: dict[str, Array], scales: dict[str, Array]) -> bool:
+    known = constants.keys() & scales.keys()
+    if node.op_type not in ("Conv", "Gemm") or node.input[1] not in known:
+        return False
+    found, weight = attributes(node), constants[node.input[1]]
+    if node.op_type == "Gemm":
+        plain = found.get("transB", 0) and not found.get("transA", 0)
+        return bool(plain and found.get("alpha", 1.0) == 1.0 and weight.shape[1] <= MOST_TAPS)
+    automatic = found.get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
+    return weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic
+
+
+def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
+    """Return what weights meet, shape (groups, results, taps), for about `most` results of each."""
+    value = value.astype(np.float64)
+    if node.op_type == "Gemm":
+        return value[None, :most]
+    found = attributes(node)
+    groups, (rows, columns) = found.get("group", 1), weight.shape[2:]
+    top, left, bottom, right = found.get("pads", (0, 0, 0, 0))
+    padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    (down, across), (far, wide) = found.get("strides", (1, 1)), found.get("dilations", (1, 1))
+    size = (rows - 1) * far + 1, (columns - 1) * wide + 1
+    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
+    windows = windows[:, :, ::down, ::across, ::far, ::wide]
+    step = max(1, round(math.sqrt(windows.shape[2] * windows.shape[3] / most)))
+    windows = windows[:, :, ::step, ::step]
+    batch, channels, height, width = windows.shape[:4]
+    cut = windows.reshape(batch, groups, channels // groups, height, width, rows, columns)
+    taps: Array = cut.transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, batch * height * width, -1)
+    return taps
