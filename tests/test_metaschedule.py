@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from helpers.own_schedules import Convolution, Plan
+from trials.own_schedules import Convolution, Plan
 from tvm.s_tir import meta_schedule as ms
 
 import vtaops

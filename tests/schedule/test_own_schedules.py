@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tvm
 from helpers.own_operators import RANDOM, random_schedule
-from helpers.own_schedules import Convolution, Plan, random_convolution, random_plan
+from trials.own_schedules import Convolution, Plan, random_convolution, random_plan
 from helpers.tsim_support import needs_tools
 from tvm import te, tirx
 
