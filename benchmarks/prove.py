@@ -87,6 +87,7 @@ FAMILIES = {
     **random_cases.FAMILIES,
 }
 
+
 def cost(config: str) -> list[dict[str, Any]]:
     """Return the cost of layers and networks."""
     subjects: list[tuple[str, Any]] = [
@@ -168,6 +169,7 @@ def own_schedule(name: str) -> tuple[Operator, Program]:
 
 
 # ------------------------------------------------------------------------------------ verdicts
+
 
 def inputs(op: Operator, rng: np.random.Generator) -> list[list[Any]]:
     """Return arguments on which a mutant is compared with its original; some are extremes."""
@@ -311,7 +313,9 @@ def program_mutants(op: Operator, program: Program, seed: int) -> dict[str, Any]
     declared = [b for b in op.buffers(program.config) if b.role in (Role.INPUT, Role.PARAMETER)]
     given = [
         [
-            own.unpack(buffer.pack(array).reshape(-1).view(np.uint8))
+            array
+            if own.shape == buffer.shape
+            else own.unpack(buffer.pack(array).reshape(-1).view(np.uint8))
             for own, buffer, array in zip(program.inputs, declared, arrays, strict=True)
         ]
         for arrays in inputs(op, np.random.default_rng(seed))

@@ -21,7 +21,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.program.traffic import Ints
-from vtaops.proof.names import NameMachine, Products, TileStep, unique_rows
+from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (
     BYTE,
     INT32,
@@ -90,13 +90,16 @@ class TermMachine:
         size = names.steps[-1].first + names.steps[-1].count
         self._group, self._row = np.zeros((2, size), np.int32)
         """Of each name: its group, and its place there."""
+        sums, *read = map(np.concatenate, zip(_NONE, *names.products, strict=True))
+        order = np.sort(sums << 32 | np.arange(len(sums))) & (1 << 32) - 1
+        self._products = sums[order], *(part[order] for part in read)
 
     def run(self) -> None:
         """Give terms to all names."""
         levels: dict[int, list[TileStep]] = defaultdict(list)
         for step, level in zip(self.names.steps, self.names.levels.tolist(), strict=False):
             levels[level].append(step)
-        last = self._last_levels(levels)
+        last = self._last_levels()
         forgotten: dict[int, list[int]] = defaultdict(list)
         for level in tracked("prove level", sorted(levels)):
             alike: dict[Any, list[TileStep]] = defaultdict(list)
@@ -111,17 +114,24 @@ class TermMachine:
             for group in forgotten.pop(level, ()):
                 self._contents[group] = None
 
-    def _last_levels(self, levels: Mapping[int, list[TileStep]]) -> Ints:
+    def _last_levels(self) -> Ints:
         """Return the last level that reads each step; those of results are never forgotten."""
-        last: Ints = self.names.levels[: len(self.names.steps)].copy()
-        for level in sorted(levels):
-            read = [names.reshape(-1) for step in levels[level] for names in step.operands]
-            for _, sources, weights in (p for step in levels[level] for p in step.products):
-                read += [sources.reshape(-1), weights.reshape(-1) >> 2]
-            if read:
-                last[self.names.step_of[np.concatenate(read)]] = level
-        for names in self.names.dram.names.values():
-            last[self.names.step_of[names]] = len(last)
+        names, levels = self.names, self.names.levels
+        last: Ints = levels[: len(names.steps)].copy()
+        sums, sources, weights = self._products
+        reads = [
+            (sources, levels[names.step_of[sums]]),
+            (weights >> 2, levels[names.step_of[sums]]),
+        ]
+        reads += [
+            (o.reshape(-1), level)
+            for s, level in zip(names.steps, levels, strict=False)
+            for o in s.operands
+        ]
+        for read, level in reads:
+            np.maximum.at(last, names.step_of[read], level)
+        for held in names.dram.names.values():
+            last[names.step_of[held]] = len(last)
         last[0] = len(last)
         return last
 
@@ -383,26 +393,19 @@ class TermMachine:
     # --------------------------------------------------------------------- sums of products
 
     def _sums(self, steps: list[TileStep]) -> Terms:
-        """Return sums of products; those of the same weights are computed together."""
-        by_weights: dict[Any, list[Products]] = defaultdict(list)
-        begin = 0
-        for step in steps:
-            for number, (tiles, sources, weights) in enumerate(joined(step.products)):
-                key = number, weights.shape, weights.tobytes()
-                by_weights[key].append((begin + tiles, sources, weights))
-            begin += step.count
-        value = np.zeros((len(self.fields.primes), begin, *self.config.acc.shape))
+        """Return sums of products; those of the same inputs and weights are matrix products."""
+        count = sum(step.count for step in steps)
+        value = np.zeros((len(self.fields.primes), count, *self.config.acc.shape))
         middle, radius = np.zeros((2, *value.shape[1:]))
-        inputs = self._inputs([part[1] for alike in by_weights.values() for part in alike])
-        for (number, *_), alike in sorted(by_weights.items(), key=lambda item: item[0][0]):
-            tiles, sources = (np.concatenate(part) for part in list(zip(*alike, strict=True))[:2])
-            values = self._weights(alike[0][2])
-            made = self._products(sources, values, inputs)
-            if number:  # else no other product is there yet
-                made = self.fields.centred(made) + value[:, tiles]
-            value[:, tiles] = self.fields.centred(made)
-            for whole, part in zip((middle, radius), self._ranges(sources, values), strict=True):
-                whole[tiles] += part
+        sums, sources, weights = self._products_of(steps)
+        used = np.unique(sources)
+        inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
+        for tiles, place, rows, columns in matrices(sums, sources, weights):
+            values = self._weights(columns)
+            made = self._matrix(inputs[:, np.searchsorted(used, rows)], values)
+            value[:, tiles] = self.fields.centred(made[:, place[0], place[1]])
+            for whole, part in zip((middle, radius), self._ranges(rows, values), strict=True):
+                whole[tiles] = part[place]
         degree = 2 if self.fields.degree > 1 else 1
         terms = Terms(value, middle, radius, degree=degree)
         base = np.concatenate([step.operands[0] for step in steps])
@@ -411,21 +414,15 @@ class TermMachine:
         self._note_overflow(terms, steps)
         return terms
 
-    def _inputs(self, read: list[Ints]) -> tuple[Floats, Ints]:
-        """Return the values of all groups that are read, and where each group begins."""
-        used = np.zeros(len(self._contents), np.bool_)
-        for names in read:
-            used[self._group[names]] = True
-        shape, begins = self.config.inp.shape, np.zeros(len(used), np.int64)
-        tables = [np.zeros((len(self.fields.primes), 0, *shape))]
-        for group in np.flatnonzero(used).tolist():
-            begins[group] = sum(table.shape[1] for table in tables)
-            content = self._contents[group]
-            if isinstance(content, Extrema):
-                content = content.plain
-            size = len(content) if isinstance(content, np.ndarray) else content.shape[0]
-            tables.append(self._of_group(group, np.arange(size), shape).value)
-        return tables[1] if len(tables) == 2 else np.concatenate(tables, axis=1), begins
+    def _products_of(self, steps: list[TileStep]) -> list[Ints]:
+        """Return the products of steps; sums as their numbers among all tiles of the steps."""
+        found, begin = [_NONE], 0
+        for step in steps:
+            first, end = np.searchsorted(self._products[0], (step.first, step.first + step.count))
+            sums, *read = (part[first:end] for part in self._products)
+            found.append((sums - step.first + begin, *read))
+            begin += step.count
+        return [*map(np.concatenate, zip(*found, strict=True))]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in), terms behind an axis of planes."""
@@ -434,7 +431,7 @@ class TermMachine:
         if found is None:
             value = self._terms(names.reshape(-1), shape).value
             found = value.reshape(len(value), *names.shape, *shape)
-        values: Floats = found.astype(np.float64)
+        values: Floats = found.astype(np.float64, copy=False)
         channels, (outputs, _) = self.config.window_channels, shape
         output, channel = np.ogrid[:outputs, :channels]
         lane = output // channels * channels + channel
@@ -447,26 +444,16 @@ class TermMachine:
                 values[..., chosen, :, :] = dense
         return values
 
-    def _products(self, sources: Ints, weights: Floats, inputs: tuple[Floats, Ints]) -> Floats:
-        """Return sums of products, (planes, rows, columns, batch, lanes)."""
-        table, begins = inputs
+    def _matrix(self, inputs: Floats, weights: Floats) -> Floats:
+        """Return sums of products, (planes, rows, columns, ...)."""
         batch, lanes = self.config.inp.shape
         *planes, columns, terms, outputs, _ = weights.shape
         matrix = np.moveaxis(weights, (-3, -1), (-4, -3))
         matrix = matrix.reshape(*planes, terms * lanes, columns * outputs)
-        rows = begins[self._group[sources]] + self._row[sources]
-        result = np.empty((len(table), len(rows), columns, batch, outputs))
-        size = max(1, CHUNK // (terms * batch * lanes))
-        for begin in range(0, len(rows), size):
-            part = slice(begin, begin + size)
-            x = (plane[rows[part]].swapaxes(1, 2).reshape(-1, terms * lanes) for plane in table)
-            if planes or terms * lanes > LONGEST:
-                made: Any = self.fields.matmul(np.array([*x]), matrix)
-            else:
-                made = [plane @ matrix for plane in x]
-            for whole, found in zip(result, made, strict=True):
-                whole[part] = found.reshape(-1, batch, columns, outputs).swapaxes(1, 2)
-        return result
+        x = inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes)
+        whole = planes or terms * lanes > LONGEST
+        made = self.fields.matmul(x, matrix) if whole else x @ matrix
+        return made.reshape(len(x), -1, batch, columns, outputs).swapaxes(2, 3)
 
     def _ranges(self, sources: Ints, weights: Floats) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of products of int8; what is a number adds no radius."""
@@ -475,7 +462,8 @@ class TermMachine:
         if weights.ndim == 4:
             total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
         else:
-            reach = 2.0**14 * (weights != 0).any(axis=0).sum(axis=-1)
+            used = (weights[0] != 0) | (weights[1] != 0)
+            reach = 2.0**14 * used.sum(axis=-1)
             total, fixed = np.zeros_like(reach), np.arange(len(fixed)) == 0
         patterns, which = unique_rows(np.where(fixed[self._group[sources]], sources, -1))
         free = (patterns < 0).astype(np.float64)
@@ -492,50 +480,39 @@ class TermMachine:
         return middle[which], radius[which]
 
 
-def joined(products: list[Products]) -> list[Products]:
-    """Return products of a step in as few as possible: what a tile lacks, it has of zeros.
+_NONE = (np.zeros(0, np.int64),) * 3
 
-    The widest of them say in which rows and columns tiles lie; the others must fit in.
+
+def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
+    """Yield products as matrix products: sums, (rows, columns) of each, sources and weights.
+
+    Sums come in order. Each is one place of a matrix: in the row of its sources, (rows, terms), and
+    the column of its weights, (columns, terms). Rows that need the same columns stand together.
     """
-    width = max((tiles.shape[1] for tiles, *_ in products), default=0)
-    if len(products) < 2:
-        return products
-    every = np.concatenate([tiles for tiles, *_ in products if tiles.shape[1] == width])
-    tiles = every[np.unique(every[:, 0], return_index=True)[1]]
-    place = np.full(1 + max(int(part.max()) for part, *_ in products), -1)
-    place[tiles] = np.arange(tiles.size).reshape(tiles.shape)
-    parts = [part for product in products for part in _in_columns(product, place, width)]
-    if any(not _fits(tiles[rows], own) for rows, own, *_ in parts):
-        return products
-    weights, which = unique_rows(np.concatenate([columns.T for *_, columns in parts]))
-    sources = np.full((len(tiles), len(weights)), -1)
-    end = 0
-    for rows, _, own, columns in parts:
-        terms, end = which[end : end + columns.shape[1]], end + columns.shape[1]
-        if len(np.unique(terms)) < len(terms) or (sources[rows[:, None], terms] >= 0).any():
-            terms = sources.shape[1] + np.arange(len(terms))
-            sources = np.pad(sources, ((0, 0), (0, len(terms))), constant_values=-1)
-            weights = np.concatenate([weights, columns.T])
-        sources[rows[:, None], terms] = own
-    return [(tiles, np.maximum(sources, 0), weights.T)]
+    counts = np.bincount(sums)
+    begins = np.cumsum(counts) - counts
+    for count in np.unique(counts[counts > 0]).tolist():
+        alike = np.flatnonzero(counts == count)
+        terms = begins[alike, None] + np.arange(count)
+        (rows, row), (columns, column) = (unique_rows(part[terms]) for part in (sources, weights))
+        needed = np.zeros(len(rows), np.int64)
+        np.add.at(
+            needed, row, np.random.default_rng(0).integers(1 << 40, size=len(columns))[column]
+        )
+        needs = np.unique(needed, return_inverse=True)[1][row]
+        order = np.argsort(needs, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(needs[order])) + 1):
+            (own, x), (others, y) = (
+                np.unique(which[part], return_inverse=True) for which in (row, column)
+            )
+            yield alike[part], (x, y), rows[own], columns[others]
 
 
-def _in_columns(product: Products, place: Ints, width: int) -> Iterator[tuple[Ints, ...]]:
-    """Yield a product as parts of all columns: (rows, tiles, sources, weights)."""
-    tiles, sources, weights = product
-    rows, columns = place[tiles[:, 0]] // width, place[tiles[:, 0]] % width
-    if tiles.shape[1] == width:
-        yield rows, tiles, sources, weights
-        return
-    for column in np.unique(columns).tolist():  # the weights of the other columns are zeros
-        mine = columns == column
-        wide = np.zeros((width, weights.shape[1]), np.int64)
-        wide[column] = weights[0]
-        yield rows[mine], tiles[mine], sources[mine], wide
-
-
-def _fits(rows: Ints, tiles: Ints) -> bool:
-    """Whether tiles lie in rows: all of them, or one of each."""
-    if tiles.shape[1] == rows.shape[1]:
-        return bool((rows == tiles).all())
-    return tiles.shape[1] == 1 and bool((rows == tiles).any(axis=1).all())
+def unique_rows(rows: Ints) -> tuple[Ints, Ints]:
+    """Return different rows, and which of them each row is."""
+    factors = np.random.default_rng(0).integers(1, 1 << 40, rows.shape[1])
+    _, first, inverse = np.unique(rows @ factors, return_index=True, return_inverse=True)
+    unique: Ints = rows[first]
+    if (unique[inverse] != rows).any():  # two rows had one number
+        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    return unique, inverse.reshape(-1)

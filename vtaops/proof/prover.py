@@ -317,7 +317,9 @@ def _proven(task: _Task, rounds: int | None, seed: int | None) -> Proof:
     overflow = "" if machine.overflow is None else f"instruction {machine.overflow} of {task.name}"
     return Proof(
         claims=(f"{task.name}: {outputs} equals its definition for every input",),
-        products=names.products,
+        products=sum(len(sums) for sums, *_ in names.products)
+        * task.program.config.batch
+        * task.program.config.wgt.lanes,
         leaves=fields.hashed,
         primes=fields.primes,
         error=error,
