@@ -453,7 +453,8 @@ class TermMachine:
         x = inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes)
         whole = planes or terms * lanes > LONGEST
         made = self.fields.matmul(x, matrix) if whole else x @ matrix
-        return made.reshape(len(x), -1, batch, columns, outputs).swapaxes(2, 3)
+        made = made.reshape(len(x), -1, batch, columns, outputs)
+        return made.swapaxes(2, 3)  # type: ignore[no-any-return]
 
     def _ranges(self, sources: Ints, weights: Floats) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of products of int8; what is a number adds no radius."""
