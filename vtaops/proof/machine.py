@@ -6,6 +6,7 @@ whose tiles are computed together; a group is forgotten after the last level tha
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -150,6 +151,10 @@ class TermMachine:
         value = self._terms(self.names.dram.names[buffer], (lanes,)).value
         return value.reshape(len(value), -1)
 
+    def written_by(self, buffer: int) -> Ints:
+        """Return the instruction that stored each scalar of a buffer."""
+        return self.names.dram.writers[buffer].repeat(math.prod(self.config.out.shape))
+
     # ------------------------------------------------------------------------ tiles by name
 
     def _terms(self, names: Ints, shape: tuple[int, ...]) -> Terms:
@@ -276,29 +281,26 @@ class TermMachine:
             flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
             rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
             return rows.view("<i4" if scalar == 4 else "i1")
-        value = self._as_scalars(image.value, np.dtype(buffer.dtype).itemsize, scalar)
-        count = nbytes // scalar
-        value = value[:, : value.shape[1] // count * count].reshape(len(value), -1, count)
-        return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
+        return self._elements(image.value, np.dtype(buffer.dtype).itemsize, nbytes, scalar)
 
-    def _as_scalars(self, value: Floats, given: int, scalar: int) -> Floats:
-        """Return scalars of one size as those of another: functions without meaning."""
+    def _elements(self, value: Floats, given: int, nbytes: int, scalar: int) -> Terms:
+        """Return elements of scalars that were given in another size: functions without meaning."""
         fields, planes = self.fields, len(value)
-        if given == scalar:
-            return value
-        if given == 4:
+        if given > scalar:
             parts = [fields.of(("byte", k), Terms(value)) for k in range(4)]
-            return np.stack(parts, axis=-1).reshape(planes, -1)
-        whole = value[:, : value.shape[1] // 4 * 4].reshape(planes, -1, 4)
-        return fields.of(("word",), *(Terms(whole[..., k]) for k in range(4)))
+            value = np.stack(parts, axis=-1).reshape(planes, -1)
+        if given < scalar:
+            whole = value[:, : value.shape[1] // 4 * 4].reshape(planes, -1, 4)
+            value = fields.of(("word",), *(Terms(whole[..., k]) for k in range(4)))
+        count = nbytes // scalar
+        value = value[:, : value.shape[1] // count * count].reshape(planes, -1, count)
+        return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
 
     def _cast(self, tiles: Ints, part: int, nbytes: int, scalar: int) -> Terms:
         """Return elements of another size than those that were stored."""
         value = self._terms(tiles.reshape(-1), (self.config.out.lanes,)).value
         value = value.reshape(len(value), len(tiles), -1)[..., part * nbytes : (part + 1) * nbytes]
-        flat = self._as_scalars(value.reshape(len(value), -1), 1, scalar)
-        value = flat.reshape(len(flat), len(tiles), -1)
-        return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
+        return self._elements(value.reshape(len(value), -1), 1, nbytes, scalar)
 
     # ------------------------------------------------------------------------------ ALU, POST
 

@@ -110,14 +110,6 @@ class Dram:
             self._given[key] = int(self._machine.make(key, count)[0])
         return self._given[key]
 
-    def stored_by(self, buffer: int) -> Ints:
-        """Return the instruction that stored each scalar of a buffer."""
-        return self.writers[buffer].repeat(self._unit)
-
-    def write(self, buffer: int, index: Ints, names: Ints, writer: int) -> None:
-        """Write names of elements of the output memory."""
-        self.names[buffer][index], self.writers[buffer][index] = names, writer
-
 
 class NameMachine:
     """One VTA that computes on names.
@@ -181,7 +173,8 @@ class NameMachine:
                 case Store() if not instruction.is_nop:
                     tiles = instruction.sram_base + np.arange(instruction.sram_size)
                     names, places = self._outputs(tiles), _rows(instruction)
-                    self.dram.write(relocations[index], places, names, index)
+                    for what, stored in ((self.dram.names, names), (self.dram.writers, index)):
+                        what[relocations[index]][places] = stored
                 case Post():
                     self._posts.append(instruction)
                 case Gemm() | Alu() | Pool() if instruction.iterations:

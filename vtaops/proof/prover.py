@@ -143,7 +143,7 @@ def _compare(task: Task, result: str, terms: Terms, machine: TermMachine, seed: 
     if not differs.any():
         return
     element = tuple(np.argwhere(differs)[0].tolist())
-    writers = unpack(machine.names.dram.stored_by(buffer))[differs]
+    writers = unpack(machine.written_by(buffer))[differs]
     shown = search(task, seed % (1 << 32))
     raise NotEquivalent(
         task.name, result, element, int(differs.sum()), int(writers.min()), shown, TRIES
