@@ -364,6 +364,7 @@ def trial(case: str) -> dict[str, Any]:
     if isinstance(proven, Model):
         result |= network_mutants(proven, seed) if proven.regions else {}
     else:
+        assert op is not None
         result |= program_mutants(op, proven, seed)
     return {**result, "seconds": round(time.process_time() - begin, 2)}
 

@@ -89,11 +89,8 @@ class TermMachine:
         self.overflow: int | None = None
         self._contents: list[Terms | Numbers | Extrema | None] = []
         size = names.steps[-1].first + names.steps[-1].count
-        self._group, self._row = np.zeros((2, size), np.int32)
-        """Of each name: its group, and its place there."""
-        sums, *read = map(np.concatenate, zip(_NONE, *names.products, strict=True))
-        order = np.sort(sums << 32 | np.arange(len(sums))) & (1 << 32) - 1
-        self._products = sums[order], *(part[order] for part in read)
+        self._group, self._row, self._place = np.zeros((3, size), np.int32)
+        """Of each name: its group, its place there, and its place among those that are read."""
 
     def run(self) -> None:
         """Give terms to all names."""
@@ -119,18 +116,16 @@ class TermMachine:
         """Return the last level that reads each step; those of results are never forgotten."""
         names, levels = self.names, self.names.levels
         last: Ints = levels[: len(names.steps)].copy()
-        sums, sources, weights = self._products
         reads = [
-            (sources, levels[names.step_of[sums]]),
-            (weights >> 2, levels[names.step_of[sums]]),
-        ]
-        reads += [
             (o.reshape(-1), level)
             for s, level in zip(names.steps, levels, strict=False)
             for o in s.operands
         ]
-        for read, level in reads:
-            np.maximum.at(last, names.step_of[read], level)
+        for number, parts in names.products.items():
+            for _, sources, weights in parts:
+                reads += [(sources, levels[number]), (weights >> 2, levels[number])]
+        for read, level in sorted(reads, key=lambda read: int(read[1])):
+            last[names.step_of[read]] = level
         for held in names.dram.names.values():
             last[names.step_of[held]] = len(last)
         last[0] = len(last)
@@ -400,11 +395,13 @@ class TermMachine:
         value = np.zeros((len(self.fields.primes), count, *self.config.acc.shape))
         middle, radius = np.zeros((2, *value.shape[1:]))
         sums, sources, weights = self._products_of(steps)
-        used = np.unique(sources)
+        self._place[sources] = -1
+        used = np.flatnonzero(self._place < 0)
+        self._place[used] = np.arange(len(used))
         inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
         for tiles, place, rows, columns in matrices(sums, sources, weights):
             values = self._weights(columns)
-            made = self._matrix(inputs[:, np.searchsorted(used, rows)], values)
+            made = self._matrix(inputs[:, self._place[rows]], values)
             value[:, tiles] = self.fields.centred(made[:, place[0], place[1]])
             for whole, part in zip((middle, radius), self._ranges(rows, values), strict=True):
                 whole[tiles] = part[place]
@@ -418,13 +415,14 @@ class TermMachine:
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
         """Return the products of steps; sums as their numbers among all tiles of the steps."""
-        found, begin = [_NONE], 0
-        for step in steps:
-            first, end = np.searchsorted(self._products[0], (step.first, step.first + step.count))
-            sums, *read = (part[first:end] for part in self._products)
-            found.append((sums - step.first + begin, *read))
-            begin += step.count
-        return [*map(np.concatenate, zip(*found, strict=True))]
+        numbers = np.cumsum([0] + [step.count for step in steps])
+        found: list[Any] = [_NONE]
+        for step, begin in zip(steps, numbers.tolist(), strict=False):
+            parts = self.names.products.get(int(self.names.step_of[step.first]), ())
+            found += [(sums - step.first + begin, *read) for sums, *read in parts]
+        sums, *read = map(np.concatenate, zip(*found, strict=True))
+        order = np.sort(sums.astype(np.int64) << 32 | np.arange(len(sums))) & (1 << 32) - 1
+        return [sums[order], *(part[order] for part in read)]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in), terms behind an axis of planes."""
@@ -468,7 +466,8 @@ class TermMachine:
             used = (weights[0] != 0) | (weights[1] != 0)
             reach = 2.0**14 * used.sum(axis=-1)
             total, fixed = np.zeros_like(reach), np.arange(len(fixed)) == 0
-        patterns, which = unique_rows(np.where(fixed[self._group[sources]], sources, -1))
+        known = np.where(fixed[self._group[sources]], sources, -1)
+        patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
         free = (patterns < 0).astype(np.float64)
         middle, radius = (
             (free @ part.swapaxes(0, 1).reshape(terms, -1)).reshape(-1, columns, 1, outputs)
@@ -480,10 +479,11 @@ class TermMachine:
             flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes)
             matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
             middle = middle + flat @ matrix
-        return middle[which], radius[which]
+        rows = which if len(which) == len(sources) else which.repeat(len(sources))
+        return middle[rows], radius[rows]
 
 
-_NONE = (np.zeros(0, np.int64),) * 3
+_NONE = (np.zeros(0, np.int32),) * 3
 
 
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:

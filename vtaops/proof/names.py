@@ -8,6 +8,7 @@ scratchpads or DRAM they lay in. `vtaops.proof.machine` gives the names their te
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -127,10 +128,10 @@ class NameMachine:
         The step of each name.
     dram : Dram
         The buffers.
-    products : list of (ndarray, ndarray, ndarray)
-        The names of sums, of inputs and of weights: each sum adds the products of its inputs and
-        weights to its operand. Weights are four times their names, plus 1 to 3 for a tile of a
-        window.
+    products : dict of int to list of (ndarray, ndarray, ndarray)
+        Of steps that are sums: names of sums, of inputs and of weights. Each sum adds the products
+        of its inputs and weights to its operand. Weights are four times their names, plus 1 to 3
+        for a tile of a window.
     """
 
     def __init__(self, program: Program) -> None:
@@ -143,7 +144,7 @@ class NameMachine:
         """Which steps are sums that nothing has used yet: products may join them."""
         self.step_of = np.zeros(1 << 16, np.int32)
         self._count = 0
-        self.products: list[tuple[Ints, Ints, Ints]] = []
+        self.products: dict[int, list[list[Any]]] = defaultdict(list)
         self._index = -1
         self.make(("zeros",), 1)
         self.dram = Dram(self)
@@ -290,7 +291,13 @@ class NameMachine:
         level = 1 + max(self.levels[self.step_of[used]].max() for used in (sources, weights >> 2))
         written = self.step_of[acc[plan.written]]
         self.levels[written] = np.maximum(self.levels[written], level)
-        self.products.append((acc[dst], sources, weights))
+        parts = [part.astype(np.int32) for part in (acc[dst], sources, weights)]
+        if (written == written[0]).all():
+            self.products[int(written[0])].append(parts)
+            return
+        owners = self.step_of[parts[0]]
+        for number in np.unique(written).tolist():
+            self.products[number].append([part[owners == number] for part in parts])
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)

@@ -112,7 +112,7 @@ def _proven(task: Task, rounds: int | None, seed: int | None) -> Proof:
         _compare(task, result, terms, machine, drawn)
     pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 2 * SMALL))
     error = min(1.0, pairs * (fields.degree / 2.0**30) ** len(fields.primes))
-    tiles = sum(len(sums) for sums, *_ in names.products)
+    tiles = sum(len(sums) for parts in names.products.values() for sums, *_ in parts)
     parts = program.config.fingerprint, program.instructions, program.relocations
     return Proof(
         claims=(f"{task.name}: {', '.join(wanted)} equals its definition for every input",),

@@ -270,11 +270,8 @@ class Fields:
         wide = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)  # nor is one beyond float64
         if not wide.any():
             return x
-        wrapped = self.of(("wrap",), Terms(x.value)), *WORD
-        value, middle, radius = (
-            np.where(wide, *parts)
-            for parts in zip(wrapped, (x.value, x.middle, x.radius), strict=True)
-        )
+        value = np.where(wide, self.of(("wrap",), Terms(x.value)), x.value)
+        middle, radius = np.where(wide, WORD[0], x.middle), np.where(wide, WORD[1], x.radius)
         return replace(x, value=value, middle=middle, radius=radius)
 
     def sum(self, x: Terms, y: Terms) -> Terms:
