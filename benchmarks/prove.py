@@ -41,11 +41,10 @@ from benchmarks.options import Again, Json, Minutes, State, figure_table, machin
 from benchmarks.resumable import by_code, resume
 from trials import random_cases
 from trials.mutations import KINDS, mutate
-from trials.own_schedules import random_convolution, random_plan
+from trials.own_schedules import described_program
 from trials.random_graphs import random_graph, random_inputs
 from trials.tilings import random_config
 from vtaops import HardwareConfig, NotEquivalent, VTAError
-from vtaops.base.errors import ScheduleError
 from vtaops.model import Model, Region
 from vtaops.ops import Operator
 from vtaops.ops.reference import random_arguments
@@ -140,32 +139,7 @@ def network(name: str) -> Model:
 
 def own_schedule(name: str) -> tuple[Operator, Program]:
     """Return a random schedule of one's own, ``CONFIGURATION/SEED``, and what it computes."""
-    rng = random.Random(f"own {name}")
-    config = HardwareConfig.load(name.split("/")[0])
-    low, high = sorted((rng.randint(-128, 127), rng.randint(-128, 127)))
-    stages = ("shr", "shr", rng.randint(1, 15)), ("low", "max", low), ("high", "min", high)
-    while True:
-        own = replace(random_convolution(rng, config), stages=stages)
-        if min(own.out_size) < 1:
-            continue
-        op = vtaops.Conv2d(
-            batch=config.batch,
-            in_channels=own.in_blocks * config.block_in,
-            out_channels=own.out_blocks * config.block_out,
-            height=own.height,
-            width=own.width,
-            kernel=own.kernel,
-            padding=own.padding,
-            dilation=own.dilation,
-            bias=own.bias,
-            shift=stages[0][2],
-            clip=(low, high),
-        )
-        try:
-            return op, vtaops.build(random_plan(rng, own).schedule(own), config)
-        except ScheduleError as error:
-            if "too many" not in str(error):
-                raise
+    return described_program(random.Random(f"own {name}"), HardwareConfig.load(name.split("/")[0]))
 
 
 # ------------------------------------------------------------------------------------ verdicts
