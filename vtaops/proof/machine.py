@@ -184,9 +184,9 @@ class TermMachine:
         whole = len(rows) == terms.shape[0] and (np.diff(rows, prepend=-1) == 1).all()
 
         def part(values: Any) -> Any:
-            return values if np.ndim(values) == 0 or whole else values[rows]
+            return values if np.ndim(values) == 0 or whole else values.take(rows, axis=0)
 
-        value = terms.value if whole else terms.value[:, rows]
+        value = terms.value if whole else terms.value.take(rows, axis=1)
         value = value.reshape(len(value), len(rows), *shape)
         middle, radius = (
             p.reshape(len(rows), *shape) if np.ndim(p) else p
@@ -401,10 +401,9 @@ class TermMachine:
         inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
         for tiles, place, rows, columns in matrices(sums, sources, weights):
             values = self._weights(columns)
-            made = self._matrix(inputs[:, self._place[rows]], values)
-            value[:, tiles] = self.fields.centred(made[:, place[0], place[1]])
-            for whole, part in zip((middle, radius), self._ranges(rows, values), strict=True):
-                whole[tiles] = part[place]
+            made = self._matrix(inputs.take(self._place[rows], axis=1), values)
+            value[:, tiles] = self.fields.centred(made.take(place, axis=1))
+            middle[tiles], radius[tiles] = self._ranges(rows, values, place)
         degree = 2 if self.fields.degree > 1 else 1
         terms = Terms(value, middle, radius, degree=degree)
         base = np.concatenate([step.operands[0] for step in steps])
@@ -445,7 +444,7 @@ class TermMachine:
         return values
 
     def _matrix(self, inputs: Floats, weights: Floats) -> Floats:
-        """Return sums of products, (planes, rows, columns, ...)."""
+        """Return sums of products, (planes, rows * columns, ...)."""
         batch, lanes = self.config.inp.shape
         *planes, columns, terms, outputs, _ = weights.shape
         matrix = np.moveaxis(weights, (-3, -1), (-4, -3))
@@ -453,10 +452,10 @@ class TermMachine:
         x = inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes)
         whole = planes or terms * lanes > LONGEST
         made = self.fields.matmul(x, matrix) if whole else x @ matrix
-        made = made.reshape(len(x), -1, batch, columns, outputs)
-        return made.swapaxes(2, 3)  # type: ignore[no-any-return]
+        made = made.reshape(len(x), -1, batch, columns, outputs).swapaxes(2, 3)
+        return made.reshape(len(x), -1, batch, outputs)  # type: ignore[no-any-return]
 
-    def _ranges(self, sources: Ints, weights: Floats) -> tuple[Floats, Floats]:
+    def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of products of int8; what is a number adds no radius."""
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
         fixed = np.array([isinstance(content, np.ndarray) for content in self._contents])
@@ -470,7 +469,7 @@ class TermMachine:
         patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
         free = (patterns < 0).astype(np.float64)
         middle, radius = (
-            (free @ part.swapaxes(0, 1).reshape(terms, -1)).reshape(-1, columns, 1, outputs)
+            (free @ part.swapaxes(0, 1).reshape(terms, -1)).reshape(-1, 1, outputs)
             for part in (total, reach)
         )
         if (patterns > 0).any():
@@ -478,16 +477,17 @@ class TermMachine:
             assert numbers is not None
             flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes)
             matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
-            middle = middle + flat @ matrix
-        rows = which if len(which) == len(sources) else which.repeat(len(sources))
-        return middle[rows], radius[rows]
+            middle = middle + (flat @ matrix).reshape(-1, batch, outputs)
+        row, column = divmod(place, columns)
+        place = which.take(row, mode="clip") * columns + column
+        return middle.take(place, axis=0), radius.take(place, axis=0)
 
 
 _NONE = (np.zeros(0, np.int32),) * 3
 
 
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
-    """Yield products as matrix products: sums, (rows, columns) of each, sources and weights.
+    """Yield products as matrix products: sums, the place of each, sources and weights.
 
     Sums come in order. Each is one place of a matrix: in the row of its sources, (rows, terms), and
     the column of its weights, (columns, terms). Rows that need the same columns stand together.
@@ -508,7 +508,7 @@ def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ..
             (own, x), (others, y) = (
                 np.unique(which[part], return_inverse=True) for which in (row, column)
             )
-            yield alike[part], (x, y), rows[own], columns[others]
+            yield alike[part], x * len(others) + y, rows[own], columns[others]
 
 
 def unique_rows(rows: Ints) -> tuple[Ints, Ints]:

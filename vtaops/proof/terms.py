@@ -404,7 +404,8 @@ class Fields:
         lowest = (members == least[:, None]).all(axis=0) & inside
         nothing |= lowest & ~(nothing | lowest).all(axis=0)
         members = _sorted(np.where(nothing, NOTHING, members))
-        members[:, 1:][:, (members[:, 1:] == members[:, :-1]).all(axis=0)] = NOTHING
+        again = (members[:, 1:] == members[:, :-1]).all(axis=0)
+        np.copyto(members[:, 1:], NOTHING, where=again)
         members = _sorted(members)
         held = (members[0] != NOTHING).any(axis=(*range(1, members.ndim - 1),))
         return members[:, : max(1, int(held.sum()))]
