@@ -45,7 +45,7 @@ def unpacked(buffer: Buffer, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
     shape = buffer.packed_shape
     places: Any = np.arange(math.prod(shape)).reshape(shape)
     places = buffer.layout.unpack(places, buffer.shape)
-    return value.take(places, axis=-1)
+    return value.take(places, axis=-1)  # type: ignore[no-any-return]
 
 
 def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:

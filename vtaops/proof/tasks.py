@@ -89,25 +89,10 @@ def operator_task(program: Program, against: Any) -> Task:
         unknown = f"it joins {len(records)} operators without their graph"
     *given, result = declared
 
-    def define(fields: Fields, values: Values) -> Values:
-        try:
-            definition = Definition(fields, kind, parameters)
-            if "kernel" in parameters and "data" in values:
-                definition.require_reasonable(values["data"].shape, result.shape)
-            found = definition.result(dict(values))
-        except (ArithmeticError, LookupError, TypeError, ValueError, ShapeError) as error:
-            raise Unknown(f"its record contradicts itself: {error}") from error
-        if found.shape != tuple(result.shape):
-            raise Unknown(
-                f"its record gives a result of shape {found.shape}, and its argument has "
-                f"{tuple(result.shape)}"
-            )
-        return {result.name: found}
-
     return Task(
         kind,
         program,
-        define,
+        partial(_result, kind, parameters, result),
         (kind, sorted(parameters.items())),
         {b.name: b for b in given},
         [
@@ -118,6 +103,25 @@ def operator_task(program: Program, against: Any) -> Task:
         linear=kind != "MaxPool2d",
         unknown=unknown,
     )
+
+
+def _result(
+    kind: str, parameters: Mapping[str, Any], result: Buffer, fields: Fields, values: Values
+) -> Values:
+    """Return what an operator makes of its arguments."""
+    try:
+        definition = Definition(fields, kind, parameters)
+        if "kernel" in parameters and "data" in values:
+            definition.require_reasonable(values["data"].shape, result.shape)
+        found = definition.result(dict(values))
+    except (ArithmeticError, LookupError, TypeError, ValueError, ShapeError) as error:
+        raise Unknown(f"its record contradicts itself: {error}") from error
+    if found.shape != tuple(result.shape):
+        raise Unknown(
+            f"its record gives a result of shape {found.shape}, and its argument has "
+            f"{tuple(result.shape)}"
+        )
+    return {result.name: found}
 
 
 def _packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
