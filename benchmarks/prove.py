@@ -1,6 +1,7 @@
 """The proof that programs compute what they declare: its cost, and what it catches.
 
     python -m benchmarks prove --minutes 9              # again until nothing is left
+    python -m benchmarks prove --no-mutants --state proofs.jsonl
     python -m benchmarks prove --costs --json FILE
 
 Cases are random operators on random configurations, ten on each; random graphs, each on three; and
@@ -321,7 +322,7 @@ def network_mutants(model: Model, seed: int) -> dict[str, Any]:
     return mutants(kinds, partial(changed_model, model), judge, PER_NETWORK, seed)
 
 
-def trial(case: str) -> dict[str, Any]:
+def trial(case: str, *, mutated: bool = True) -> dict[str, Any]:
     """Prove one case, and judge its mutants."""
     kind, name = case.split(" ")
     begin, seed = time.process_time(), random.Random(case).getrandbits(30)
@@ -335,7 +336,9 @@ def trial(case: str) -> dict[str, Any]:
         result["refused"] = "; ".join(proof.unproven)
     except NotEquivalent as error:
         result["refused"] = f"{op or ''} {error}"
-    if isinstance(proven, Model):
+    if not mutated:
+        pass
+    elif isinstance(proven, Model):
         result |= network_mutants(proven, seed) if proven.regions else {}
     else:
         assert op is not None
@@ -387,6 +390,7 @@ def main(
     graphs: Annotated[int, typer.Option(help="Random graphs.")] = 200,
     schedules: Annotated[int, typer.Option(help="Random schedules of one's own.")] = 500,
     minutes: Minutes = 9,
+    mutated: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Of each.")] = True,
     costs: Annotated[bool, typer.Option(help="Measure layers and networks instead.")] = False,
     again: Again = False,
     state_file: State = Path("prove.jsonl"),
@@ -403,7 +407,9 @@ def main(
     own = [f"schedule {('tiny', 'pynq')[seed % 2]}/{seed}" for seed in range(schedules)]
     turns = zip_longest(*(iter(operators),) * 5, nets, own)
     cases = [case for case in chain.from_iterable(turns) if case]
-    results = resume(state_file, cases, trial, minutes, "proofs", again=again)
+    results = resume(
+        state_file, cases, partial(trial, mutated=mutated), minutes, "proofs", again=again
+    )
     data = figures(results)
     write_json(json_file, {"machine": machine(), "code": by_code(results), **data})
     table = figure_table("Subjects and their mutants", ["of"], ["subjects", *VERDICTS])
