@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vtaops.base.shapes import Array
 from vtaops.machine.views import Plus
 from vtaops.proof.integers import Integers
-from vtaops.proof.tasks import Task
+from vtaops.proof.tasks import ProofTask
 from vtaops.proof.terms import Terms
 from vtaops.runtime import ResidentPrograms, open_device
 
@@ -20,7 +20,7 @@ TRIES = 40
 """Inputs that are tried."""
 
 
-def search(task: Task, seed: int) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
+def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
     """Return arrays by name, the result and its first element that differs; None: none found."""
     random, fields, program = np.random.default_rng(seed), Integers(seed), task.program
     with (

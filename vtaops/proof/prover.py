@@ -18,7 +18,7 @@ from vtaops.proof.counterexamples import TRIES, search
 from vtaops.proof.machine import TermMachine
 from vtaops.proof.names import NameMachine
 from vtaops.proof.operators import Unknown
-from vtaops.proof.tasks import Task, launch_task, operator_task
+from vtaops.proof.tasks import ProofTask, launch_task, operator_task
 from vtaops.proof.terms import SMALL, Fields, Terms
 
 CHECKER = 2
@@ -96,7 +96,7 @@ def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
     )
 
 
-def _proven(task: Task, rounds: int | None, seed: int | None, spent: float = 0.0) -> Proof:
+def _proven(task: ProofTask, rounds: int | None, seed: int | None, spent: float = 0.0) -> Proof:
     """Return the proof of one program; `spent`: the probability of error of what was tried."""
     begin = time.process_time()
     drawn = secrets.randbits(128) if seed is None else seed
@@ -139,7 +139,7 @@ def _proven(task: Task, rounds: int | None, seed: int | None, spent: float = 0.0
     )
 
 
-def _differences(task: Task, result: str, terms: Terms, machine: TermMachine) -> Any:
+def _differences(task: ProofTask, result: str, terms: Terms, machine: TermMachine) -> Any:
     """Return which elements of a result are not those of its definition."""
     fields, (buffer, unpack) = machine.fields, task.outputs[result]
     found = np.stack([unpack(plane) for plane in machine.terms_of(buffer)])
@@ -148,7 +148,7 @@ def _differences(task: Task, result: str, terms: Terms, machine: TermMachine) ->
 
 
 def _refutation(
-    task: Task, result: str, differs: Any, machine: TermMachine, seed: int
+    task: ProofTask, result: str, differs: Any, machine: TermMachine, seed: int
 ) -> NotEquivalent:
     buffer, unpack = task.outputs[result]
     element = tuple(np.argwhere(differs)[0].tolist())

@@ -25,7 +25,7 @@ Values = Mapping[str, Terms]
 
 
 @dataclass(frozen=True)
-class Task:
+class ProofTask:
     """A program and its definition.
 
     Attributes
@@ -73,7 +73,7 @@ class Task:
         return {**self.parameters, **images}, self.define(fields, values)
 
 
-def operator_task(program: Program, against: Any) -> Task:
+def operator_task(program: Program, against: Any) -> ProofTask:
     """Return the task of a program of one operator, by its record or a description."""
     own, records = program.arguments, program.operators
     kind, parameters = (records[0].kind, dict(records[0].parameters)) if records else ("", {})
@@ -89,7 +89,7 @@ def operator_task(program: Program, against: Any) -> Task:
         unknown = f"it joins {len(records)} operators without their graph"
     *given, result = declared
 
-    return Task(
+    return ProofTask(
         kind,
         program,
         partial(_result, kind, parameters, result),
@@ -135,7 +135,7 @@ def _as(other: Buffer, buffer: Buffer, array: Array) -> Array:
     return other.unpack(buffer.pack(array).reshape(-1).view(np.uint8))
 
 
-def launch_task(graph: Graph, region: Region) -> Task:
+def launch_task(graph: Graph, region: Region) -> ProofTask:
     """Return the task of a region of a network."""
     inside, program = {*region.nodes}, region.program
     nodes = [node for node in graph.nodes if node.name in inside]
@@ -158,7 +158,7 @@ def launch_task(graph: Graph, region: Region) -> Task:
         found: Array = argument.from_device(unpacked(buffer, flat))
         return found
 
-    return Task(
+    return ProofTask(
         f"{region.nodes[0]}{last}" if region.nodes else "a launch",
         program,
         define,
