@@ -1,14 +1,17 @@
 """The proof that programs compute what they declare: its cost, and what it catches.
 
-    python -m benchmarks prove [--operators 300] [--graphs 40] [--mutants 500] [--minutes 20]
-        [--json FILE]
+    python -m benchmarks prove --minutes 9              # again until nothing is left
+    python -m benchmarks prove --no-mutants --state proofs.jsonl
+    python -m benchmarks prove --costs --json FILE
 
-Layers of ResNet-18 and whole networks with their CPU time; random operators on random
-configurations and random graphs, each of which must be proven; and mutants of programs, one field,
-micro-op or relocation changed in each: those that the verifier accepts are proven, and run on fsim
-with `INPUTS` inputs. A mutant that is proven and differs there is a *miss*; one that is refused
-must have a counterexample, or is counted as one without, with the reason that can be told. Times
-are CPU time of this process, on one thread.
+Cases are random operators on random configurations, ten on each; random graphs, each on three; and
+random schedules as users write them, against their description. Each must be proven. Then mutants
+of its programs, one field, micro-op or relocation changed in each (of networks also one bit of an
+image or one place of a map): those that the verifier accepts are proven, and run on fsim with
+`INPUTS` inputs. A mutant that is proven and differs there is a *miss*; one that is refused must
+have a counterexample, or is counted as one without, with the reason that can be told. ``--costs``:
+layers of ResNet-18 and whole networks with their CPU time, on one thread. Exit code: 1 if something
+was missed or not proven, 2 if cases are left.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: CPU time of one t
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,20 +38,31 @@ from rich.table import Table
 
 import vtaops
 from benchmarks import networks
-from benchmarks.options import Json, Minutes, Seed, figure_table, machine, write_json
+from benchmarks.options import Again, Json, Minutes, State, figure_table, machine, write_json
+from benchmarks.resumable import by_code, resume
 from trials import random_cases
 from trials.mutations import KINDS, mutate
+from trials.own_schedules import described_program
 from trials.random_graphs import random_graph, random_inputs
-from vtaops import HardwareConfig, NotEquivalent, UnsupportedError, VTAError
+from trials.tilings import random_config
+from vtaops import HardwareConfig, NotEquivalent, VTAError
 from vtaops.model import Model, Region
 from vtaops.ops import Operator
 from vtaops.ops.reference import random_arguments
-from vtaops.program import Program
+from vtaops.program import Program, Role
 from vtaops.proof import Proof
+from vtaops.runtime import ResidentPrograms, open_device
 from vtaops.schedule.workloads import find
 
 INPUTS = 20
 """Inputs on which a mutant that is proven is compared with its original."""
+OPERATORS = 10
+"""On each configuration."""
+GRAPH_CONFIGS = ("pynq", "tiny", "pynq_ext")
+PER_OPERATOR, PER_NETWORK = 6, 12
+"""Mutants that the verifier accepts, of each operator and of each network."""
+TRIES = 4
+"""Mutants that are made for each of these, at most."""
 
 NOT_VERIFIED, REFUTED, PROVEN, MISSED = "not verified", "refuted", "proven, equal", "MISSED"
 SATURATED, UNSHOWN, UNPROVEN = "always the same result", "no counterexample", "not proven"
@@ -95,44 +112,38 @@ def cost(config: str) -> list[dict[str, Any]]:
     return rows
 
 
-def random_programs(count: int, seed: int) -> list[tuple[Operator, Program]]:
-    """Return random operators on random configurations, compiled."""
-    rng = random.Random(seed)
-    found: list[tuple[Operator, Program]] = []
-    while len(found) < count:
-        name = rng.choice([*FAMILIES])
-        op = FAMILIES[name](rng)
-        base = HardwareConfig.load(rng.choice(random_cases.CONFIGS))
-        needs = ["post"] if name == "scaled" else []
-        extensions = random_cases.random_extensions(rng, rng.choice([0, 0, 0.5, 1]), *needs)
-        try:
-            config = replace(base, extensions=extensions)
-            found.append((op, vtaops.compile(op, config, capabilities="fsim")))
-        except (UnsupportedError, VTAError):
-            continue  # no tile fits, or the configuration cannot be
-    return found
+# ----------------------------------------------------------------------------------- subjects
 
 
-def campaign(count: int, graphs: int, seed: int) -> dict[str, Any]:
-    """Prove random operators and graphs; return how many, and what was not proven."""
-    refused: list[str] = []
-    begin = time.process_time()
-    for op, program in random_programs(count, seed):
+def operator(name: str) -> tuple[Operator, Program] | None:
+    """Return a random operator and its program, ``CONFIGURATION/NUMBER``; None: no tile fits."""
+    rng = random.Random(f"prove {name}")
+    base = random_config(random.Random(int(name.split("/")[0])))
+    family = rng.choice([*FAMILIES])
+    share, needs = rng.choice([0, 0, 0.5, 1]), ["post"] if family == "scaled" else []
+    for extensions in (random_cases.random_extensions(rng, share, *needs), needs):
         try:
-            proof = vtaops.prove(program)
-            refused += [f"{op}: {reason}" for reason in proof.unproven]
-        except NotEquivalent as error:
-            refused.append(f"{op} on {program.config.bitstream_id}: {error}")
-    for number in range(seed, seed + graphs):
-        free = number % 2 == 1
-        config = "pynq_ext" if free else random.Random(number).choice(["pynq", "tiny"])
-        try:
-            model = vtaops.compile_model(random_graph(number, free=free), config)
-            refused += vtaops.prove(model).unproven
-        except NotEquivalent as error:
-            refused.append(f"graph {number} on {config}: {error}")
-    seconds = time.process_time() - begin
-    return {"operators": count, "graphs": graphs, "refused": refused, "seconds": seconds}
+            config = replace(base, extensions=tuple(extensions))
+            op = FAMILIES[family](rng)
+            return op, vtaops.compile(op, config, capabilities="fsim")
+        except VTAError:  # no tile fits, or the configuration cannot be
+            continue
+    return None
+
+
+def network(name: str) -> Model:
+    """Return a random network, ``CONFIGURATION/SEED``, compiled."""
+    config, seed = name.split("/")
+    free = config == GRAPH_CONFIGS[-1]
+    return vtaops.compile_model(random_graph(int(seed), free=free), config)
+
+
+def own_schedule(name: str) -> tuple[Operator, Program]:
+    """Return a random schedule of one's own, ``CONFIGURATION/SEED``, and what it computes."""
+    return described_program(random.Random(f"own {name}"), HardwareConfig.load(name.split("/")[0]))
+
+
+# ------------------------------------------------------------------------------------ verdicts
 
 
 def inputs(op: Operator, rng: np.random.Generator) -> list[list[Any]]:
@@ -159,44 +170,6 @@ def judged(verify: Callable[[], object], prove: Callable[[], Proof]) -> str:
         return REFUTED if error.counterexample else UNSHOWN
     except Exception:  # a checker that cannot read what the verifier accepts
         return CRASHED
-
-
-class Tally:
-    """Verdicts on mutants by what was changed, and the cases neither proven nor refuted."""
-
-    def __init__(self, kinds: Sequence[str]) -> None:
-        self.accepted = 0
-        self._kinds: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
-        self._cases: list[str] = []
-        self._begin = time.process_time()
-
-    def add(self, kind: str, verdict: str, case: str) -> None:
-        """Count a mutant; `case` says which it was."""
-        self._kinds[kind][verdict] += 1
-        self.accepted += verdict != NOT_VERIFIED
-        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
-            self._cases.append(f"{verdict}: {kind}: {case}")
-
-    def figures(self) -> dict[str, Any]:
-        """Return all as JSON holds it."""
-        verdicts: Counter[str] = sum(self._kinds.values(), Counter())
-        return {
-            "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
-            "kinds": {kind: dict(counted) for kind, counted in self._kinds.items()},
-            "cases": self._cases[:200],
-            "seconds": time.process_time() - self._begin,
-        }
-
-
-def random_models(count: int, seed: int) -> list[Model]:
-    """Return compiled random networks that have a launch, on the hardware of `CONFIGS`."""
-    found: list[Model] = []
-    while len(found) < count:
-        free = seed % 2 == 1
-        model = vtaops.compile_model(random_graph(seed, free=free), CONFIGS[free])
-        found += [model] if model.regions else []
-        seed += 1
-    return found
 
 
 def changed_image(region: Region, rng: np.random.Generator) -> Region:
@@ -250,74 +223,154 @@ def changed_model(model: Model, kind: str, rng: np.random.Generator) -> Model | 
     return Model(model.graph, model.config, model.capabilities, model.plan, stages)
 
 
-def judge_model(model: Model, mutant: Model, seed: int) -> str:
-    """Return what verifier and proof say of a changed network, and whether fsim agrees."""
-    verdict = judged(mutant.verify, mutant.prove)
-    if verdict not in (PROVEN, UNSHOWN):
-        return verdict
+def outputs(program: Program, given: Iterable[Any]) -> list[Any]:
+    """Return the results of fsim."""
+    with (
+        closing(open_device("fsim", program.config)) as device,
+        ResidentPrograms(device) as residents,
+    ):
+        return [residents.run(program, arrays)[0] for arrays in given]
+
+
+def network_outputs(model: Model, given: Iterable[Any]) -> list[Any]:
+    """Return the results of a network on fsim, one after the other."""
+    found: list[Any] = []
+    for arrays in given:
+        made = model.run(*arrays)
+        found += made if isinstance(made, tuple) else (made,)
+    return found
+
+
+def network_inputs(model: Model, seed: int) -> list[list[Any]]:
+    """Return inputs on which a changed network is compared with its original."""
     rng = np.random.default_rng(seed)
-    for number in range(INPUTS):
-        arrays = random_inputs(model.graph, seed + number)
-        if number % 4 == 3:
-            arrays = with_extremes(arrays, rng)
-        wanted, found = (m.run(*arrays) for m in (model, mutant))
-        wanted, found = (r if isinstance(r, tuple) else (r,) for r in (wanted, found))
-        if not all(map(np.array_equal, wanted, found)):
-            return MISSED if verdict == PROVEN else REFUTED
+    drawn = [[*random_inputs(model.graph, seed + number)] for number in range(INPUTS)]
+    return [a if n % 4 < 3 else with_extremes(a, rng) for n, a in enumerate(drawn)]
+
+
+def final(verdict: str, wanted: list[Any], found: list[Any]) -> str:
+    """Return what fsim makes of a mutant that is proven, or refused without counterexample."""
+    if not all(map(np.array_equal, wanted, found)):
+        return MISSED if verdict == PROVEN else REFUTED
+    if verdict == UNSHOWN and all(map(np.array_equal, wanted, wanted[1:])):
+        return SATURATED
     return verdict
 
 
-def network_mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
-    """Judge random networks with one launch changed: its program, its images or its maps."""
-    rng = np.random.default_rng(seed)
-    tally, end = Tally((*KINDS, IMAGE, MAP)), time.monotonic() + 60 * minutes
-    models: list[Model] = []
-    while tally.accepted < count and time.monotonic() < end:
-        if not models or rng.random() < 0.02:
-            models = random_models(4, int(rng.integers(1 << 20)))
-        model = models[int(rng.integers(len(models)))]
-        kind = str(rng.choice([IMAGE, MAP] if rng.random() < 0.3 else [*KINDS]))
-        mutant = changed_model(model, kind, rng)
+def mutants(
+    kinds: Iterable[str],
+    changed: Callable[[str, np.random.Generator], Any],
+    judge: Callable[[Any], str],
+    accepted: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Judge so many mutants that the verifier accepts; return the verdicts by kind, and cases."""
+    rng, names = np.random.default_rng(seed), [*kinds]
+    counted: dict[str, Counter[str]] = {}
+    cases: list[str] = []
+    for _ in range(TRIES * accepted):
+        kind = str(rng.choice(names))
+        mutant = changed(kind, rng)
         if mutant is None:
             continue
-        verdict = judge_model(model, mutant, int(rng.integers(1 << 30)))
-        tally.add(kind, verdict, f"{model.graph.name} on {model.config.bitstream_id}")
-    return tally.figures()
+        verdict = judge(mutant)
+        counted.setdefault(kind, Counter())[verdict] += 1
+        if verdict not in (NOT_VERIFIED, PROVEN, REFUTED):
+            cases.append(f"{verdict}: {kind}: {getattr(mutant, 'change', '')}")
+        accepted -= verdict != NOT_VERIFIED
+        if not accepted:
+            break
+    return {"kinds": counted, "cases": cases}
 
 
-def judge(op: Operator, program: Program, mutant: Program, seed: int) -> str:
-    """Return what verifier and proof say of a mutant, and whether fsim agrees."""
-    verdict = judged(mutant.verify, partial(vtaops.prove, mutant, against=op))
-    if verdict not in (PROVEN, UNSHOWN):
-        return verdict
-    with vtaops.runtime.open_device("fsim", program.config) as device:
-        given = inputs(op, np.random.default_rng(seed))
-        wanted, found = (np.stack([p.run(device, *a) for a in given]) for p in (program, mutant))
-    if not np.array_equal(wanted, found):
-        return MISSED if verdict == PROVEN else REFUTED
-    if verdict == PROVEN:
-        return PROVEN
-    return SATURATED if (wanted == wanted[0]).all() else UNSHOWN
+def program_mutants(op: Operator, program: Program, seed: int) -> dict[str, Any]:
+    """Judge mutants of a program."""
+    declared = [b for b in op.buffers(program.config) if b.role in (Role.INPUT, Role.PARAMETER)]
+    given = [
+        [
+            array
+            if own.shape == buffer.shape
+            else own.unpack(buffer.pack(array).reshape(-1).view(np.uint8))
+            for own, buffer, array in zip(program.inputs, declared, arrays, strict=True)
+        ]
+        for arrays in inputs(op, np.random.default_rng(seed))
+    ]
+    wanted = outputs(program, given)
+
+    def judge(mutant: Any) -> str:
+        other = mutant.program
+        verdict = judged(other.verify, partial(vtaops.prove, other, against=op))
+        if verdict not in (PROVEN, UNSHOWN):
+            return verdict
+        return final(verdict, wanted, outputs(other, given))
+
+    return mutants(KINDS, partial(mutate, program), judge, PER_OPERATOR, seed)
 
 
-def mutants(count: int, seed: int, minutes: float) -> dict[str, Any]:
-    """Judge mutants of random programs."""
-    rng = np.random.default_rng(seed)
-    tally, end = Tally(KINDS), time.monotonic() + 60 * minutes
-    programs: list[tuple[Operator, Program]] = []
-    while tally.accepted < count and time.monotonic() < end:
-        if not programs:
-            programs = random_programs(20, int(rng.integers(1 << 30)))
-        op, program = programs[int(rng.integers(len(programs)))]
-        if rng.random() < 0.02:
-            programs = []
-        kind = str(rng.choice(KINDS))
-        mutant = mutate(program, kind, rng)
-        if mutant is None:
-            continue
-        verdict = judge(op, program, mutant.program, int(rng.integers(1 << 30)))
-        tally.add(kind, verdict, f"{mutant.change}: {op} {program.config.bitstream_id}")
-    return tally.figures()
+def network_mutants(model: Model, seed: int) -> dict[str, Any]:
+    """Judge a network with one launch changed: its program, its images or its maps."""
+    given = network_inputs(model, seed)
+    wanted = network_outputs(model, given)
+
+    def judge(mutant: Model) -> str:
+        verdict = judged(mutant.verify, mutant.prove)
+        if verdict not in (PROVEN, UNSHOWN):
+            return verdict
+        return final(verdict, wanted, network_outputs(mutant, given))
+
+    kinds = [*KINDS, *[IMAGE, MAP] * 4]
+    return mutants(kinds, partial(changed_model, model), judge, PER_NETWORK, seed)
+
+
+def trial(case: str, *, mutated: bool = True) -> dict[str, Any]:
+    """Prove one case, and judge its mutants."""
+    kind, name = case.split(" ")
+    begin, seed = time.process_time(), random.Random(case).getrandbits(30)
+    result: dict[str, Any] = {"refused": "", "kinds": {}, "cases": []}
+    subject = {"operator": operator, "network": network, "schedule": own_schedule}[kind](name)
+    if subject is None:
+        return {**result, "refused": "no tile fits"}
+    op, proven = (None, subject) if isinstance(subject, Model) else subject
+    try:
+        proof = vtaops.prove(proven, against=op if kind == "schedule" else None)
+        result["refused"] = "; ".join(proof.unproven)
+    except NotEquivalent as error:
+        result["refused"] = f"{op or ''} {error}"
+    if not mutated:
+        pass
+    elif isinstance(proven, Model):
+        result |= network_mutants(proven, seed) if proven.regions else {}
+    else:
+        assert op is not None
+        result |= program_mutants(op, proven, seed)
+    return {**result, "seconds": round(time.process_time() - begin, 2)}
+
+
+def figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what became of all cases, and of the mutants of each kind of subject."""
+    made: dict[str, Any] = {}
+    for kind in ("operator", "network", "schedule"):
+        own = {case: r for case, r in results.items() if case.startswith(kind)}
+        kinds: dict[str, Counter[str]] = {}
+        for result in own.values():
+            for name, counted in result["kinds"].items():
+                kinds.setdefault(name, Counter()).update(counted)
+        nothing = sum(r["refused"] == "no tile fits" for r in own.values())
+        total: Counter[str] = sum(kinds.values(), Counter())
+        made[kind] = {
+            "subjects": len(own) - nothing,
+            "without a tile": nothing,
+            "refused": [
+                f"{case}: {r['refused']}"
+                for case, r in own.items()
+                if r["refused"] not in ("", "no tile fits")
+            ],
+            "verdicts": {verdict: total[verdict] for verdict in VERDICTS},
+            "kinds": kinds,
+            "cases": [f"{case}: {line}" for case, r in own.items() for line in r["cases"]],
+            "seconds": sum(r.get("seconds", 0) for r in own.values()),
+        }
+    return made
 
 
 def cost_table(rows: list[dict[str, Any]]) -> Table:
@@ -332,43 +385,43 @@ def cost_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def mutant_table(figures: dict[str, Any]) -> Table:
-    """Return the table of what became of mutants, by kind."""
-    table = figure_table("Mutants of programs", ["change"], VERDICTS)
-    for kind, counted in figures["kinds"].items():
-        table.add_row(kind, *(str(counted.get(verdict, 0)) for verdict in VERDICTS))
-    table.add_section()
-    table.add_row("all", *map(str, figures["verdicts"].values()))
-    return table
-
-
 def main(
-    operators: Annotated[int, typer.Option(help="Random operators.")] = 300,
-    graphs: Annotated[int, typer.Option(help="Random graphs.")] = 40,
-    mutated: Annotated[int, typer.Option("--mutants", help="Mutants that verify.")] = 500,
-    seed: Seed = 0,
-    minutes: Minutes = 60,
-    costs: Annotated[bool, typer.Option(help="Measure layers and networks, too.")] = True,
+    configs: Annotated[int, typer.Option(help="Configurations of random operators.")] = 300,
+    graphs: Annotated[int, typer.Option(help="Random graphs.")] = 200,
+    schedules: Annotated[int, typer.Option(help="Random schedules of one's own.")] = 500,
+    minutes: Minutes = 9,
+    mutated: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Of each.")] = True,
+    costs: Annotated[bool, typer.Option(help="Measure layers and networks instead.")] = False,
+    again: Again = False,
+    state_file: State = Path("prove.jsonl"),
     json_file: Json = None,
-) -> None:
-    """Measure the proof, and what it catches."""
-    data: dict[str, Any] = {"machine": machine()}
-    data["cost"] = [row for name in CONFIGS for row in cost(name)] if costs else []
-    data["campaign"] = campaign(operators, graphs, seed)
-    write_json(json_file, data)  # mutants take long
-    data["mutants"] = mutants(mutated, seed, minutes)
-    write_json(json_file, data)
-    data["network_mutants"] = network_mutants(mutated, seed, minutes)
-    write_json(json_file, data)
-    console = Console(width=150)
+) -> int:
+    """Measure the proof, or what it catches; return the exit code."""
     if costs:
-        console.print(cost_table(data["cost"]))
-    refused = len(data["campaign"]["refused"])
-    console.print(f"{operators} random operators, {graphs} random graphs: {refused} not proven")
-    for line in [*data["campaign"]["refused"], *data["mutants"]["cases"]]:
+        rows = [row for name in CONFIGS for row in cost(name)]
+        write_json(json_file, {"machine": machine(), "cost": rows})
+        Console(width=150).print(cost_table(rows))
+        return 0
+    operators = [f"operator {c}/{o}" for o in range(OPERATORS) for c in range(configs)]
+    nets = [f"network {name}/{seed}" for seed in range(graphs) for name in GRAPH_CONFIGS]
+    own = [f"schedule {('tiny', 'pynq')[seed % 2]}/{seed}" for seed in range(schedules)]
+    turns = zip_longest(*(iter(operators),) * 5, nets, own)
+    cases = [case for case in chain.from_iterable(turns) if case]
+    results = resume(
+        state_file, cases, partial(trial, mutated=mutated), minutes, "proofs", again=again
+    )
+    data = figures(results)
+    write_json(json_file, {"machine": machine(), "code": by_code(results), **data})
+    table = figure_table("Subjects and their mutants", ["of"], ["subjects", *VERDICTS])
+    for kind, made in data.items():
+        table.add_row(f"{kind}s", str(made["subjects"]), *map(str, made["verdicts"].values()))
+    console = Console(width=150)
+    console.print(table, by_code(results))
+    failed = [line for made in data.values() for line in made["refused"]]
+    failed += [c for m in data.values() for c in m["cases"] if MISSED in c or CRASHED in c]
+    for line in failed:
         console.print(line, highlight=False)
-    for name in ("mutants", "network_mutants"):
-        console.print(mutant_table(data[name]))
+    return 1 if failed else 0 if len(results) == len(cases) else 2
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 import importlib.util
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from helpers.own_schedules import Convolution, Plan
 from tvm.s_tir import meta_schedule as ms
 
 import vtaops
+from trials.own_schedules import Convolution, Plan
 from vtaops import HardwareConfig, ScheduleError
 from vtaops.compiler.metaschedule import HOST, Builder, Runner, seconds_of, tune, without_processors
 from vtaops.lowering import Capacity
@@ -144,6 +145,28 @@ def test_a_runner_of_ones_own_measures_the_programs():
     (future,) = runner.run([ms.runner.RunnerInput(result[0].artifact_path, "llvm", [])])
     assert [float(s) for s in future.result().run_secs] == [0.25]
     assert asked[0].config == program.config
+
+
+def test_a_builder_refuses_what_is_not_proven_against_a_description():
+    """OP shifts by 6 and takes the maximum with -100."""
+    right = vtaops.Conv2d(
+        in_channels=2 * TINY.block_in,
+        out_channels=4 * TINY.block_out,
+        height=8,
+        width=8,
+        kernel=3,
+        padding=1,
+        shift=6,
+        clip=(-100, 127),
+    )
+    op = replace(OP, stages=(("shr", "shr", 6), ("low", "max", -100), ("high", "min", 127)))
+    candidates = [ms.builder.BuilderInput(Plan().schedule(op).mod, None)]
+    (built,) = Builder(TINY, against=right).build(candidates)
+    assert built.error_msg is None
+    (refused,) = Builder(TINY, against=replace(right, shift=7)).build(candidates)
+    assert "does not compute what it declares" in refused.error_msg
+    (unknown,) = Builder(TINY, against=replace(right, bias=True)).build(candidates)
+    assert "its arguments are not those of Conv2d" in unknown.error_msg
 
 
 def test_the_intrinsics_of_processors_can_be_imported_afterwards():

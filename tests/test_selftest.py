@@ -10,6 +10,7 @@ import pytest
 from helpers.checks import broken_rule
 from helpers.upstream import UpstreamSimulator
 
+import vtaops
 from vtaops import Conv2d, DeviceError, HardwareConfig, Program, VerificationError
 from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import Memory
@@ -21,7 +22,7 @@ from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.verifier import Rule
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.session import Session
-from vtaops.session.selftest import _origin, make, planned_checks
+from vtaops.session.selftest import _operator, _origin, make, planned_checks
 
 ENCODING = Encoding.of(HardwareConfig.load("tiny"))
 
@@ -143,6 +144,27 @@ def test_a_failure_names_place_instruction_program_and_the_feature(
             assert isinstance(program.decode()[int(index)], Store)
             assert got != right
             assert len(ast.literal_eval(place)) == len(program.outputs[0].shape)
+
+
+def short_shift(step):
+    """Immediates of shifts lose their lowest bit."""
+    is_shift = isinstance(step, Alu) and step.alu_op == AluOp.SHR and step.use_imm
+    return replace(step, imm=step.imm & ~1) if is_shift else step
+
+
+def test_the_proof_says_whether_device_or_compiler_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    op = Conv2d(in_channels=5, out_channels=9, height=4, width=5, kernel=3, shift=7)
+    with Wrong(short_shift) as device:
+        said = _operator(Session(device), op, np.random.default_rng(0))
+        assert said.endswith(
+            "the program is proven to compute its operator, so the device is wrong"
+        )
+        other = vtaops.compile(replace(op, shift=6), device.config)
+        wrong = replace(other, operators=vtaops.compile(op, device.config).operators)
+        monkeypatch.setattr(Session, "program", lambda *_: wrong)
+        said = _operator(Session(device), op, np.random.default_rng(0))
+        assert said.endswith("so the compiler may be wrong")
 
 
 def test_the_instruction_that_is_named_stores_the_first_wrong_value():

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -122,6 +123,17 @@ def test_reference_searches_spend_their_budget():
     cycles, tiling = best["bound"]
     assert vtaops.compile(SMALL, design.config, tiling).cycles() == cycles
     assert cycles <= min(found[0] for found in best.values() if found)
+
+
+def test_a_gym_may_ask_for_a_proof_of_each_candidate(monkeypatch):
+    plain, proving = Problem(SMALL, PYNQ), Problem(SMALL, PYNQ, prove=True)
+    default = default_tiling(SMALL, PYNQ.config)
+    assert proving.evaluate(default) == plain.evaluate(default)
+    wrong = vtaops.compile(replace(SMALL, shift=SMALL.shift + 1), PYNQ.config, default)
+    monkeypatch.setattr("vtaops.explore.problem.compile", lambda *_: wrong)
+    refused = Problem(SMALL, PYNQ, prove=True).evaluate(default)
+    assert not refused.legal
+    assert "does not compute what it declares" in refused.reason
 
 
 def test_a_candidate_may_be_a_text_and_is_never_an_error():

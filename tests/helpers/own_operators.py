@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
-from helpers.own_schedules import _body, _numpy
+from trials.own_schedules import _body, _numpy
 from vtaops import HardwareConfig
 from vtaops import schedule as vta
 from vtaops.machine.isa import AluOp

@@ -11,11 +11,12 @@ import pytest
 import vtaops
 from trials import random_cases
 from trials.mutations import mutate
+from trials.own_schedules import described_program
 from trials.random_graphs import random_graph
 from vtaops import HardwareConfig, NotEquivalent, ProgramError, VTAError
 from vtaops.graph import Add, Convolution, Graph, MaxPool, Requantization, evaluate
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Encoding, Gemm, Load, words_to_array
+from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Load, words_to_array
 from vtaops.model import Region
 from vtaops.ops.reference import evaluate as evaluate_operator
 from vtaops.ops.reference import random_arguments
@@ -97,6 +98,29 @@ def test_random_networks_are_proven(seed):
 def test_maxima_of_windows_in_parts_are_proven(kernel):
     pool = vtaops.MaxPool2d(channels=20, height=9, width=8, kernel=kernel, strides=2)
     assert vtaops.compile(pool, configured("pynq", "pool", "overwrite")).prove().complete
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_schedules_of_ones_own_are_proven_against_a_description(seed):
+    rng = random.Random(seed)
+    op, program = described_program(rng, HardwareConfig.load(rng.choice(["tiny", "pynq"])))
+    assert program.prove().unproven  # its record does not say
+    assert program.prove(against=op).complete
+    with pytest.raises(NotEquivalent) as refused:
+        program.prove(against=replace(op, shift=op.shift - 1, clip=(-128, 127)))
+    assert sorted(refused.value.counterexample) == sorted(
+        ["data", "kernel", *(["bias"] if op.bias else [])]
+    )
+
+
+def test_constants_that_one_pair_of_fields_does_not_know_are_proven_in_two():
+    """Windows of padding alone: their mean is 0, whether the compiler clips it or not."""
+    op = vtaops.AvgPool2d(channels=8, height=1, width=1, kernel=2, strides=4, padding=2)
+    program = vtaops.compile(op, "tiny")
+    clips = [k for k, i in enumerate(program) if isinstance(i, Alu) and i.alu_op == AluOp.MIN]
+    other = changed(program, clips[0], imm=0)
+    assert len(program.prove().primes) == 2
+    assert len(other.prove().primes) == 4
 
 
 def test_networks_have_a_small_probability_of_error(residual):

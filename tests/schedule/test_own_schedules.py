@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tvm
 from helpers.own_operators import RANDOM, random_schedule
-from helpers.own_schedules import Convolution, Plan, random_convolution, random_plan
 from helpers.tsim_support import needs_tools
 from tvm import te, tirx
 
 import vtaops
+from trials.own_schedules import Convolution, Plan, random_convolution, random_plan
 from trials.random_cases import FAMILIES
 from vtaops import HardwareConfig, ScheduleError, ShapeError, VerificationError
 from vtaops import schedule as vta

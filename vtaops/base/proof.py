@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vtaops.base.errors import ProgramError
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -48,6 +50,17 @@ class Proof:
     def complete(self) -> bool:
         """Whether nothing is unproven."""
         return bool(self.claims) and not self.unproven
+
+    def require(self) -> None:
+        """Refuse what is not proven as a whole.
+
+        Raises
+        ------
+        ProgramError
+            With what is unproven, and why.
+        """
+        if not self.complete:
+            raise ProgramError(f"not proven: {'; '.join(self.unproven) or 'nothing was claimed'}")
 
     def __str__(self) -> str:
         """Return the proof in a few lines."""

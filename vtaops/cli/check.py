@@ -159,7 +159,7 @@ def _names(exercise: Path) -> dict[str, Any]:
 def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str:
     """Return what a wrong program computes instead, on the counterexample of its refutation."""
     from vtaops.ops.reference import evaluate
-    from vtaops.proof.prover import read_as
+    from vtaops.proof.tasks import read_as
 
     if error.counterexample is None:
         return "Its terms differ from those of the definition"

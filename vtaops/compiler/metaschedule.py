@@ -23,6 +23,7 @@ from vtaops.base.errors import ScheduleError, UnsupportedError, VTAError
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.compiler.driver import build
 from vtaops.machine.config import HardwareConfig
+from vtaops.ops import Operator
 from vtaops.program import Program
 
 try:
@@ -53,18 +54,22 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
     make : callable, optional
         From a scheduled module to a Program, in place of ``vtaops.build(module, config)``: for a
         capacity, capabilities or buffers of one's own.
+    against : Operator, optional
+        What each candidate is proven to compute, for every input (`vtaops.prove`).
 
-    A candidate that `make` refuses, because a scratchpad overflows for example, has no result; the
-    tuner goes on to the next.
+    A candidate that `make` refuses, because a scratchpad overflows for example, or that is not
+    proven, has no result; the tuner goes on to the next.
     """
 
     def __init__(
         self,
         config: HardwareConfig | str | Path = "pynq",
         make: Callable[[tvm.IRModule], Program] | None = None,
+        against: Operator | None = None,
     ) -> None:
         super().__init__()
         self.make = make or (lambda module: build(module, config))
+        self.against = against
         self.refused = ""
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
@@ -74,6 +79,8 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
     def _build(self, module: tvm.IRModule) -> Any:
         try:
             program = self.make(module)
+            if self.against is not None:
+                program.prove(against=self.against).require()
         except VTAError as error:
             self.refused = str(error)
             return ms.builder.BuilderResult(None, self.refused)
@@ -121,6 +128,7 @@ def tune(
     seed: int | None = None,
     strategy: Any = "replay-func",
     make: Callable[[tvm.IRModule], Program] | None = None,
+    against: Operator | None = None,
 ) -> tvm.IRModule:
     """Search a schedule of one's own with MetaSchedule; return the fastest by the timing model.
 
@@ -142,6 +150,7 @@ def tune(
         ``"replay-trace"`` replay its trace, which wants tiles that divide the operator; the first
         also mutates tile sizes of the best.
     make : callable, optional
+    against : Operator, optional
         As for `Builder`.
 
     Returns
@@ -160,7 +169,7 @@ def tune(
         If no candidate can be built, with the reason of the last; or if a trace cannot be replayed.
     """
     space(tvm.s_tir.Schedule(module))  # what it raises here keeps its type
-    builder, best = Builder(config, make), _Best()
+    builder, best = Builder(config, make, against), _Best()
     mutators = {ms.mutator.MutateTileSize(): 1.0}
     generator = ms.space_generator.ScheduleFn(
         space, sch_rules=[], postprocs=[], mutator_probs=mutators

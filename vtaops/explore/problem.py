@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.base.shapes import ceil_div
-from vtaops.compiler.driver import settled
+from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
 from vtaops.explore.verdict import Question, energy
@@ -70,6 +70,8 @@ class Problem:
         The hardware.
     engine : Engine
         Where verdicts are kept; a verdict that is known costs no time, but counts.
+    prove : bool
+        Whether a candidate is legal only if its program is proven (`vtaops.prove`).
     best : tuple of (int, Tiling) or None
         The fewest cycles so far.
     """
@@ -77,6 +79,7 @@ class Problem:
     op: Operator
     design: Design
     engine: Engine = field(default_factory=Engine)
+    prove: bool = field(default=False, kw_only=True)
     best: tuple[int, Tiling] | None = None
     _asked: dict[Tiling, Worth] = field(default_factory=dict)
 
@@ -104,6 +107,8 @@ class Problem:
         try:
             check_tiling(self.settled, self.design.config, tiling)
             self._check_steps(tiling)
+            if self.prove:
+                compile(self.op, self.design.config, tiling).prove(against=self.op).require()
         except VTAError as error:
             self._asked[tiling] = Worth(False, str(error))
             return self._asked[tiling]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -11,45 +11,34 @@ import numpy.typing as npt
 
 from vtaops.base.shapes import Array
 from vtaops.machine.views import Plus
-from vtaops.program import Program
+from vtaops.proof.integers import Integers
+from vtaops.proof.tasks import ProofTask
+from vtaops.proof.terms import Terms
 from vtaops.runtime import ResidentPrograms, open_device
 
 TRIES = 40
 """Inputs that are tried."""
 
-Arrays = Mapping[str, Array]
 
-
-def search(
-    program: Program,
-    arguments: Mapping[str, Any],
-    expected: Callable[[Arrays], Arrays],
-    computed: Callable[[ResidentPrograms, Arrays], Arrays],
-    seed: int,
-) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
-    """Return arrays by name, the result and its first element that differs; None: none was found.
-
-    Parameters
-    ----------
-    program : Program
-        What runs.
-    arguments : mapping of str to Buffer or Tensor
-        What is drawn: shapes and dtypes.
-    expected, computed : callable
-        Results by name, of arrays: by definition, and of the device.
-    seed : int
-        Of the random numbers.
-    """
-    random = np.random.default_rng(seed)
+def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
+    """Return arrays by name, the result and its first element that differs; None: none found."""
+    random, fields, program = np.random.default_rng(seed), Integers(seed), task.program
     with (
         closing(open_device("fsim", program.config)) as device,
         ResidentPrograms(device) as residents,
     ):
         for number in range(TRIES):
-            drawn = {name: _draw(b, number, random) for name, b in arguments.items()}
-            wanted, found = expected(drawn), computed(residents, drawn)
-            for name, result in wanted.items():
-                differs = np.argwhere(result != found[name])
+            drawn = {name: _draw(b, number, random) for name, b in task.tensors.items()}
+            given = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
+            made = residents.run(program, given, task.parameters)
+            images = {
+                program.buffers.index(b): b.pack(a)
+                for b, a in zip(program.outputs, made, strict=True)
+            }
+            terms = {name: Terms(np.stack([a, a]).astype(float)) for name, a in drawn.items()}
+            for name, wanted in task.define(fields, terms).items():
+                buffer, unpack = task.outputs[name]
+                differs = np.argwhere(wanted.value[0] != unpack(images[buffer].reshape(-1)))
                 if len(differs):
                     return drawn, name, tuple(differs[0].tolist())
     return None

@@ -30,7 +30,7 @@ def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
     places = (move(np.arange(1, size + 1, dtype=np.int32).reshape(shape)) - zeros).reshape(-1)
     flat = np.zeros((len(value), size + 1))
     flat[:, 1:] = value.reshape(len(value), -1)
-    found = flat[:, places].reshape(len(value), *zeros.shape)
+    found = flat.take(places, axis=1).reshape(len(value), *zeros.shape)
     return fields.centred(found + zeros) if zeros.any() else found
 
 
@@ -43,8 +43,9 @@ def packed(fields: Fields, buffer: Buffer, value: Floats) -> Terms:
 def unpacked(buffer: Buffer, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the logical tensor of a flat image (..., scalars)."""
     shape = buffer.packed_shape
-    places = np.arange(math.prod(shape)).reshape(shape)
-    return value[..., buffer.layout.unpack(places, buffer.shape)]
+    places: Any = np.arange(math.prod(shape)).reshape(shape)
+    places = buffer.layout.unpack(places, buffer.shape)
+    return value.take(places, axis=-1)  # type: ignore[no-any-return]
 
 
 def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:

@@ -6,6 +6,7 @@ whose tiles are computed together; a group is forgotten after the last level tha
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.program.traffic import Ints
-from vtaops.proof.names import NameMachine, Products, TileStep, unique_rows
+from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (
     BYTE,
     INT32,
@@ -88,15 +89,15 @@ class TermMachine:
         self.overflow: int | None = None
         self._contents: list[Terms | Numbers | Extrema | None] = []
         size = names.steps[-1].first + names.steps[-1].count
-        self._group, self._row = np.zeros((2, size), np.int32)
-        """Of each name: its group, and its place there."""
+        self._group, self._row, self._place = np.zeros((3, size), np.int32)
+        """Of each name: its group, its place there, and its place among those that are read."""
 
     def run(self) -> None:
         """Give terms to all names."""
         levels: dict[int, list[TileStep]] = defaultdict(list)
         for step, level in zip(self.names.steps, self.names.levels.tolist(), strict=False):
             levels[level].append(step)
-        last = self._last_levels(levels)
+        last = self._last_levels()
         forgotten: dict[int, list[int]] = defaultdict(list)
         for level in tracked("prove level", sorted(levels)):
             alike: dict[Any, list[TileStep]] = defaultdict(list)
@@ -111,17 +112,22 @@ class TermMachine:
             for group in forgotten.pop(level, ()):
                 self._contents[group] = None
 
-    def _last_levels(self, levels: Mapping[int, list[TileStep]]) -> Ints:
+    def _last_levels(self) -> Ints:
         """Return the last level that reads each step; those of results are never forgotten."""
-        last: Ints = self.names.levels[: len(self.names.steps)].copy()
-        for level in sorted(levels):
-            read = [names.reshape(-1) for step in levels[level] for names in step.operands]
-            for _, sources, weights in (p for step in levels[level] for p in step.products):
-                read += [sources.reshape(-1), weights.reshape(-1) >> 2]
-            if read:
-                last[self.names.step_of[np.concatenate(read)]] = level
-        for names in self.names.dram.names.values():
-            last[self.names.step_of[names]] = len(last)
+        names, levels = self.names, self.names.levels
+        last: Ints = levels[: len(names.steps)].copy()
+        reads = [
+            (o.reshape(-1), level)
+            for s, level in zip(names.steps, levels, strict=False)
+            for o in s.operands
+        ]
+        for number, parts in names.products.items():
+            for _, sources, weights in parts:
+                reads += [(sources, levels[number]), (weights >> 2, levels[number])]
+        for read, level in sorted(reads, key=lambda read: int(read[1])):
+            last[names.step_of[read]] = level
+        for held in names.dram.names.values():
+            last[names.step_of[held]] = len(last)
         last[0] = len(last)
         return last
 
@@ -139,6 +145,10 @@ class TermMachine:
         lanes = self.config.out.lanes
         value = self._terms(self.names.dram.names[buffer], (lanes,)).value
         return value.reshape(len(value), -1)
+
+    def written_by(self, buffer: int) -> Ints:
+        """Return the instruction that stored each scalar of a buffer."""
+        return self.names.dram.writers[buffer].repeat(math.prod(self.config.out.shape))
 
     # ------------------------------------------------------------------------ tiles by name
 
@@ -174,9 +184,9 @@ class TermMachine:
         whole = len(rows) == terms.shape[0] and (np.diff(rows, prepend=-1) == 1).all()
 
         def part(values: Any) -> Any:
-            return values if np.ndim(values) == 0 or whole else values[rows]
+            return values if np.ndim(values) == 0 or whole else values.take(rows, axis=0)
 
-        value = terms.value if whole else terms.value[:, rows]
+        value = terms.value if whole else terms.value.take(rows, axis=1)
         value = value.reshape(len(value), len(rows), *shape)
         middle, radius = (
             p.reshape(len(rows), *shape) if np.ndim(p) else p
@@ -266,29 +276,26 @@ class TermMachine:
             flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
             rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
             return rows.view("<i4" if scalar == 4 else "i1")
-        value = self._as_scalars(image.value, np.dtype(buffer.dtype).itemsize, scalar)
-        count = nbytes // scalar
-        value = value[:, : value.shape[1] // count * count].reshape(len(value), -1, count)
-        return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
+        return self._elements(image.value, np.dtype(buffer.dtype).itemsize, nbytes, scalar)
 
-    def _as_scalars(self, value: Floats, given: int, scalar: int) -> Floats:
-        """Return scalars of one size as those of another: functions without meaning."""
+    def _elements(self, value: Floats, given: int, nbytes: int, scalar: int) -> Terms:
+        """Return elements of scalars that were given in another size: functions without meaning."""
         fields, planes = self.fields, len(value)
-        if given == scalar:
-            return value
-        if given == 4:
+        if given > scalar:
             parts = [fields.of(("byte", k), Terms(value)) for k in range(4)]
-            return np.stack(parts, axis=-1).reshape(planes, -1)
-        whole = value[:, : value.shape[1] // 4 * 4].reshape(planes, -1, 4)
-        return fields.of(("word",), *(Terms(whole[..., k]) for k in range(4)))
+            value = np.stack(parts, axis=-1).reshape(planes, -1)
+        if given < scalar:
+            whole = value[:, : value.shape[1] // 4 * 4].reshape(planes, -1, 4)
+            value = fields.of(("word",), *(Terms(whole[..., k]) for k in range(4)))
+        count = nbytes // scalar
+        value = value[:, : value.shape[1] // count * count].reshape(planes, -1, count)
+        return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
 
     def _cast(self, tiles: Ints, part: int, nbytes: int, scalar: int) -> Terms:
         """Return elements of another size than those that were stored."""
         value = self._terms(tiles.reshape(-1), (self.config.out.lanes,)).value
         value = value.reshape(len(value), len(tiles), -1)[..., part * nbytes : (part + 1) * nbytes]
-        flat = self._as_scalars(value.reshape(len(value), -1), 1, scalar)
-        value = flat.reshape(len(flat), len(tiles), -1)
-        return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
+        return self._elements(value.reshape(len(value), -1), 1, nbytes, scalar)
 
     # ------------------------------------------------------------------------------ ALU, POST
 
@@ -383,26 +390,20 @@ class TermMachine:
     # --------------------------------------------------------------------- sums of products
 
     def _sums(self, steps: list[TileStep]) -> Terms:
-        """Return sums of products; those of the same weights are computed together."""
-        by_weights: dict[Any, list[Products]] = defaultdict(list)
-        begin = 0
-        for step in steps:
-            for number, (tiles, sources, weights) in enumerate(joined(step.products)):
-                key = number, weights.shape, weights.tobytes()
-                by_weights[key].append((begin + tiles, sources, weights))
-            begin += step.count
-        value = np.zeros((len(self.fields.primes), begin, *self.config.acc.shape))
+        """Return sums of products; those of the same inputs and weights are matrix products."""
+        count = sum(step.count for step in steps)
+        value = np.zeros((len(self.fields.primes), count, *self.config.acc.shape))
         middle, radius = np.zeros((2, *value.shape[1:]))
-        inputs = self._inputs([part[1] for alike in by_weights.values() for part in alike])
-        for (number, *_), alike in sorted(by_weights.items(), key=lambda item: item[0][0]):
-            tiles, sources = (np.concatenate(part) for part in list(zip(*alike, strict=True))[:2])
-            values = self._weights(alike[0][2])
-            made = self._products(sources, values, inputs)
-            if number:  # else no other product is there yet
-                made = self.fields.centred(made) + value[:, tiles]
-            value[:, tiles] = self.fields.centred(made)
-            for whole, part in zip((middle, radius), self._ranges(sources, values), strict=True):
-                whole[tiles] += part
+        sums, sources, weights = self._products_of(steps)
+        self._place[sources] = -1
+        used = np.flatnonzero(self._place < 0)
+        self._place[used] = np.arange(len(used))
+        inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
+        for tiles, place, rows, columns in matrices(sums, sources, weights):
+            values = self._weights(columns)
+            made = self._matrix(inputs.take(self._place[rows], axis=1), values)
+            value[:, tiles] = self.fields.centred(made.take(place, axis=1))
+            middle[tiles], radius[tiles] = self._ranges(rows, values, place)
         degree = 2 if self.fields.degree > 1 else 1
         terms = Terms(value, middle, radius, degree=degree)
         base = np.concatenate([step.operands[0] for step in steps])
@@ -411,21 +412,16 @@ class TermMachine:
         self._note_overflow(terms, steps)
         return terms
 
-    def _inputs(self, read: list[Ints]) -> tuple[Floats, Ints]:
-        """Return the values of all groups that are read, and where each group begins."""
-        used = np.zeros(len(self._contents), np.bool_)
-        for names in read:
-            used[self._group[names]] = True
-        shape, begins = self.config.inp.shape, np.zeros(len(used), np.int64)
-        tables = [np.zeros((len(self.fields.primes), 0, *shape))]
-        for group in np.flatnonzero(used).tolist():
-            begins[group] = sum(table.shape[1] for table in tables)
-            content = self._contents[group]
-            if isinstance(content, Extrema):
-                content = content.plain
-            size = len(content) if isinstance(content, np.ndarray) else content.shape[0]
-            tables.append(self._of_group(group, np.arange(size), shape).value)
-        return tables[1] if len(tables) == 2 else np.concatenate(tables, axis=1), begins
+    def _products_of(self, steps: list[TileStep]) -> list[Ints]:
+        """Return the products of steps; sums as their numbers among all tiles of the steps."""
+        numbers = np.cumsum([0] + [step.count for step in steps])
+        found: list[Any] = [_NONE]
+        for step, begin in zip(steps, numbers.tolist(), strict=False):
+            parts = self.names.products.get(int(self.names.step_of[step.first]), ())
+            found += [(sums - step.first + begin, *read) for sums, *read in parts]
+        sums, *read = map(np.concatenate, zip(*found, strict=True))
+        order = np.sort(sums.astype(np.int64) << 32 | np.arange(len(sums))) & (1 << 32) - 1
+        return [sums[order], *(part[order] for part in read)]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in), terms behind an axis of planes."""
@@ -434,7 +430,7 @@ class TermMachine:
         if found is None:
             value = self._terms(names.reshape(-1), shape).value
             found = value.reshape(len(value), *names.shape, *shape)
-        values: Floats = found.astype(np.float64)
+        values: Floats = found.astype(np.float64, copy=False)
         channels, (outputs, _) = self.config.window_channels, shape
         output, channel = np.ogrid[:outputs, :channels]
         lane = output // channels * channels + channel
@@ -447,40 +443,33 @@ class TermMachine:
                 values[..., chosen, :, :] = dense
         return values
 
-    def _products(self, sources: Ints, weights: Floats, inputs: tuple[Floats, Ints]) -> Floats:
-        """Return sums of products, (planes, rows, columns, batch, lanes)."""
-        table, begins = inputs
+    def _matrix(self, inputs: Floats, weights: Floats) -> Floats:
+        """Return sums of products, (planes, rows * columns, ...)."""
         batch, lanes = self.config.inp.shape
         *planes, columns, terms, outputs, _ = weights.shape
         matrix = np.moveaxis(weights, (-3, -1), (-4, -3))
         matrix = matrix.reshape(*planes, terms * lanes, columns * outputs)
-        rows = begins[self._group[sources]] + self._row[sources]
-        result = np.empty((len(table), len(rows), columns, batch, outputs))
-        size = max(1, CHUNK // (terms * batch * lanes))
-        for begin in range(0, len(rows), size):
-            part = slice(begin, begin + size)
-            x = (plane[rows[part]].swapaxes(1, 2).reshape(-1, terms * lanes) for plane in table)
-            if planes or terms * lanes > LONGEST:
-                made: Any = self.fields.matmul(np.array([*x]), matrix)
-            else:
-                made = [plane @ matrix for plane in x]
-            for whole, found in zip(result, made, strict=True):
-                whole[part] = found.reshape(-1, batch, columns, outputs).swapaxes(1, 2)
-        return result
+        x = inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes)
+        whole = planes or terms * lanes > LONGEST
+        made = self.fields.matmul(x, matrix) if whole else x @ matrix
+        made = made.reshape(len(x), -1, batch, columns, outputs).swapaxes(2, 3)
+        return made.reshape(len(x), -1, batch, outputs)  # type: ignore[no-any-return]
 
-    def _ranges(self, sources: Ints, weights: Floats) -> tuple[Floats, Floats]:
+    def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of products of int8; what is a number adds no radius."""
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
         fixed = np.array([isinstance(content, np.ndarray) for content in self._contents])
         if weights.ndim == 4:
             total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
         else:
-            reach = 2.0**14 * (weights != 0).any(axis=0).sum(axis=-1)
+            used = (weights[0] != 0) | (weights[1] != 0)
+            reach = 2.0**14 * used.sum(axis=-1)
             total, fixed = np.zeros_like(reach), np.arange(len(fixed)) == 0
-        patterns, which = unique_rows(np.where(fixed[self._group[sources]], sources, -1))
+        known = np.where(fixed[self._group[sources]], sources, -1)
+        patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
         free = (patterns < 0).astype(np.float64)
         middle, radius = (
-            (free @ part.swapaxes(0, 1).reshape(terms, -1)).reshape(-1, columns, 1, outputs)
+            (free @ part.swapaxes(0, 1).reshape(terms, -1)).reshape(-1, 1, outputs)
             for part in (total, reach)
         )
         if (patterns > 0).any():
@@ -488,54 +477,45 @@ class TermMachine:
             assert numbers is not None
             flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes)
             matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
-            middle = middle + flat @ matrix
-        return middle[which], radius[which]
+            middle = middle + (flat @ matrix).reshape(-1, batch, outputs)
+        row, column = divmod(place, columns)
+        place = which.take(row, mode="clip") * columns + column
+        return middle.take(place, axis=0), radius.take(place, axis=0)
 
 
-def joined(products: list[Products]) -> list[Products]:
-    """Return products of a step in as few as possible: what a tile lacks, it has of zeros.
+_NONE = (np.zeros(0, np.int32),) * 3
 
-    The widest of them say in which rows and columns tiles lie; the others must fit in.
+
+def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
+    """Yield products as matrix products: sums, the place of each, sources and weights.
+
+    Sums come in order. Each is one place of a matrix: in the row of its sources, (rows, terms), and
+    the column of its weights, (columns, terms). Rows that need the same columns stand together.
     """
-    width = max((tiles.shape[1] for tiles, *_ in products), default=0)
-    if len(products) < 2:
-        return products
-    every = np.concatenate([tiles for tiles, *_ in products if tiles.shape[1] == width])
-    tiles = every[np.unique(every[:, 0], return_index=True)[1]]
-    place = np.full(1 + max(int(part.max()) for part, *_ in products), -1)
-    place[tiles] = np.arange(tiles.size).reshape(tiles.shape)
-    parts = [part for product in products for part in _in_columns(product, place, width)]
-    if any(not _fits(tiles[rows], own) for rows, own, *_ in parts):
-        return products
-    weights, which = unique_rows(np.concatenate([columns.T for *_, columns in parts]))
-    sources = np.full((len(tiles), len(weights)), -1)
-    end = 0
-    for rows, _, own, columns in parts:
-        terms, end = which[end : end + columns.shape[1]], end + columns.shape[1]
-        if len(np.unique(terms)) < len(terms) or (sources[rows[:, None], terms] >= 0).any():
-            terms = sources.shape[1] + np.arange(len(terms))
-            sources = np.pad(sources, ((0, 0), (0, len(terms))), constant_values=-1)
-            weights = np.concatenate([weights, columns.T])
-        sources[rows[:, None], terms] = own
-    return [(tiles, np.maximum(sources, 0), weights.T)]
+    counts = np.bincount(sums)
+    begins = np.cumsum(counts) - counts
+    for count in np.unique(counts[counts > 0]).tolist():
+        alike = np.flatnonzero(counts == count)
+        terms = begins[alike, None] + np.arange(count)
+        (rows, row), (columns, column) = (unique_rows(part[terms]) for part in (sources, weights))
+        needed = np.zeros(len(rows), np.int64)
+        np.add.at(
+            needed, row, np.random.default_rng(0).integers(1 << 40, size=len(columns))[column]
+        )
+        needs = np.unique(needed, return_inverse=True)[1][row]
+        order = np.argsort(needs, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(needs[order])) + 1):
+            (own, x), (others, y) = (
+                np.unique(which[part], return_inverse=True) for which in (row, column)
+            )
+            yield alike[part], x * len(others) + y, rows[own], columns[others]
 
 
-def _in_columns(product: Products, place: Ints, width: int) -> Iterator[tuple[Ints, ...]]:
-    """Yield a product as parts of all columns: (rows, tiles, sources, weights)."""
-    tiles, sources, weights = product
-    rows, columns = place[tiles[:, 0]] // width, place[tiles[:, 0]] % width
-    if tiles.shape[1] == width:
-        yield rows, tiles, sources, weights
-        return
-    for column in np.unique(columns).tolist():  # the weights of the other columns are zeros
-        mine = columns == column
-        wide = np.zeros((width, weights.shape[1]), np.int64)
-        wide[column] = weights[0]
-        yield rows[mine], tiles[mine], sources[mine], wide
-
-
-def _fits(rows: Ints, tiles: Ints) -> bool:
-    """Whether tiles lie in rows: all of them, or one of each."""
-    if tiles.shape[1] == rows.shape[1]:
-        return bool((rows == tiles).all())
-    return tiles.shape[1] == 1 and bool((rows == tiles).any(axis=1).all())
+def unique_rows(rows: Ints) -> tuple[Ints, Ints]:
+    """Return different rows, and which of them each row is."""
+    factors = np.random.default_rng(0).integers(1, 1 << 40, rows.shape[1])
+    _, first, inverse = np.unique(rows @ factors, return_index=True, return_inverse=True)
+    unique: Ints = rows[first]
+    if (unique[inverse] != rows).any():  # two rows had one number
+        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    return unique, inverse.reshape(-1)

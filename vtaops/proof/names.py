@@ -8,7 +8,8 @@ scratchpads or DRAM they lay in. `vtaops.proof.machine` gives the names their te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,8 +32,6 @@ from vtaops.machine.isa import (
 from vtaops.program import Program, Role
 from vtaops.program.traffic import Ints, elements, joined
 
-Products = tuple[Ints, Ints, Ints]
-
 
 @dataclass(eq=False, slots=True)
 class TileStep:
@@ -50,10 +49,6 @@ class TileStep:
         Tiles.
     instruction : int
         What made them: for sums what added to them first.
-    products : list of (ndarray, ndarray, ndarray)
-        Of sums: tiles (rows, columns), counted from the first; names (rows, terms) of inputs; and
-        weights (columns, terms), four times their names, plus 1 to 3 for a tile of a window. Each
-        tile sums the products of its row of inputs and its column of weights, and its operand.
     """
 
     what: tuple[Any, ...]
@@ -61,7 +56,6 @@ class TileStep:
     first: int
     count: int
     instruction: int
-    products: list[Products] = field(default_factory=list)
 
 
 class Dram:
@@ -117,14 +111,6 @@ class Dram:
             self._given[key] = int(self._machine.make(key, count)[0])
         return self._given[key]
 
-    def stored_by(self, buffer: int) -> Ints:
-        """Return the instruction that stored each scalar of a buffer."""
-        return self.writers[buffer].repeat(self._unit)
-
-    def write(self, buffer: int, index: Ints, names: Ints, writer: int) -> None:
-        """Write names of elements of the output memory."""
-        self.names[buffer][index], self.writers[buffer][index] = names, writer
-
 
 class NameMachine:
     """One VTA that computes on names.
@@ -142,8 +128,10 @@ class NameMachine:
         The step of each name.
     dram : Dram
         The buffers.
-    products : int
-        Multiply-accumulates of lanes.
+    products : dict of int to list of (ndarray, ndarray, ndarray)
+        Of steps that are sums: names of sums, of inputs and of weights. Each sum adds the products
+        of its inputs and weights to its operand. Weights are four times their names, plus 1 to 3
+        for a tile of a window.
     """
 
     def __init__(self, program: Program) -> None:
@@ -156,7 +144,7 @@ class NameMachine:
         """Which steps are sums that nothing has used yet: products may join them."""
         self.step_of = np.zeros(1 << 16, np.int32)
         self._count = 0
-        self.products = 0
+        self.products: dict[int, list[list[Any]]] = defaultdict(list)
         self._index = -1
         self.make(("zeros",), 1)
         self.dram = Dram(self)
@@ -186,7 +174,8 @@ class NameMachine:
                 case Store() if not instruction.is_nop:
                     tiles = instruction.sram_base + np.arange(instruction.sram_size)
                     names, places = self._outputs(tiles), _rows(instruction)
-                    self.dram.write(relocations[index], places, names, index)
+                    for what, stored in ((self.dram.names, names), (self.dram.writers, index)):
+                        what[relocations[index]][places] = stored
                 case Post():
                     self._posts.append(instruction)
                 case Gemm() | Alu() | Pool() if instruction.iterations:
@@ -282,37 +271,33 @@ class NameMachine:
         return names
 
     def _gemm(self, i: Gemm, plan: Iterations) -> None:
-        acc, inp, wgt = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
-        for dst, src, columns in plan.last_products if i.overwrite else plan.products:
-            weights = 4 * wgt[columns]
-            if isinstance(i, Depthwise):
-                tiles = np.arange(WINDOW_TILES)
-                src = (src[:, :, None] + tiles).reshape(len(src), -1)
-                weights = (weights[:, :, None] + 1 + tiles).reshape(len(weights), -1)
-            names = acc[dst]
-            closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
-            if closed.any():
-                acc[dst[closed]] = self._sums(names[closed] * (not i.overwrite))
-                names = acc[dst]
-            self._join(names, inp[src], weights)
-            tiles = dst.size * columns.shape[1]
-            self.products += tiles * self.config.batch * self.config.wgt.lanes
-
-    def _join(self, names: Ints, sources: Ints, weights: Ints) -> None:
-        """Let products join the sums of names (rows, columns)."""
-        steps = self.step_of[names]
-        number = int(steps[0, 0])
-        if (steps != number).any():
-            for column, row in enumerate(weights):
-                for number in np.unique(steps[:, column]).tolist():
-                    mine = steps[:, column] == number
-                    self._join(names[mine, column : column + 1], sources[mine], row[None])
+        acc = self.sram[Memory.ACC]
+        steps = plan.last_steps if i.overwrite else slice(None)
+        dst, src, weights = (
+            plan.dst[steps],
+            plan.src[steps],
+            4 * self.sram[Memory.WGT][plan.wgt[steps]],
+        )
+        if isinstance(i, Depthwise):
+            tiles = np.arange(WINDOW_TILES)
+            dst, src, weights = (
+                np.add.outer(part, more).reshape(-1)
+                for part, more in ((dst, 0 * tiles), (src, tiles), (weights, 1 + tiles))
+            )
+        sources, names = self.sram[Memory.INP][src], acc[plan.written]
+        closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
+        if closed.any():
+            acc[plan.written[closed]] = self._sums(names[closed] * (not i.overwrite))
+        level = 1 + max(self.levels[self.step_of[used]].max() for used in (sources, weights >> 2))
+        written = self.step_of[acc[plan.written]]
+        self.levels[written] = np.maximum(self.levels[written], level)
+        parts = [part.astype(np.int32) for part in (acc[dst], sources, weights)]
+        if (written == written[0]).all():
+            self.products[int(written[0])].append(parts)
             return
-        step = self.steps[number]
-        step.products.append((names - step.first, sources, weights))
-        for used in (sources, weights >> 2):
-            level = 1 + self.levels[self.step_of[used]].max()
-            self.levels[number] = max(self.levels[number], level)
+        owners = self.step_of[parts[0]]
+        for number in np.unique(written).tolist():
+            self.products[number].append([part[owners == number] for part in parts])
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
@@ -362,16 +347,10 @@ class Iterations:
         """The last iteration that writes each."""
 
     @cached_property
-    def products(self) -> list[tuple[Ints, Ints, Ints]]:
-        """Matrix products: ``dst[i, j]`` sums the products of ``src[i]`` and ``wgt[j]``."""
-        return _products(self.dst, self.src, self.wgt)
-
-    @cached_property
-    def last_products(self) -> list[tuple[Ints, Ints, Ints]]:
-        """The same of the last step of each accumulator: of one product, or of two."""
+    def last_steps(self) -> Ints:
+        """The last step of each accumulator: of one product, or of two."""
         firsts = self.last[self._joined[self.last]] - 1
-        kept = np.concatenate([self.last, firsts])
-        return _products(self.dst[kept], self.src[kept], self.wgt[kept])
+        return np.concatenate([self.last, firsts])
 
     @cached_property
     def batches(self) -> list[tuple[Ints, Ints]]:
@@ -395,37 +374,3 @@ class Iterations:
 
 def _is_immediate(i: LoopInstruction) -> bool:
     return isinstance(i, Alu) and bool(i.use_imm)
-
-
-def _products(dst: Ints, src: Ints, wgt: Ints) -> list[tuple[Ints, Ints, Ints]]:
-    """Return products, one for each accumulator and source, as matrix products."""
-    order = np.argsort(dst, kind="stable")
-    written, first, counts = np.unique(dst[order], return_index=True, return_counts=True)
-    found = []
-    for count in np.unique(counts).tolist():
-        chosen = counts == count
-        steps = order[first[chosen, None] + np.arange(count)]
-        sources, source = unique_rows(src[steps])
-        weights, weight = unique_rows(wgt[steps])
-        targets = np.full((len(sources), len(weights)), -1)
-        targets[source, weight] = written[chosen]
-        if len(steps) == targets.size and (targets >= 0).all():
-            columns = np.argsort(targets[0])  # those of all instructions in one order
-            rows = np.argsort(targets[:, columns[0]])
-            targets = targets[rows[:, None], columns]
-            found.append((targets, sources[rows], weights[columns]))
-            continue
-        for number, row in enumerate(weights):
-            mine = weight == number
-            found.append((written[chosen][mine][:, None], src[steps[mine]], row[None]))
-    return found
-
-
-def unique_rows(rows: Ints) -> tuple[Ints, Ints]:
-    """Return different rows, and which of them each row is."""
-    factors = np.random.default_rng(0).integers(1, 1 << 40, rows.shape[1])
-    _, first, inverse = np.unique(rows @ factors, return_index=True, return_inverse=True)
-    unique: Ints = rows[first]
-    if (unique[inverse] != rows).any():  # two rows had one number
-        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
-    return unique, inverse.reshape(-1)

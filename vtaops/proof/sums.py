@@ -132,13 +132,8 @@ def _sides(window: Window) -> tuple[tuple[int, int], ...]:
 
 def window_sums(fields: Fields, x: Terms, window: Window, border: bool = False) -> Terms:
     """Return the sum of each window of (N, C, H, W), with zeros around it."""
-    size = window.out_size(*x.shape[2:])
-    image = np.pad(x.value, ((0, 0), *_sides(window)))
-    inside = np.pad(np.ones((1, 1, *x.shape[2:])), _sides(window), constant_values=float(border))
-    taps = [seen for *_, seen in window.taps(*size)]
-    value = fields.centred(sum(image[seen] for seen in taps))
-    count = sum(inside[seen] for seen in taps)
-    return Terms(value, x.middle * count, x.radius * count)
+    ones = np.ones((x.shape[1], 1, *window.kernel))
+    return convolve(fields, x, ones, window, x.shape[1], border)
 
 
 def window_maxima(fields: Fields, x: Terms, window: Window) -> Terms:

@@ -263,13 +263,16 @@ class Fields:
 
     def fitting(self, x: Terms) -> Terms:
         """Return plain terms that int32 holds: those of 32 bits that wrapped, where they could."""
-        x = self.settled(x)
-        wide = ~(x.reach <= INT32)  # nor is one beyond float64
+        return self._held(self.settled(x))
+
+    def _held(self, x: Terms) -> Terms:
+        """Return terms whose polynomials are what int32 holds, where nothing waits."""
+        wide = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)  # nor is one beyond float64
         if not wide.any():
             return x
-        value = np.where(wide, self.of(("wrap",), x), x.value)
+        value = np.where(wide, self.of(("wrap",), Terms(x.value)), x.value)
         middle, radius = np.where(wide, WORD[0], x.middle), np.where(wide, WORD[1], x.radius)
-        return Terms(value, middle, radius, degree=x.degree)
+        return replace(x, value=value, middle=middle, radius=radius)
 
     def sum(self, x: Terms, y: Terms) -> Terms:
         """Return the sums; where one term is shifted, its shift waits on."""
@@ -316,18 +319,6 @@ class Fields:
         bits = min(bits, 31)
         x = self._held(self.settled(x, x.bounded | (x.shift + bits > LONGEST)))
         return replace(x, shift=x.shift + bits)
-
-    def _held(self, x: Terms) -> Terms:
-        """Return terms whose polynomials are what int32 held, where nothing waits."""
-        fresh = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)
-        if not fresh.any():
-            return x
-        fits = self.fitting(Terms(x.value, x.middle, x.radius, degree=x.degree))
-        value, middle, radius = (
-            np.where(fresh, getattr(fits, part), getattr(x, part))
-            for part in ("value", "middle", "radius")
-        )
-        return replace(x, value=value, middle=middle, radius=radius)
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
         """Return ``min(max(x, low), high)``, which waits; bounds may be infinite."""
@@ -413,7 +404,8 @@ class Fields:
         lowest = (members == least[:, None]).all(axis=0) & inside
         nothing |= lowest & ~(nothing | lowest).all(axis=0)
         members = _sorted(np.where(nothing, NOTHING, members))
-        members[:, 1:][:, (members[:, 1:] == members[:, :-1]).all(axis=0)] = NOTHING
+        again = (members[:, 1:] == members[:, :-1]).all(axis=0)
+        np.copyto(members[:, 1:], NOTHING, where=again)
         members = _sorted(members)
         held = (members[0] != NOTHING).any(axis=(*range(1, members.ndim - 1),))
         return members[:, : max(1, int(held.sum()))]

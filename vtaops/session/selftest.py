@@ -279,8 +279,18 @@ def _suspects(device: Device, able: Capabilities, seed: int) -> str:
 
 
 def _operator(session: Session, op: Operator, rng: np.random.Generator) -> str:
-    arrays = random_arguments(op, rng)
-    return _difference(session.run(op, *arrays), evaluate(op, arrays), session.program(op))
+    arrays, program = random_arguments(op, rng), session.program(op)
+    problem = _difference(session.run(op, *arrays), evaluate(op, arrays), program)
+    return problem and f"{problem}; {_blamed(program)}"
+
+
+def _blamed(program: Program) -> str:
+    """Return who is wrong if a result differs: the device, where the program is proven."""
+    try:
+        program.prove().require()
+    except VTAError as error:
+        return f"{error}, so the compiler may be wrong"
+    return "the program is proven to compute its operator, so the device is wrong"
 
 
 def _difference(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tvm
 from tvm import te, tirx
 
+import vtaops
 from trials.kernel_reference import conv2d_reference
 from vtaops import HardwareConfig
 from vtaops import schedule as vta
@@ -255,3 +256,34 @@ def random_plan(rng: random.Random, op: Convolution) -> Plan:
         inner=tuple(inner),
         marked=rng.random() < 0.5,
     )
+
+
+def described_program(
+    rng: random.Random, config: HardwareConfig
+) -> tuple[vtaops.Conv2d, vtaops.Program]:
+    """Return the program of a random schedule, and a description of what it computes."""
+    low, high = sorted((rng.randint(-128, 127), rng.randint(-128, 127)))
+    shift = rng.randint(1, 15)
+    stages = ("shr", "shr", shift), ("low", "max", low), ("high", "min", high)
+    while True:
+        own = replace(random_convolution(rng, config), stages=stages)
+        if min(own.out_size) < 1:
+            continue
+        op = vtaops.Conv2d(
+            batch=config.batch,
+            in_channels=own.in_blocks * config.block_in,
+            out_channels=own.out_blocks * config.block_out,
+            height=own.height,
+            width=own.width,
+            kernel=own.kernel,
+            padding=own.padding,
+            dilation=own.dilation,
+            bias=own.bias,
+            shift=shift,
+            clip=(low, high),
+        )
+        try:
+            return op, vtaops.build(random_plan(rng, own).schedule(own), config)
+        except vtaops.ScheduleError as error:
+            if "too many" not in str(error):
+                raise
