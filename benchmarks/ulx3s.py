@@ -110,14 +110,22 @@ def product(session: Session, rng: np.random.Generator) -> None:
 def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[list[dict[str, Any]]]:
     """Disturb products at the pins; yield, after each, what happened by kind of fault."""
     rng = np.random.default_rng(count)
-    rows = {f: {"fault": f.name, "count": 0, "right": 0, "error": 0} for f in PinFault}
+    results = dict.fromkeys(("count", "right", "error", "noticed"), 0)
+    rows: dict[PinFault, dict[str, Any]] = {f: {"fault": f.name, **results} for f in PinFault}
     most = {PinFault.RESET: 8, PinFault.STARVE_REFRESH: 60_000}  # cycles; else of 5 bytes
-    board = None
+    board, lines = None, 0
+
+    def connect(board: VirtualUlx3s) -> PinLine:
+        nonlocal lines
+        lines += 1
+        return PinLine(board)
+
     for number in track(range(count), description="disturbing"):
         if board is None:
             board = VirtualUlx3s(config, clock_mhz)
-            device = Ulx3s(config, "pins", connect=partial(PinLine, board))
+            device = Ulx3s(config, "pins", connect=partial(connect, board))
             session = Session(device, timeout=1e6)
+            product(session, rng)
             begin = board.cycles
             product(session, rng)
             length = board.cycles - begin
@@ -126,6 +134,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
         board.disturb(fault, int(rng.integers(length)), cycles)
         row = rows[fault]
         row["count"] += 1
+        before, failed = lines, row["error"]
         try:
             product(session, rng)
             row["right"] += 1
@@ -137,6 +146,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
             board = None
         else:
             product(session, rng)
+        row["noticed"] += row["error"] > failed or lines > before  # the host opened its line anew
         yield list(rows.values())
 
 
