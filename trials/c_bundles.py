@@ -25,6 +25,7 @@ from vtaops.base.data import data_directory
 from vtaops.export.bundle import bundle_files, config_word
 from vtaops.graph import (
     Add,
+    AddTerm,
     AveragePool,
     ChannelShuffle,
     Concat,
@@ -33,10 +34,12 @@ from vtaops.graph import (
     Dequantize,
     FixedSoftmax,
     Graph,
+    LayerNorm,
     LeakyRelu,
     LookupTable,
     Matmul,
     MaxPool,
+    Mean,
     Multiply,
     Pad,
     Quantize,
@@ -328,11 +331,12 @@ class FileBoard:
 
     PHYSICAL = 0x1000  # the first address of fsim
 
-    def __init__(self, model: Model, folder: Path, design: str, *, fault: str = "") -> None:
+    def __init__(
+        self, model: Model, folder: Path, design: str, *, fault: str = "", nbytes: int = 1 << 24
+    ) -> None:
         self._fsim = Fsim(model.config)
         self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
-        nbytes = 1 << 24
         self.options = [
             *("--design", design),
             *("--registers", f"{self.paths[0]}@0"),
@@ -389,7 +393,7 @@ class FileBoard:
 # ------------------------------------------------------------------------------ networks
 
 
-WITHOUT_C = ("GraphOperator", "Host", "RescaledAdd")
+WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd")
 """Operators without a step of their own."""
 
 
@@ -463,6 +467,12 @@ def every_operator() -> Graph:
     flat = graph.add(Reshape((2, 9)), product, scale=0.05)
     graph.output(flat)
     graph.output(graph.add(Softmax(), graph.add(Dequantize(), flat)), flat)
+    for data in (graph.add(Dequantize(), z), graph.inputs[0]):
+        size = data.shape[-1]
+        terms = (rng.standard_normal((3, size)) * 3).astype(np.float32)
+        normal = graph.add(LayerNorm(terms[0], terms[1], 1e-3), data)
+        graph.output(normal, graph.add(Mean(1), graph.add(AddTerm(terms[2]), normal)))
+        graph.output(graph.add(Mean(-1), normal))
     covered = {type(node.op).__name__ for node in graph.nodes}
     known = {name for name in operators.__all__ if name not in WITHOUT_C}
     assert covered == known
