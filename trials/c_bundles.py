@@ -334,7 +334,6 @@ class FileBoard:
     def __init__(
         self, model: Model, folder: Path, design: str, *, fault: str = "", nbytes: int = 1 << 24
     ) -> None:
-        self._fsim = Fsim(model.config)
         self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
         self.options = [
@@ -343,10 +342,32 @@ class FileBoard:
             *("--memory", f"{self.paths[1]}@0"),
             *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
         ]
-        self.registers = np.memmap(self.paths[0], np.uint32, "w+", shape=4 * REGISTER_PAGE // 4)
-        self._memory = np.memmap(self.paths[1], np.uint8, "w+", shape=nbytes)
+        self._map(model, (self.paths[0], 0), (self.paths[1], 0), nbytes)
+
+    @classmethod
+    def of_dev_mem(cls, model: Model, path: Path, physical: int, nbytes: int) -> FileBoard:
+        """Return a board of upstream's design whose whole memory is one file, with many holes."""
+        board = cls.__new__(cls)
+        board._hls, board.fault, board._done = True, "", threading.Event()
+        registers = model.config.board.register_base
+        board._map(model, (path, registers), (path, physical), nbytes)
+        return board
+
+    def _map(
+        self, model: Model, registers: tuple[Path, int], memory: tuple[Path, int], nbytes: int
+    ) -> None:
+        for (path, offset), size in ((registers, 4 * REGISTER_PAGE), (memory, nbytes)):
+            with path.open("ab") as file:
+                file.truncate(max(path.stat().st_size, offset + size))
+        words = REGISTER_PAGE  # of four pages
+        self.registers = np.memmap(registers[0], np.uint32, "r+", registers[1], words)
+        self._memory = np.memmap(memory[0], np.uint8, "r+", memory[1], nbytes)
+        self._fsim = Fsim(model.config)
+        physical = memory[1] or self.PHYSICAL
+        if physical > self.PHYSICAL:  # so much lies before it, and a page that is never in use
+            self._fsim.alloc(physical - 0x2000)
         self._buffer = self._fsim.alloc(nbytes)
-        assert self._buffer.address == self.PHYSICAL
+        assert self._buffer.address == physical
         self._thread = threading.Thread(target=self._play)
 
     def __enter__(self) -> FileBoard:

@@ -281,9 +281,8 @@ class _Emitter:
         """Add the operators of a group, if the graph has them all; return whether it has."""
         steps = [step for value in group if (step := float_operator(value))]
         if len(steps) == len(group):
-            for value, (step, data) in zip(group, steps, strict=True):
-                tensor = self.graph.add(step, self._float(data), name=self._name(value))
-                self._floats[value] = tensor
+            for value, (op, data) in zip(group, steps, strict=True):
+                self._floats[value] = self.graph.add(op, self._float(data), name=self._name(value))
         return len(steps) == len(group)
 
     def _opaque(self, group: list[Value]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import product
+from functools import cache
 from statistics import fmean
 
 import numpy as np
@@ -37,8 +36,10 @@ PROBES: tuple[Operator, ...] = (
 )
 """Launches that wait for latency, for bandwidth, and for neither."""
 
-_LATENCIES = tuple(2**step for step in range(1, 11))
-_HALVINGS = 7
+_LATENCIES = range(1, 11)
+"""Powers of two."""
+
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,16 @@ def calibrate(
     DeviceError
         If a launch fails, or its result is not NumPy's.
     """
-    able = capabilities_of(device)
-    programs = [compile(op, device.config, capabilities=able) for op in PROBES]
-    pairs = list(zip(PROBES, programs, strict=True))
-    ask = partial(_measured, device, repeats=repeats, timeout=timeout)
-    measured = [ask(*pair) for pair in tracked("probes", pairs, lambda pair: pair[0].summary)]
-    counted = all(cycles for cycles, _ in measured)
-    found = [cycles if counted else 1e6 * clock_mhz * seconds for cycles, seconds in measured]
-    launches = {op.summary: (p, c) for op, p, c in zip(PROBES, programs, found, strict=True)}
-    return fit(launches, start or TimingParameters(), has_overhead=not counted)
+    launches = {}
+    for op in tracked("probes", PROBES, lambda op: op.summary):
+        program = compile(op, device.config, capabilities=capabilities_of(device))
+        launches[op.summary] = program, _measured(device, op, program, repeats, timeout)
+    counted = all(cycles for _, (cycles, _) in launches.values())
+    found = {
+        name: (program, cycles if counted else 1e6 * clock_mhz * seconds)
+        for name, (program, (cycles, seconds)) in launches.items()
+    }
+    return fit(found, start or TimingParameters(), has_overhead=not counted)
 
 
 def _measured(
@@ -133,7 +135,8 @@ def _measured(
         device.reset_stats()
         if not np.array_equal(loaded.run(*arrays, timeout=timeout), evaluate(op, arrays)):
             raise DeviceError(f"{op.summary} is not what NumPy computes; run vtaops board test")
-        if counted := performance_of(device):
+        counted = performance_of(device)
+        if counted:
             return counted.cycles, 0.0
         return 0.0, launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
 
@@ -146,7 +149,7 @@ def fit(
 ) -> Calibration:
     """Return the parameters with which the model's cycles are nearest to those of a device.
 
-    Least squares of the relative errors: on a grid, then by steps that halve.
+    Least squares of the relative errors: the best latency, with the best bandwidth for each.
 
     Parameters
     ----------
@@ -162,10 +165,10 @@ def fit(
     most = 2.0 * start.port_width(programs[0].config)  # a beat a cycle in each direction
     least = start.sdram.return_latency if start.sdram else 0
 
-    def point(latency: float, halvings: float) -> TimingParameters:
+    def point(log_latency: float, halvings: float) -> TimingParameters:
         bandwidth = start.bandwidth if start.sdram else most * 2.0**-halvings
         limit = None if bandwidth == most else bandwidth
-        return replace(start, dram_latency=max(least, round(latency)), bandwidth=limit)
+        return replace(start, dram_latency=max(least, round(2**log_latency)), bandwidth=limit)
 
     @cache
     def forecast(parameters: TimingParameters) -> tuple[float, tuple[float, ...], float]:
@@ -174,10 +177,19 @@ def fit(
         errors = (model + overhead) / wanted - 1
         return float(np.square(errors).sum()), tuple(model + overhead), overhead
 
-    halvings = [0.0] if start.sdram else [step / 2 for step in range(2 * _HALVINGS)]
-    best = min(product(_LATENCIES, halvings), key=lambda at: forecast(point(*at))[0])
-    best = _refined(best, lambda at: forecast(point(*at))[0], fixed=bool(start.sdram))
-    parameters = point(*best)
+    def halvings(latency: float) -> float:
+        """Return the best bandwidth beside a latency; without a limit if that is as good."""
+        if start.sdram:
+            return 0.0
+        best = _lowest(lambda at: forecast(point(latency, at))[0], 0.0, 7.0, 14)
+        return min(0.0, best, key=lambda at: forecast(point(latency, at))[0])
+
+    def cost(latency: float) -> float:
+        return forecast(point(latency, halvings(latency)))[0]
+
+    near = min(_LATENCIES, key=cost)
+    latency = _lowest(cost, near - 1.0, near + 1.0, 12)
+    parameters = point(latency, halvings(latency))
     before, (_, after, overhead) = forecast(start)[1], forecast(parameters)
     rows = zip(launches, cycles, before, after, strict=True)
     return Calibration(parameters, overhead, tuple(Probe(*row) for row in rows))
@@ -189,16 +201,17 @@ def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
     return max(0.0, float(((wanted - model) * weights).sum() / weights.sum()))
 
 
-def _refined(
-    best: tuple[float, float], cost: Callable[[tuple[float, float]], float], *, fixed: bool
-) -> tuple[float, float]:
-    """Return the best neighbour of a point, of its neighbours, and so on with smaller steps."""
-    step = 0.25
-    while step > 1 / 512:
-        latency, halvings = best
-        moved = [0.0] if fixed else [max(0.0, halvings + sign * step) for sign in (-1, 0, 1)]
-        near = [latency * 2.0 ** (sign * step) for sign in (-1, 0, 1)]
-        found = min([best, *product(near, moved)], key=cost)
-        step = step if found != best else step / 2
-        best = found
-    return best
+def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:
+    """Return where a function of one valley is lowest, by golden section; of equals the higher."""
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = cost(left), cost(right)
+    for _ in range(steps):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = cost(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = cost(right)
+    return left if at_left < at_right else right
