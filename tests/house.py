@@ -230,7 +230,7 @@ LIMITS = {
     "arrows": 131,
     "arrows upwards": 6,
     "files in the largest circle": 6,
-    "lines of code": 44_500,
+    "lines of code": 44_900,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 68,
 }

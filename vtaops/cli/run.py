@@ -320,7 +320,7 @@ def _tuned_on(
 
     if "fsim" in devices:
         raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
-    farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})  # type: ignore[misc]
+    farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})
 
     def measure(programs: Sequence[Program]) -> list[float | None]:
         done = count(1)
