@@ -336,6 +336,8 @@ class FileBoard:
     ) -> None:
         self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
+        for path in self.paths:
+            path.unlink(missing_ok=True)  # of the board before
         self.options = [
             *("--design", design),
             *("--registers", f"{self.paths[0]}@0"),
