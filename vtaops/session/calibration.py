@@ -43,7 +43,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbedLaunch:
     """A launch.
 
     Attributes
@@ -72,13 +72,13 @@ class Calibration:
         The fitted ones: for `Program.cycles`, and as options ``--latency`` and ``--bandwidth``.
     overhead : float
         Cycles that a launch takes besides; 0 where the logic counts.
-    probes : tuple of Probe
+    probes : tuple of ProbedLaunch
         The launches.
     """
 
     parameters: TimingParameters
     overhead: float
-    probes: tuple[Probe, ...]
+    probes: tuple[ProbedLaunch, ...]
 
     def error(self, name: str) -> tuple[float, float]:
         """Return the mean and the greatest relative error of ``"before"`` or ``"after"``."""
@@ -192,7 +192,7 @@ def fit(
     parameters = point(latency, halvings(latency))
     before, (_, after, overhead) = forecast(start)[1], forecast(parameters)
     rows = zip(launches, cycles, before, after, strict=True)
-    return Calibration(parameters, overhead, tuple(Probe(*row) for row in rows))
+    return Calibration(parameters, overhead, tuple(ProbedLaunch(*row) for row in rows))
 
 
 def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
