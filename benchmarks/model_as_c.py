@@ -3,8 +3,9 @@
     python -m benchmarks model_as_c --json model_as_c.json
 
 Needs cross compilers and qemu-user for other processors than this one (Debian:
-gcc-arm-linux-gnueabihf, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user); what is not
-installed is left out. --random and --mutations run campaigns instead.
+gcc-arm-linux-gnueabihf, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user), and torch for
+ViT-Tiny; what is not installed is left out. --compiler clang takes the libraries of those gcc.
+--random and --mutations run campaigns instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -25,9 +27,10 @@ from rich.console import Console
 
 from benchmarks.networks import Builder, mobilenet_v2, resnet20
 from benchmarks.options import Json, figure_table, write_json
+from examples import networks
 from trials import c_bundles
 from trials.random_graphs import random_graph, random_inputs
-from vtaops import compile_model
+from vtaops import compile_model, quantize
 from vtaops.export import stages
 from vtaops.graph import Graph, LookupTable, Multiply, Requantization, Upsample
 from vtaops.model import Model
@@ -35,11 +38,15 @@ from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.fsim import Fsim
 
 PROCESSORS = {
-    "x86-64": ("gcc", ""),
-    "armv7": ("arm-linux-gnueabihf-gcc", "qemu-arm"),
-    "aarch64": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
-    "riscv64": ("riscv64-linux-gnu-gcc", "qemu-riscv64"),
+    "x86-64": ("", ""),
+    "armv7": ("arm-linux-gnueabihf", "qemu-arm"),
+    "aarch64": ("aarch64-linux-gnu", "qemu-aarch64"),
+    "riscv64": ("riscv64-linux-gnu", "qemu-riscv64"),
 }
+"""By name: the target of a compiler, and what emulates it."""
+HEAP = frozenset({"malloc", "calloc", "realloc", "free", "mmap", "brk", "sbrk"})
+MAPPED = "vta_linux.o"
+"""The only file that maps memory: the registers and the device's DRAM, when a device is opened."""
 RUNTIME = "vta.o", "vta_steps.o", "vta_products.o", "vta_mapped.o", "vta_linux.o", "model.o"
 MLPERF_TINY = Path("mlperf-tiny")
 """Where ``vtaops models fetch mlperf-tiny`` writes, from where this runs."""
@@ -60,6 +67,13 @@ def pyramid(free: bool = False) -> Graph:
     return net.graph
 
 
+def vit_tiny(config: str) -> Model:
+    """Return the vision transformer of `examples/networks.py`; layer norms stay on the host."""
+    model, data = networks.network("vit_tiny")
+    quantized = quantize(model, data, scales="free" if config == "pynq_ext" else "pow2")
+    return compile_model(quantized, config)
+
+
 def models() -> dict[str, Callable[[], Model]]:
     """Return what compiles each model, by a name for people."""
     found: dict[str, Callable[[], Model]] = {}
@@ -74,6 +88,9 @@ def models() -> dict[str, Callable[[], Model]]:
     for path in sorted(MLPERF_TINY.glob("*.tflite")):
         for config in ("pynq", "pynq_ext"):
             found[f"{path.stem}, {config}"] = lambda p=path, c=config: compile_model(p, c)
+    if find_spec("torch"):
+        for config in ("pynq", "pynq_ext"):
+            found[f"ViT-Tiny, {config}"] = lambda c=config: vit_tiny(c)
     return found
 
 
@@ -119,29 +136,38 @@ def host_times(model: Model, arrays: list[Any]) -> dict[str, float]:
     }
 
 
-def emulated(model: Model, arrays: list[Any], folder: Path) -> dict[str, Any]:
+def commands(compiler: str, target: str) -> tuple[str, str]:
+    """Return a compiler for a target as it is called, and the start of the names of its tools."""
+    tools = f"{target}-" if target else ""
+    if compiler == "clang":
+        return f"clang --target={target}" if target else "clang", tools
+    return f"{tools}gcc", tools
+
+
+def emulated(model: Model, arrays: list[Any], folder: Path, compiler: str) -> dict[str, Any]:
     """Return for each processor the bytes of code, and whether the results are equal there."""
     wanted = as_tuple(model.reference(*arrays))
-    model.export_c(folder)
+    bundle = model.export_c(folder)
     names = [f"in{number}" for number in range(len(arrays))]
     for name, array in zip(names, arrays, strict=True):
         array.tofile(folder / name)
     found: dict[str, Any] = {}
-    for processor, (compiler, emulator) in PROCESSORS.items():
-        if not shutil.which(compiler) or (emulator and not shutil.which(emulator)):
+    for processor, (target, emulator) in PROCESSORS.items():
+        command, tools = commands(compiler, target)
+        needed = [command.split()[0], f"{tools}gcc", *filter(None, [emulator])]
+        if not all(map(shutil.which, needed)):
             continue
         subprocess.run(["make", "-C", str(folder), "clean"], check=True, capture_output=True)
-        c_bundles.make(folder, "network-linux", CC=compiler, CFLAGS="-Os", LDFLAGS="-static")
-        listed = subprocess.run(
-            [compiler.removesuffix("gcc") + "size" if emulator else "size", *RUNTIME],
-            cwd=folder, check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        code = sum(int(line.split()[0]) for line in listed.stdout.splitlines()[1:])
-        command = [*([emulator] if emulator else []), "./network-linux", *names, "--output", "out"]
-        with c_bundles.FileBoard(model, folder, "hls") as board:
+        c_bundles.make(folder, "network-linux", CC=command, CFLAGS="-Os", LDFLAGS="-static")
+        listed = output(folder, f"{tools}size", *RUNTIME)
+        code = sum(int(line.split()[0]) for line in listed.splitlines()[1:])
+        symbols = output(folder, f"{tools}nm", "-u", *(name for name in RUNTIME if name != MAPPED))
+        run = [*filter(None, [emulator]), "./network-linux", *names, "--output", "out"]
+        nbytes = max(1 << 24, bundle.device_nbytes + (1 << 22) & -4096)
+        with c_bundles.FileBoard(model, folder, "hls", nbytes=nbytes) as board:
             start = time.perf_counter()
             done = subprocess.run(
-                [*command, *board.options], cwd=folder, capture_output=True, text=True
+                [*run, *board.options], cwd=folder, capture_output=True, text=True
             )
             seconds = time.perf_counter() - start
         equal = done.returncode == 0 and all(
@@ -151,12 +177,19 @@ def emulated(model: Model, arrays: list[Any], folder: Path) -> dict[str, Any]:
         loaded = re.search(r"loaded in ([\d.]+) ms", done.stdout)
         found[processor] = {
             "code_nbytes": code,
+            "heap": sorted(HEAP & set(symbols.split())),
             "equal": equal,
             "said": done.stderr.strip(),
             "loaded_ms": float(loaded[1]) if loaded else None,
             "first_result_s": round(seconds, 3),
         }
     return found
+
+
+def output(folder: Path, *command: str) -> str:
+    """Return what a program prints."""
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def campaign(count: int, start: int) -> dict[str, int]:
@@ -178,6 +211,7 @@ def main(
     random: Annotated[int, typer.Option(help="Compare so many random networks instead.")] = 0,
     mutations: Annotated[int, typer.Option(help="Run so many wrong blobs instead.")] = 0,
     start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 0,
+    compiler: Annotated[str, typer.Option(help="gcc or clang.")] = "gcc",
     json_file: Json = None,
 ) -> None:
     """Export, build and run every model, and print the figures."""
@@ -193,7 +227,8 @@ def main(
     rows = []
     for name, make in models().items():
         if only in name:
-            rows.append({"model": name, **measured(make())})
+            rows.append({"model": name, **measured(make(), compiler)})
+            write_json(json_file, rows)
             console.print(rows[-1])
     table = figure_table(
         "Models as C",
@@ -218,14 +253,13 @@ def main(
         times = f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.2f}"
         table.add_row(row["model"], *kilobytes, *times, ratio, code, equal)
     console.print(table)
-    write_json(json_file, rows)
 
 
-def measured(model: Model) -> dict[str, Any]:
+def measured(model: Model, compiler: str) -> dict[str, Any]:
     """Return the figures of a model."""
     arrays = random_inputs(model.graph, 0)
     with tempfile.TemporaryDirectory() as folder:
-        processors = emulated(model, arrays, Path(folder))
+        processors = emulated(model, arrays, Path(folder), compiler)
         bundle = model.export_c(folder)
     return {
         "blob_nbytes": bundle.blob_nbytes,

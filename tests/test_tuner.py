@@ -6,9 +6,12 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import vtaops
+from trials.boards import serving
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling
+from vtaops.cli import app
 from vtaops.compiler import tuner
 from vtaops.compiler.driver import _flat, timed_tiling
 from vtaops.graph import Convolution, Requantization
@@ -246,3 +249,60 @@ def test_programs_that_share_a_loop_nest_are_what_they_are_alone():
     assert _flat.cache_info().hits == 1
     for part in ("instructions", "micro_ops", "relocations"):
         np.testing.assert_array_equal(getattr(shared, part), getattr(alone, part))
+
+
+def test_measured_tilings_are_kept_and_come_first():
+    other = replace(OP, height=8)
+    asked = []
+
+    def measure(programs):
+        """By the number of instructions; the first one cannot be measured."""
+        asked.extend(programs)
+        return [None, *(float(len(program)) for program in programs[1:])]
+
+    best, second = tuner.tune_on(measure, [OP, other], CONFIG)
+    assert len(asked) == 2 * tuner.COMPILED["fast"]
+    mine = asked[: tuner.COMPILED["fast"]]
+    assert best.cost == min(len(program) for program in mine[1:])
+    assert best.compiled == len(mine) - 1
+    assert vtaops.compile(OP, CONFIG, best.tiling).cycles() == best.cycles
+    tuner.tune(OP, CONFIG, "thorough", use_cache=False)
+    for op, kept in ((OP, best), (other, second)):
+        for effort in ("fast", "thorough"):
+            assert tuner.tune(op, CONFIG, effort) == replace(kept, cost=None)
+    shipped = find("resnet18.C10").op
+    assert tuner.recall(shipped, CONFIG, "fast").source == "shipped"
+    tuner.tune_on(lambda programs: [1.0] * len(programs), [shipped], CONFIG)
+    assert tuner.recall(shipped, CONFIG, "fast").source == "measured"
+
+
+def test_what_no_device_could_measure_is_not_kept():
+    assert tuner.tune_on(lambda programs: [None] * len(programs), [OP], CONFIG) == [None]
+    assert tuner.recall(OP, CONFIG, "fast") is None
+
+
+def test_the_command_measures_on_boards():
+    """One board is not there; the other one's times decide."""
+    with serving() as server:
+        command = (
+            "tune",
+            "--layer",
+            "resnet18.C10",
+            "--effort",
+            "fast",
+            "--repeats",
+            "1",
+            "--json",
+        )
+        boards = ("--device", server.address, "--device", "pynq://127.0.0.1:9")
+        result = CliRunner().invoke(app, [*command, *boards])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)["resnet18.C10"]
+        assert (found["source"], found["compiled"]) == ("measured", tuner.COMPILED["fast"])
+        assert 0 < found["cost"] < 60
+    assert "pynq://127.0.0.1:9 was left out: cannot be opened" in result.stderr
+    result = CliRunner().invoke(app, [*command, "--device", "pynq://127.0.0.1:9"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"resnet18.C10": None}
+    result = CliRunner().invoke(app, [*command, "--device", "fsim"])
+    assert "fsim has no clock" in str(result.exception)

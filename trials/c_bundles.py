@@ -25,6 +25,7 @@ from vtaops.base.data import data_directory
 from vtaops.export.bundle import bundle_files, config_word
 from vtaops.graph import (
     Add,
+    AddTerm,
     AveragePool,
     ChannelShuffle,
     Concat,
@@ -33,10 +34,12 @@ from vtaops.graph import (
     Dequantize,
     FixedSoftmax,
     Graph,
+    LayerNorm,
     LeakyRelu,
     LookupTable,
     Matmul,
     MaxPool,
+    Mean,
     Multiply,
     Pad,
     Quantize,
@@ -328,21 +331,45 @@ class FileBoard:
 
     PHYSICAL = 0x1000  # the first address of fsim
 
-    def __init__(self, model: Model, folder: Path, design: str, *, fault: str = "") -> None:
-        self._fsim = Fsim(model.config)
+    def __init__(
+        self, model: Model, folder: Path, design: str, *, fault: str = "", nbytes: int = 1 << 24
+    ) -> None:
         self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
-        nbytes = 1 << 24
+        for path in self.paths:
+            path.unlink(missing_ok=True)  # of the board before
         self.options = [
             *("--design", design),
             *("--registers", f"{self.paths[0]}@0"),
             *("--memory", f"{self.paths[1]}@0"),
             *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
         ]
-        self.registers = np.memmap(self.paths[0], np.uint32, "w+", shape=4 * REGISTER_PAGE // 4)
-        self._memory = np.memmap(self.paths[1], np.uint8, "w+", shape=nbytes)
+        self._map(model, (self.paths[0], 0), (self.paths[1], 0), nbytes)
+
+    @classmethod
+    def of_dev_mem(cls, model: Model, path: Path, physical: int, nbytes: int) -> FileBoard:
+        """Return a board of upstream's design whose whole memory is one file, with many holes."""
+        board = cls.__new__(cls)
+        board._hls, board.fault, board._done = True, "", threading.Event()
+        registers = model.config.board.register_base
+        board._map(model, (path, registers), (path, physical), nbytes)
+        return board
+
+    def _map(
+        self, model: Model, registers: tuple[Path, int], memory: tuple[Path, int], nbytes: int
+    ) -> None:
+        for (path, offset), size in ((registers, 4 * REGISTER_PAGE), (memory, nbytes)):
+            with path.open("ab") as file:
+                file.truncate(max(path.stat().st_size, offset + size))
+        words = REGISTER_PAGE  # of four pages
+        self.registers = np.memmap(registers[0], np.uint32, "r+", registers[1], words)
+        self._memory = np.memmap(memory[0], np.uint8, "r+", memory[1], nbytes)
+        self._fsim = Fsim(model.config)
+        physical = memory[1] or self.PHYSICAL
+        if physical > self.PHYSICAL:  # so much lies before it, and a page that is never in use
+            self._fsim.alloc(physical - 0x2000)
         self._buffer = self._fsim.alloc(nbytes)
-        assert self._buffer.address == self.PHYSICAL
+        assert self._buffer.address == physical
         self._thread = threading.Thread(target=self._play)
 
     def __enter__(self) -> FileBoard:
@@ -389,7 +416,7 @@ class FileBoard:
 # ------------------------------------------------------------------------------ networks
 
 
-WITHOUT_C = ("GraphOperator", "Host", "RescaledAdd")
+WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd")
 """Operators without a step of their own."""
 
 
@@ -463,6 +490,12 @@ def every_operator() -> Graph:
     flat = graph.add(Reshape((2, 9)), product, scale=0.05)
     graph.output(flat)
     graph.output(graph.add(Softmax(), graph.add(Dequantize(), flat)), flat)
+    for data in (graph.add(Dequantize(), z), graph.inputs[0]):
+        size = data.shape[-1]
+        terms = (rng.standard_normal((3, size)) * 3).astype(np.float32)
+        normal = graph.add(LayerNorm(terms[0], terms[1], 1e-3), data)
+        graph.output(normal, graph.add(Mean(1), graph.add(AddTerm(terms[2]), normal)))
+        graph.output(graph.add(Mean(-1), normal))
     covered = {type(node.op).__name__ for node in graph.nodes}
     known = {name for name in operators.__all__ if name not in WITHOUT_C}
     assert covered == known

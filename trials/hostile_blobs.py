@@ -34,7 +34,11 @@ WORDS = (0, 1, 2, 3, 4, 5, 7, 8, 255, 256, 4096, 1 << 16, (1 << 31) - 1, 1 << 31
 
 @cache
 def blobs() -> tuple[bytes, ...]:
-    """Return the blobs that are damaged: all operators on the host, and launches."""
+    """Return the blobs that are damaged: all operators on the host, and launches.
+
+    What reads them is built here, where no use of a file is being watched.
+    """
+    c_bundles.library()
     models = (
         c_bundles.on_host(c_bundles.every_operator()),
         vtaops.compile_model(random_graph(5), "pynq"),
@@ -51,8 +55,12 @@ def files(draw: st.DrawFn) -> bytes:
     counted = zip(tables[::2], tables[1::2], _ROWS, strict=True)
     areas += [(start, count * nbytes) for start, count, nbytes in counted]
     areas += [(start, 64) for start in _programs(blob, *tables[4:6])]
+    steps = _steps(blob, *tables[6:])
+    places = st.sampled_from([area for area in areas if area[1] >= 4]) | st.sampled_from(
+        sorted(steps)
+    ).flatmap(lambda kind: st.sampled_from(steps[kind]))
     for _ in range(draw(st.integers(1, 4))):
-        first, nbytes = draw(st.sampled_from([area for area in areas if area[1] >= 4]))
+        first, nbytes = draw(places)
         at = min(first + 4 * draw(st.integers(0, nbytes // 4 - 1)), len(blob) - 4)
         (old,) = struct.unpack_from("<I", blob, at)
         near = [(old + step) & WORDS[-1] for step in (-8, -4, -1, 1, 4, 8)]
@@ -70,6 +78,18 @@ def _programs(blob: bytearray, at: int, count: int) -> list[int]:
     """Return where instructions and relocations begin."""
     rows = [struct.unpack_from("<5I", blob, at + 20 * row) for row in range(count)]
     return [place for row in rows for place in (row[1], row[3])]
+
+
+def _steps(blob: bytearray, at: int, words: int) -> dict[int, list[tuple[int, int]]]:
+    """Return for each kind where its steps begin, and their bytes: rare kinds are met as often."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    end = at + 4 * words
+    while at < end:
+        (head,) = struct.unpack_from("<I", blob, at)
+        nbytes = 4 + 4 * (head >> 8)
+        found.setdefault(head & 255, []).append((at, nbytes))
+        at += nbytes
+    return found
 
 
 def use(data: bytes) -> None:

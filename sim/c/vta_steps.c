@@ -257,7 +257,8 @@ static int pair(const vta_model *model, const uint32_t *words, int is_product) {
   const scale *const scales = vta_scales(model, &s->scaling, s->channels);
   const uint32_t step = s->broadcast ? 0 : 1;
   uint32_t o, c, i;
-  REQUIRE(first && second && result && scales && is_int8(s->first_zero) && is_int8(s->second_zero));
+  REQUIRE(first && second && result && scales && s->broadcast <= 1);
+  REQUIRE(is_int8(s->first_zero) && is_int8(s->second_zero));
   for (o = 0; o < s->outer; ++o) {
     for (c = 0; c < s->channels; ++c) {
       const scale by = scales[s->scaling.count == 1 ? 0 : c];
@@ -377,6 +378,71 @@ static int softmax(const vta_model *model, const uint32_t *words) {
   return VTA_OK;
 }
 
+/* 1 / sqrt(x) by Newton's method, as vtaops/graph/operators.py does. */
+static double inverse_root(double x) {
+  uint64_t bits;
+  double found;
+  int step;
+  memcpy(&bits, &x, sizeof bits);
+  bits = 0x5fe6eb50c7b537a9u - (bits >> 1);
+  memcpy(&found, &bits, sizeof found);
+  for (step = 0; step < 4; ++step) found = found * (1.5 - 0.5 * x * found * found);
+  return found;
+}
+
+static int layer_norm(const vta_model *model, const uint32_t *words) {
+  const vta_layer_norm *const s = (const void *)words;
+  const uint64_t nbytes = times3(s->rows, s->columns, 4);
+  const float *data = vta_readable(model, s->data, nbytes);
+  float *result = vta_writable(model, s->result, nbytes);
+  const float *const weight = vta_readable(model, s->weight, times(s->columns, 4));
+  const float *const bias = vta_readable(model, s->bias, times(s->columns, 4));
+  uint32_t r, c;
+  REQUIRE(data && result && weight && bias && s->columns);
+  for (r = 0; r < s->rows; ++r, data += s->columns, result += s->columns) {
+    double mean = 0.0, squares = 0.0, factor;
+    for (c = 0; c < s->columns; ++c) mean += (double)data[c];
+    mean /= (double)s->columns;
+    for (c = 0; c < s->columns; ++c) squares += ((double)data[c] - mean) * ((double)data[c] - mean);
+    factor = inverse_root(squares / (double)s->columns + (double)float_of(s->epsilon));
+    for (c = 0; c < s->columns; ++c) {
+      const double x = ((double)data[c] - mean) * factor;
+      result[c] = (float)(x * (double)weight[c] + (double)bias[c]);
+    }
+  }
+  return VTA_OK;
+}
+
+static int mean_of_floats(const vta_model *model, const uint32_t *words) {
+  const vta_mean *const s = (const void *)words;
+  const float *data = vta_readable(model, s->data, times(times3(s->outer, s->count, s->inner), 4));
+  float *result = vta_writable(model, s->result, times3(s->outer, s->inner, 4));
+  uint32_t o, c, i;
+  REQUIRE(data && result && s->count);
+  for (o = 0; o < s->outer; ++o, data += (size_t)s->count * s->inner) {
+    for (i = 0; i < s->inner; ++i) {
+      double sum = 0.0;
+      for (c = 0; c < s->count; ++c) sum += (double)data[(size_t)c * s->inner + i];
+      *result++ = (float)(sum / (double)s->count);
+    }
+  }
+  return VTA_OK;
+}
+
+static int add_term(const vta_model *model, const uint32_t *words) {
+  const vta_add_term *const s = (const void *)words;
+  const uint64_t nbytes = times3(s->repeats, s->count, 4);
+  const float *data = vta_readable(model, s->data, nbytes);
+  float *result = vta_writable(model, s->result, nbytes);
+  const float *const term = vta_readable(model, s->term, times(s->count, 4));
+  uint32_t r, i;
+  REQUIRE(data && result && term);
+  for (r = 0; r < s->repeats; ++r) {
+    for (i = 0; i < s->count; ++i) *result++ = *data++ + term[i];
+  }
+  return VTA_OK;
+}
+
 /* The nearest of a * b / 2**31: halves up, where the product is negative too. */
 static int64_t high_product(int64_t a, int64_t b) {
   const int64_t product = a * b, half = (int64_t)1 << 30;
@@ -482,6 +548,9 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
       sizeof(vta_softmax) / 4,
       sizeof(vta_row_sums) / 4,
       sizeof(vta_fixed_softmax) / 4,
+      sizeof(vta_layer_norm) / 4,
+      sizeof(vta_mean) / 4,
+      sizeof(vta_add_term) / 4,
   };
   REQUIRE(kind < VTA_STEPS && (!lengths[kind] || lengths[kind] == count));
   switch (kind) {
@@ -497,6 +566,9 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
     case VTA_STEP_SOFTMAX: return softmax(model, words);
     case VTA_STEP_ROW_SUMS: return row_sums(model, words);
     case VTA_STEP_FIXED_SOFTMAX: return fixed_softmax(model, words);
+    case VTA_STEP_LAYER_NORM: return layer_norm(model, words);
+    case VTA_STEP_MEAN: return mean_of_floats(model, words);
+    case VTA_STEP_ADD_TERM: return add_term(model, words);
     default: return VTA_ERROR_CONTENT;
   }
 }

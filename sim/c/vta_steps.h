@@ -87,6 +87,21 @@ typedef struct vta_fixed_softmax {
   uint32_t data, result, rows, columns, terms, reach;
 } vta_fixed_softmax;
 
+typedef struct vta_layer_norm {
+  uint32_t data, result, weight, bias, rows, columns;
+  uint32_t epsilon; /* the bits of a float32 */
+} vta_layer_norm;
+
+/* Means of float32 (outer, count, inner). */
+typedef struct vta_mean {
+  uint32_t data, result, outer, count, inner;
+} vta_mean;
+
+/* Adds `count` constants of float32, again and again. */
+typedef struct vta_add_term {
+  uint32_t data, result, term, repeats, count;
+} vta_add_term;
+
 /* Digits of factor * sum(row) + constant: all of it, or its units of 128, or the rest. */
 typedef struct vta_row_sums {
   uint32_t data, result, rows, columns, digits, part;

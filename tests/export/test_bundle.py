@@ -1,15 +1,21 @@
 """A bundle builds with every compiler that is there, and gives what `Model.run` gives."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import vtaops
+from benchmarks.networks import resnet20
+from benchmarks.options import ROOT
 from trials import c_bundles
+from trials.boards import bit_file, serving
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
 from vtaops.hardware.registers import RtlRegisters
@@ -72,6 +78,8 @@ def test_on_the_simulator(bundle):
 
 
 SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+TRAPS = "-O1 -g -fsanitize=undefined -fsanitize-trap=undefined"
+"""Those of clang that need no library of its own, which few have installed."""
 
 
 @pytest.mark.parametrize(
@@ -80,7 +88,7 @@ SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 def test_on_a_board_with_linux(bundle, model, compiler, design):
     """Registers and memory are files, whose logic is a thread; sanitizers watch the processor."""
     folder, inputs, outputs = bundle
-    emulator, flags = [], SANITIZED
+    emulator, flags = [], TRAPS if compiler == "clang" else SANITIZED
     if compiler == "arm":
         compiler, emulator, flags = "arm-linux-gnueabihf-gcc", ["qemu-arm"], "-O2 -static"
     missing = [name for name in (compiler, *emulator) if not shutil.which(name)]
@@ -90,6 +98,66 @@ def test_on_a_board_with_linux(bundle, model, compiler, design):
     program = [*emulator, "./network-linux", *inputs]
     with c_bundles.FileBoard(model, folder, design) as board:
         check(folder, outputs, *program, *board.options, "--repeat", "2")
+
+
+BOARD = """#!/bin/sh
+# Stands for programs that reach a board: its files lie in a folder, its processor is emulated.
+cd {folder}/board
+case "${{0##*/}}" in
+  scp) while [ $# -gt 1 ]; do cp "{folder}/$1" .; shift; done ;;
+  ssh) shift; exec "$@" ;;
+  sudo) exec qemu-arm -L {folder}/board "$@" ;;
+esac
+"""
+
+
+def test_the_five_commands_of_the_page(tmp_path):
+    """From a .vtam to scores, as docs/c.md says, on the virtual board and an emulated armv7."""
+    for name in ("arm-linux-gnueabihf-gcc", "qemu-arm"):
+        if not shutil.which(name):
+            pytest.skip(f"{name} is not installed")
+    page = (ROOT / "docs" / "c.md").read_text().partition("## On a Pynq")[2]
+    commands = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert len(commands) == 5
+    model = vtaops.compile_model(resnet20(), "pynq")
+    model.save(tmp_path / "network.vtam")
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    (tmp_path / "picture.ppm").write_bytes(b"P6 32 32 255\n" + pixels.tobytes())
+    (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
+    (tmp_path / "board" / "dev").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    for name in ("scp", "ssh", "sudo"):
+        (tmp_path / "bin" / name).write_text(BOARD.format(folder=tmp_path))
+        (tmp_path / "bin" / name).chmod(0o755)
+    folders = tmp_path / "bin", Path(sys.executable).parent, os.environ["PATH"]
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join(map(str, folders)),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+
+    def shell(command):
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    memory = tmp_path / "board" / "dev" / "mem"
+    with serving(flashed=False) as server:
+        board = c_bundles.FileBoard.of_dev_mem(model, memory, 0x1E000000, 0x2000000)
+        with board:
+            commands[2] = commands[2].replace("192.168.2.99", server.address)
+            commands[2] = commands[2].replace("pynq-hls-1x16", "vta.bit")
+            said = [shell(command) for command in commands]
+        assert server.board.programmed
+    assert "programmed" in said[2]
+    image = model.graph.inputs[0]
+    values = np.floor(((pixels / 127.5 - 1) / image.scale) + 0.5) + image.zero_point
+    array = np.clip(values, -128, 127).astype(np.int8).transpose(2, 0, 1)[None]
+    scores = model.graph.outputs[0].scale * model.run(array).reshape(-1)
+    found = {int(k): float(v) for k, v in re.findall(r"\[(\d+)\] (-?[\d.]+)", said[4])}
+    assert found == pytest.approx(dict(enumerate(scores.tolist())))
 
 
 @pytest.mark.parametrize("design", ["hls", "rtl"])

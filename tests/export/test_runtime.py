@@ -9,12 +9,16 @@ import pytest
 import vtaops
 from trials import c_bundles
 from trials.c_bundles import every_operator, load, on_host, rewritten, same
+from trials.onnx_models import Builder
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.export import stages
 from vtaops.graph import (
+    AddTerm,
     Convolution,
     Graph,
+    LayerNorm,
     MaxPool,
+    Mean,
     Requantization,
     Softmax,
     TransposedConvolution,
@@ -164,6 +168,75 @@ def test_softmax_is_close_to_the_definition():
     assert same(load(on_host(graph)).run(data)[1], found)
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e15])
+def test_float_operators_are_close_to_their_definitions(scale):
+    rng = np.random.default_rng(1)
+    data = (scale * (3 + rng.standard_normal((2, 7, 33)))).astype(np.float32)
+    weight, bias = rng.standard_normal((2, 33)).astype(np.float32)
+    graph = Graph("floats")
+    x = graph.input("x", data.shape, "float32")
+    graph.output(graph.add(LayerNorm(weight, bias, 1e-5), x), graph.add(Mean(1), x))
+    graph.output(graph.add(AddTerm(weight), x))
+    found = vtaops.graph.evaluate(graph, data)
+    exact = data.astype(np.float64)
+    centred = exact - exact.mean(-1, keepdims=True)
+    normal = centred / np.sqrt(exact.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found[0], normal * weight + bias, 1e-6, 1e-7)
+    np.testing.assert_allclose(found[1], exact.mean(1), 1e-7)
+    assert np.array_equal(found[2], data + weight)
+    assert same(load(on_host(graph)).run(data)[1], found)
+
+
+def test_float_operators_refuse_terms_that_do_not_suit():
+    graph = Graph("floats")
+    x = graph.input("x", (2, 3), "float32")
+    right = np.zeros(3, np.float32)
+    for op, said in (
+        (LayerNorm(right[:2], right), r"weight is float32\[2\]; it must be float32\[3\]"),
+        (LayerNorm(right, right.astype(np.float64)), r"bias is float64\[3\]"),
+        (AddTerm(np.zeros((1, 2, 3), np.float32)), r"it must be float32\[2, 3\]"),
+        (AddTerm([1.0]), r"term is \[1.0\]"),
+        (Mean(2), "axis is 2"),
+    ):
+        with pytest.raises(vtaops.ShapeError, match=said):
+            graph.add(op, x)
+
+
+def test_a_layer_of_a_vision_transformer(tmp_path):
+    """Layer norms, positions, softmax and mean of a model file run in C, as in `Model.run`."""
+    b = Builder(4)
+
+    def dense(x):
+        return b.add("MatMul", x, b.constant((b.rng.standard_normal((16, 16)) / 4).astype("f4")))
+
+    def normal(x):
+        terms = (b.constant(v.astype("f4")) for v in 1 + b.rng.standard_normal((2, 16)) / 4)
+        return b.add("LayerNormalization", x, *terms, axis=-1, epsilon=1e-6)
+
+    x = b.input([1, 12, 16])
+    placed = b.add("Add", dense(x), b.constant(b.rng.standard_normal((1, 12, 16)).astype("f4")))
+    y = normal(placed)
+    scores = b.add("MatMul", dense(y), b.add("Transpose", dense(y), perm=[0, 2, 1]))
+    mixed = b.add("MatMul", b.add("Softmax", scores, axis=-1), dense(y))
+    y = b.add("ReduceMean", normal(b.add("Add", mixed, placed)), axes=[1], keepdims=0)
+    b.output(dense(y))
+    data = np.random.default_rng(3).standard_normal((4, 12, 16)).astype(np.float32)
+    model = vtaops.compile_model(vtaops.quantize(b.model(), {"x": data}))
+    kinds = [node.op.kind for node in model.graph.nodes]
+    assert [kinds.count(k) for k in ("nn.layer_norm", "add_term", "nn.softmax", "mean")] == [
+        2,
+        1,
+        1,
+        1,
+    ]
+    assert not any(isinstance(node.op, operators.Host) for node in model.graph.nodes)
+    model.save(tmp_path / "layer.vtam")
+    status, found = load(vtaops.load_model(tmp_path / "layer.vtam")).run(data[:1])
+    assert status == c_bundles.OK
+    assert same(found, model.run(data[:1]))
+    assert same(found, model.reference(data[:1]))
+
+
 def test_damaged_blobs_end_in_a_code(network):
     model, _ = network
     bundle, files = c_bundles.bundle_files(model, None)
@@ -223,8 +296,6 @@ def test_a_launch_that_never_ends(network):
 
 
 def test_float_functions_of_tvm_are_refused_by_name(tmp_path):
-    from trials.onnx_models import Builder
-
     b = Builder()
     x = b.input([1, 8, 6, 6])
     b.output(b.add("Softmax", b.conv(x, 8, 8, kernel=1), axis=1))

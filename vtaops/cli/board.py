@@ -371,6 +371,67 @@ def board_bench(
     show(figures.as_dict(), as_json, figures.table(board))
 
 
+@board_app.command("calibrate")
+def board_calibrate(
+    *,
+    board: str,
+    clock_mhz: float = 100.0,
+    repeats: int = 5,
+    timeout: float = 60.0,
+    as_json: bool = False,
+) -> None:
+    """Fit the timing model's DRAM to a board: a dozen launches, the error before and after.
+
+    What it prints last are options of: vtaops trace, compare and roofline.
+
+    Example: vtaops board calibrate --board 192.168.2.99
+
+    Parameters
+    ----------
+    clock_mhz
+        Clock of the logic: for boards that count no cycles, where the host takes times.
+    repeats
+        Launches whose times are taken there.
+    timeout
+        Seconds that a launch may take.
+    """
+    from vtaops.session.calibration import calibrate
+
+    with _open(board, timeout) as device, progress_bar():
+        design = getattr(device, "design", None)
+        found = calibrate(
+            device,
+            clock_mhz=clock_mhz,
+            repeats=repeats,
+            timeout=timeout,
+            start=getattr(design, "timing", None),
+        )
+    latency, bandwidth = found.parameters.dram_latency, found.parameters.bandwidth
+    data = {
+        "parameters": {"dram_latency": latency, "bandwidth": bandwidth},
+        "overhead_cycles": found.overhead,
+        "error": {name: found.error(name) for name in ("before", "after")},
+        "probes": [asdict(probe) for probe in found.probes],
+    }
+    columns = {"launch": "", "cycles": ",.0f", "before": "+.1%", "after": "+.1%"}
+    rows = [
+        (p.name, p.cycles, p.before / p.cycles - 1, p.after / p.cycles - 1) for p in found.probes
+    ]
+    errors = [
+        f"{name}: {mean:.2%} on average, {most:.2%} at most"
+        for name in ("before", "after")
+        for mean, most in [found.error(name)]
+    ]
+    show(
+        data,
+        as_json,
+        list_table("Error of the timing model", columns, rows),
+        *errors,
+        f"a launch takes {found.overhead:,.0f} cycles besides" if found.overhead else "",
+        f"--latency {latency} --bandwidth {round(bandwidth or 0, 3)}",
+    )
+
+
 @board_app.command("farm")
 def board_farm(
     boards: list[str] | None = None,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,12 +20,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops.base.errors import ShapeError, raising
+from vtaops.base.errors import ShapeError, UnsupportedError, raising
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
-from vtaops.base.progress import refined
+from vtaops.base.progress import refined, tell
 from vtaops.cli.options import (
     DEFAULTS,
+    Bar,
     Commands,
     OperatorsOrModels,
     RunOptions,
@@ -40,6 +43,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
+    from vtaops.compiler.tuner import Effort, Tuned
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Conv2d, Gemm, Operator
 
@@ -233,11 +237,17 @@ def tune(
     *,
     layer: list[str],
     config: str = "pynq",
+    device: list[str] | None = None,
     effort: str = "thorough",
     fresh: bool = False,
+    repeats: int = 3,
+    timeout: float = 60.0,
     as_json: bool = False,
 ) -> None:
-    """Search the tiling with the fewest cycles by the timing model, and keep it.
+    """Search the tiling that takes the fewest cycles, and keep it.
+
+    By the timing model, or as measured on devices. A device that dies or computes wrongly is left
+    out and reported; the exit code is 1 if a layer was measured nowhere.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
 
@@ -245,32 +255,99 @@ def tune(
     ----------
     layer
         A named layer; may be repeated.
+    device
+        Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0; several work side by side.
     effort
         fast or thorough.
     fresh
         Ignore results of earlier searches.
+    repeats
+        Launches of each candidate whose times are taken.
+    timeout
+        Seconds that a launch may take.
     """
-    from vtaops.compiler.tuner import COMPILED, Effort, Tuned, keep, recall, search
     from vtaops.schedule.workloads import find
 
-    hardware, chosen = HardwareConfig.load(config), cast(Effort, effort)
-    workloads = [find(name) for name in layer]
-    results: dict[str, Tuned] = {}
+    hardware, chosen = HardwareConfig.load(config), cast("Effort", effort)
+    ops = {name: find(name).op for name in layer}
     with progress_bar() as progress:
-        for workload in workloads:
-            task = progress.add_task(workload.name, total=COMPILED.get(chosen, 1))
-            best = None if fresh else recall(workload.op, hardware, chosen)
-            if best is None:
-                for best in search(workload.op, hardware, chosen):
-                    description = f"{workload.name}: {best.cycles:,} cycles"
-                    progress.update(task, advance=1, description=description)
-                assert best is not None
-                keep(workload.op, hardware, chosen, best)
-            results[workload.name] = best
-    rows = [(name, best.cycles, best.source, best.tiling.text) for name, best in results.items()]
-    columns = {"layer": "", "cycles": ",", "from": "", "tiling": ""}
-    table = list_table(f"Best tilings on {hardware.name}", columns, rows)
-    show({name: asdict(best) for name, best in results.items()}, as_json, table)
+        if device:
+            results = _tuned_on(device, ops, hardware, chosen, repeats, timeout)
+        else:
+            results = {
+                n: _searched(n, op, hardware, chosen, fresh, progress) for n, op in ops.items()
+            }
+    rows = [
+        (name, best.cycles, best.source, best.tiling.text, _cost(best.cost))
+        for name, best in results.items()
+        if best
+    ]
+    columns = {"layer": "", "cycles": ",", "from": "", "tiling": "", "measured": ""}
+    table = list_table(
+        f"Best tilings on {hardware.name}; cycles by the timing model", columns, rows
+    )
+    show({name: best and asdict(best) for name, best in results.items()}, as_json, table)
+    if None in results.values():
+        raise typer.Exit(1)
+
+
+def _searched(
+    name: str, op: Operator, hardware: HardwareConfig, effort: Effort, fresh: bool, progress: Bar
+) -> Tuned:
+    from vtaops.compiler.tuner import COMPILED, keep, recall, search
+
+    task = progress.add_task(name, total=COMPILED.get(effort, 1))
+    best = None if fresh else recall(op, hardware, effort)
+    if best is None:
+        for best in search(op, hardware, effort):
+            progress.update(task, advance=1, description=f"{name}: {best.cycles:,} cycles")
+        assert best is not None
+        keep(op, hardware, effort, best)
+    return best
+
+
+def _tuned_on(
+    devices: list[str],
+    ops: dict[str, Operator],
+    hardware: HardwareConfig,
+    effort: Effort,
+    repeats: int,
+    timeout: float,
+) -> dict[str, Tuned | None]:
+    from vtaops.board.farm import BoardFarm, DeviceBoard
+    from vtaops.compiler.tuner import tune_on
+    from vtaops.runtime import open_device
+
+    if "fsim" in devices:
+        raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
+    farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})
+
+    def measure(programs: Sequence[Program]) -> list[float | None]:
+        done = count(1)
+        outcomes = farm.measure(
+            programs,
+            repeats=repeats,
+            timeout=timeout,
+            on_outcome=lambda number, outcome: tell("measure", next(done), len(programs)),
+        )
+        found = [outcome.measurement for outcome in outcomes]
+        if all(one.performance for one in found if one):
+            return [
+                float(one.performance.cycles) if one and one.performance else None for one in found
+            ]
+        return [one.seconds if one else None for one in found]
+
+    results = tune_on(measure, list(ops.values()), hardware, effort)
+    for name, reason in farm.lost.items():
+        typer.echo(f"{name} was left out: {reason}", err=True)
+    return dict(zip(ops, results, strict=True))
+
+
+def _cost(cost: float | None) -> str | None:
+    """Return what a device took: whole cycles, or less than that of seconds."""
+    if cost is None:
+        return None
+    return f"{cost:,.0f} cycles" if cost >= 1 and cost == int(cost) else f"{1e3 * cost:.3f} ms"
 
 
 def configs(config: str = "", *, as_json: bool = False) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
@@ -21,10 +21,12 @@ from typing import Any, Literal
 from vtaops.base import cache as disk
 from vtaops.base.errors import ScheduleError
 from vtaops.base.files import read_file
+from vtaops.base.progress import tracked
 from vtaops.compiler.driver import compile, settled
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
+from vtaops.program import Program
 from vtaops.schedule import Tiling, check_tiling, worth_timing
 
 Effort = Literal["fast", "thorough"]
@@ -54,13 +56,16 @@ class Tuned:
     compiled : int
         Tilings that were compiled and timed.
     source : str
-        ``"search"``, ``"cache"`` or ``"shipped"``.
+        ``"search"``, ``"cache"``, ``"shipped"`` or ``"measured"``.
+    cost : float or None
+        What a device took for it, where it has just been measured: cycles, or seconds.
     """
 
     tiling: Tiling
     cycles: int
     compiled: int
     source: str
+    cost: float | None = None
 
 
 def tune(
@@ -141,6 +146,53 @@ def search(
         yield replace(best, compiled=count)
 
 
+Measure = Callable[[Sequence[Program]], Sequence[float | None]]
+"""Returns how long a device takes for each program; None for what it cannot tell."""
+
+
+def tune_on(
+    measure: Measure, ops: Sequence[Operator], config: HardwareConfig, effort: Effort = "fast"
+) -> list[Tuned | None]:
+    """Measure what is `worth_timing` of operators on a device; keep the best of each.
+
+    Parameters
+    ----------
+    measure : callable
+        Measures all candidates of all operators, in whatever order; `BoardFarm` can.
+    ops, config, effort
+        As `tune`.
+
+    Returns
+    -------
+    list of Tuned or None
+        For each operator what is kept; None where nothing could be measured.
+
+    Raises
+    ------
+    ScheduleError
+        As `tune`.
+    """
+    _check_effort(effort)
+    count, uneven = COMPILED[effort], effort == "thorough"
+    tilings = [worth_timing(settled(op, config), config, count, uneven=uneven) for op in ops]
+    pairs = [(op, tiling) for op, found in zip(ops, tilings, strict=True) for tiling in found]
+    programs = [
+        compile(op, config, tiling, verify=False)
+        for op, tiling in tracked("compile", pairs, lambda pair: pair[0].summary)
+    ]
+    found = list(zip(pairs, programs, measure(programs), strict=True))
+    results: list[Tuned | None] = []
+    for op in ops:
+        mine = [(c, t, p) for (other, t), p, c in found if other is op and c is not None]
+        best = None
+        if mine:
+            cost, tiling, program = min(mine, key=lambda row: row[0])
+            best = Tuned(tiling, program.cycles(), len(mine), "measured", cost)
+            keep(op, config, "measured", best)
+        results.append(best)
+    return results
+
+
 # ------------------------------------------------------------------------ what is known
 
 
@@ -174,7 +226,9 @@ def recall(
     effort: Effort,
     capabilities: Capabilities | str | None = None,
 ) -> Tuned | None:
-    """Return a known result of at least this effort: shipped ones are thorough.
+    """Return a known result: what was measured, else one of at least this effort.
+
+    Shipped ones are thorough.
 
     Raises
     ------
@@ -183,14 +237,15 @@ def recall(
     """
     _check_effort(effort)
     key = tuning_key(op, config, capabilities)
-    if key in _shipped():
-        return _tuned(_shipped()[key], "shipped")
-    for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
+    for known in ("measured", "shipped", "thorough", "fast")[: 3 if effort == "thorough" else 4]:
+        if known == "shipped" and key in _shipped():
+            return _tuned(_shipped()[key], known)
         path = _cache_path(key, known)
-        if not disk.trusted(path):
+        if known == "shipped" or not disk.trusted(path):
             continue
         try:
-            found = _tuned(json.loads(read_file(path).decode("utf-8")), "cache")
+            source = known if known == "measured" else "cache"
+            found = _tuned(json.loads(read_file(path).decode("utf-8")), source)
             check_tiling(settled(op, config), config, found.tiling)
             return found
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -201,7 +256,7 @@ def recall(
 def keep(
     op: Operator,
     config: HardwareConfig,
-    effort: Effort,
+    effort: Effort | Literal["measured"],
     tuned: Tuned,
     capabilities: Capabilities | str | None = None,
 ) -> None:

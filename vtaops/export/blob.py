@@ -51,6 +51,9 @@ class StepKind(IntEnum):
     SOFTMAX = 12
     ROW_SUMS = 13
     FIXED_SOFTMAX = 14
+    LAYER_NORM = 15
+    MEAN = 16
+    ADD_TERM = 17
 
 
 class SlotKind(IntEnum):

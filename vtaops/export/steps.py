@@ -412,14 +412,18 @@ def _(op: operators.Dequantize, node: Node, values: Values) -> None:
 
 
 def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values: Values) -> None:
-    bits = int(np.float32(scale).view(np.uint32))
     elements = node.inputs[0].elements
     values.blob.step(
         kind,
         values.slot(node.inputs[0]),
         values.result(node.outputs[0]),
-        *(elements, bits, zero_point),
+        *(elements, _bits(scale), zero_point),
     )
+
+
+def _bits(number: float) -> int:
+    """Return the bits of a float32."""
+    return int(np.float32(number).view(np.uint32))
 
 
 @_add.register
@@ -440,3 +444,31 @@ def _(op: operators.Softmax, node: Node, values: Values) -> None:
     columns = data.shape[-1]
     slots = values.slot(data), values.result(node.outputs[0])
     values.blob.step(StepKind.SOFTMAX, *slots, data.elements // columns, columns)
+
+
+@_add.register
+def _(op: operators.LayerNorm, node: Node, values: Values) -> None:
+    data, blob = node.inputs[0], values.blob
+    columns = data.shape[-1]
+    slots = values.slot(data), values.result(node.outputs[0])
+    terms = blob.constant(op.weight), blob.constant(op.bias)
+    bits = _bits(op.epsilon)
+    blob.step(StepKind.LAYER_NORM, *slots, *terms, data.elements // columns, columns, bits)
+
+
+@_add.register
+def _(op: operators.Mean, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    axis = op.axis % len(data.shape)
+    sizes = (math.prod(data.shape[:axis]), data.shape[axis], math.prod(data.shape[axis + 1 :]))
+    slots = values.slot(data), values.result(node.outputs[0])
+    values.blob.step(StepKind.MEAN, *slots, *sizes)
+
+
+@_add.register
+def _(op: operators.AddTerm, node: Node, values: Values) -> None:
+    data = node.inputs[0]
+    slots = values.slot(data), values.result(node.outputs[0])
+    repeats = data.elements // op.term.size
+    term = values.blob.constant(op.term)
+    values.blob.step(StepKind.ADD_TERM, *slots, term, repeats, op.term.size)

@@ -39,6 +39,7 @@ from vtaops.graph.tensor import DTYPES, Tensor
 
 __all__ = [
     "Add",
+    "AddTerm",
     "AveragePool",
     "ChannelShuffle",
     "Concat",
@@ -46,12 +47,15 @@ __all__ = [
     "Dense",
     "Dequantize",
     "FixedSoftmax",
+    "FloatOperator",
     "GraphOperator",
     "Host",
+    "LayerNorm",
     "LeakyRelu",
     "LookupTable",
     "Matmul",
     "MaxPool",
+    "Mean",
     "Multiply",
     "Pad",
     "Quantize",
@@ -929,15 +933,21 @@ class Dequantize(GraphOperator):
             return np.multiply(steps, np.float32(inputs[0].scale))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Softmax(GraphOperator):
-    """``exp(x - max) / sum of exp(x - max)`` along the last axis, of finite float32.
+class FloatOperator(GraphOperator):
+    """A function of finite float32 to float32, whose order of additions and products is defined.
 
-    In float64, by additions, products and one division whose order is defined, so that every
-    processor gets the same bits (``docs/quantization.md``).
+    So every processor gets the same bits (``docs/quantization.md``).
     """
 
     takes = ("float32",)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "float32"),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Softmax(FloatOperator):
+    """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64."""
 
     @property
     def kind(self) -> str:
@@ -947,15 +957,82 @@ class Softmax(GraphOperator):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if not inputs[0].shape:
             raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
-        return (Tensor("-", inputs[0].shape, "float32"),)
+        return super().results(inputs)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         data = arrays[0].astype(np.float64)
         with np.errstate(invalid="ignore"):
             below = data - data.max(axis=-1, keepdims=True)
             values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
-            total = np.cumsum(values, axis=-1)[..., -1:]  # from the first to the last
-            return (values / total).astype(np.float32)
+            return (values / _sum(values, -1)).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerNorm(FloatOperator):
+    """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` along the last axis, in float64.
+
+    Parameters
+    ----------
+    weight, bias : numpy.ndarray of float32
+        For each place on the last axis.
+    epsilon : float
+        Taken as float32.
+    """
+
+    weight: Array
+    bias: Array
+    epsilon: float = 1e-5
+
+    @property
+    def kind(self) -> str:
+        """The name that importers give it."""
+        return "nn.layer_norm"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        columns = inputs[0].shape[_axis(-1, inputs[0])]
+        for name in ("weight", "bias"):
+            _check_term(name, getattr(self, name), (columns,))
+        return super().results(inputs)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        data = arrays[0].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            data -= _sum(data, -1) / data.shape[-1]
+            variance = _sum(data * data, -1) / data.shape[-1]
+            data *= inverse_root(variance + np.float64(np.float32(self.epsilon)))
+            return (data * self.weight + self.bias).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mean(FloatOperator):
+    """The mean along an axis, which the result does not have; in float64."""
+
+    axis: int
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape, axis = inputs[0].shape, _axis(self.axis, inputs[0])
+        return (Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32"),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        total = _sum(arrays[0].astype(np.float64), self.axis)
+        return np.squeeze(total / arrays[0].shape[self.axis], self.axis).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AddTerm(FloatOperator):
+    """The sum with a constant of float32, in float32; its shape is the end of the tensor's."""
+
+    term: Array
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape = inputs[0].shape
+        kept = max(0, len(shape) - getattr(self.term, "ndim", 0))
+        _check_term("term", self.term, shape[kept:])
+        return super().results(inputs)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        with np.errstate(over="ignore"):
+            return arrays[0] + self.term
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1095,6 +1172,25 @@ def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
     if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
         return a
     raise ShapeError(f"{kind} of {a} and {b}: they must be equal, or the second (N, C, 1, 1)")
+
+
+def _check_term(name: str, term: object, shape: Shape) -> None:
+    if not isinstance(term, np.ndarray) or (term.dtype, term.shape) != (np.float32, shape):
+        found = f"{term.dtype}{[*term.shape]}" if isinstance(term, np.ndarray) else repr(term)
+        raise ShapeError(f"{name} is {found}; it must be float32{[*shape]}")
+
+
+def _sum(x: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
+    """Return the sum along an axis, which stays: from the first to the last, one by one."""
+    return np.cumsum(x, axis).take([-1], axis)
+
+
+def inverse_root(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return 1 / sqrt(x), to some 1e-15, by Newton's method: the same bits on every processor."""
+    found = (0x5FE6EB50C7B537A9 - (x.view(np.int64) >> 1)).view(np.float64)
+    for _ in range(4):
+        found = found * (1.5 - 0.5 * x * found * found)
+    return found
 
 
 def exponential(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -53,7 +53,7 @@ class Target:
 def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
     """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
-        if not isinstance(node.op, ops.Host | ops.Softmax | ops.Quantize | ops.Dequantize):
+        if not isinstance(node.op, ops.Host | ops.FloatOperator | ops.Quantize | ops.Dequantize):
             if tensor.dtype != "int8":
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
             if not isinstance(node.op, ops.Matmul) and (reason := reason_not_stored(tensor)):
@@ -87,7 +87,7 @@ def _(op: ops.Host, node: Node, graph: Graph, target: Target) -> str:
 
 
 @_reason.register
-def _(op: ops.Softmax, node: Node, graph: Graph, target: Target) -> str:
+def _(op: ops.FloatOperator, node: Node, graph: Graph, target: Target) -> str:
     return f"VTA has no operator {op.kind}"
 
 

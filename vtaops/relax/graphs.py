@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from vtaops.base.errors import ModelError, UnsupportedError
-from vtaops.graph import Dequantize, Graph, GraphOperator, Host, Quantize, Softmax, Tensor
+from vtaops.graph import Dequantize, Graph, GraphOperator, Host, Quantize, Tensor
 from vtaops.graph.host import NOT_QUANTIZED, HostFunction
 from vtaops.quantization.scales import Grid
+from vtaops.relax.floats import float_operator
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of
 from vtaops.relax.translate import EIGHT_BITS, RULES, natural_grid, translate, translate_root
@@ -270,12 +271,23 @@ class _Emitter:
         return self.graph.add(op, self._float(value))
 
     def _host(self, phase: int) -> None:
-        """Add the one function of a phase that the host computes."""
+        """Add what the host computes in a phase: operators, or one function."""
         plan, bindings = self._plan, self._body.bindings
         group = [v for v in bindings if v in plan.host and plan.phase(v) == phase and not v.fixed]
-        if not group:
-            return
-        inside = set(group)
+        if group and not self._defined(group):
+            self._opaque(group)
+
+    def _defined(self, group: list[Value]) -> bool:
+        """Add the operators of a group, if the graph has them all; return whether it has."""
+        steps = [step for value in group if (step := float_operator(value))]
+        if len(steps) == len(group):
+            for value, (op, data) in zip(group, steps, strict=True):
+                self._floats[value] = self.graph.add(op, self._float(data), name=self._name(value))
+        return len(steps) == len(group)
+
+    def _opaque(self, group: list[Value]) -> None:
+        """Add the function of a group."""
+        plan, inside = self._plan, set(group)
         read = dict.fromkeys(argument for v in group for argument in v.args)
         inputs = [v for v in read if v not in inside and not v.fixed]
         outputs = [v for v in group if self._read_outside(v, inside)]
@@ -289,8 +301,6 @@ class _Emitter:
     def _function(
         self, inputs: list[Value], group: list[Value], outputs: list[Value], reason: str
     ) -> GraphOperator:
-        if _is_softmax(group):
-            return Softmax()
         results = tuple(map(_tensor, outputs))
         operators = tuple(dict.fromkeys(v.op.removeprefix(FOREIGN) for v in group))
         part = self._parts and self._parts.function(inputs, group, outputs)
@@ -327,14 +337,6 @@ def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[V
             wanted.add(value)
             stack.extend(a for a in value.args if a.fixed)
     return [value for value in bindings if value in wanted]
-
-
-def _is_softmax(group: Sequence[Value]) -> bool:
-    """Whether the host computes nothing but the softmax along the last axis."""
-    value, *others = group
-    if others or value.op != "nn.softmax" or value.dtype != "float32":
-        return False
-    return int(value.attrs.axis) in (-1, len(value.shape) - 1)
 
 
 def _tensor(value: Value) -> Tensor:

@@ -1,0 +1,217 @@
+"""The timing model fitted to a device: its DRAM, from the cycles of a dozen launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import fmean
+
+import numpy as np
+
+from vtaops.base.errors import DeviceError
+from vtaops.base.progress import tracked
+from vtaops.compiler.driver import compile
+from vtaops.hardware.performance import launch_seconds
+from vtaops.ops import Conv2d, Elementwise, Gemm, MaxPool2d, Operator
+from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.program import Program
+from vtaops.program.timing import TimingParameters
+from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.device import capabilities_of, performance_of
+
+PROBES: tuple[Operator, ...] = (
+    Gemm(m=1, n=16, k=16),
+    Gemm(m=1, n=256, k=256),
+    Gemm(m=1, n=512, k=512),
+    Gemm(m=16, n=64, k=64),
+    Gemm(m=64, n=64, k=256),
+    Conv2d(in_channels=64, out_channels=64, height=28, width=28, kernel=1),
+    Conv2d(in_channels=16, out_channels=16, height=56, width=56, kernel=1),
+    Conv2d(in_channels=32, out_channels=32, height=14, width=14, kernel=3, padding=1),
+    Conv2d(in_channels=128, out_channels=128, height=7, width=7, kernel=3, padding=1),
+    Elementwise(function="add", shape=(1, 64, 28, 28), shift=1),
+    Elementwise(function="add", shape=(1, 16, 7, 7), shift=1),
+    MaxPool2d(channels=32, height=28, width=28, kernel=2),
+)
+"""Launches that wait for latency, for bandwidth, and for neither."""
+
+_LATENCIES = range(1, 11)
+"""Powers of two."""
+
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True)
+class ProbedLaunch:
+    """A launch.
+
+    Attributes
+    ----------
+    name : str
+        What was computed.
+    cycles : float
+        Of the device; times of the host are counted in cycles too.
+    before, after : float
+        What the timing model says, with the parameters that it started from and the fitted ones.
+    """
+
+    name: str
+    cycles: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The timing model of a device.
+
+    Attributes
+    ----------
+    parameters : TimingParameters
+        The fitted ones: for `Program.cycles`, and as options ``--latency`` and ``--bandwidth``.
+    overhead : float
+        Cycles that a launch takes besides; 0 where the logic counts.
+    probes : tuple of ProbedLaunch
+        The launches.
+    """
+
+    parameters: TimingParameters
+    overhead: float
+    probes: tuple[ProbedLaunch, ...]
+
+    def error(self, name: str) -> tuple[float, float]:
+        """Return the mean and the greatest relative error of ``"before"`` or ``"after"``."""
+        errors = [abs(getattr(p, name) / p.cycles - 1) for p in self.probes]
+        return fmean(errors), max(errors)
+
+
+def calibrate(
+    device: Device,
+    *,
+    clock_mhz: float = 100.0,
+    repeats: int = 5,
+    timeout: float = 60.0,
+    start: TimingParameters | None = None,
+) -> Calibration:
+    """Measure `PROBES` on a device, and fit latency and bandwidth of the model's DRAM to them.
+
+    Parameters
+    ----------
+    device : Device
+        The device; where its logic counts no cycles, the host takes the times of launches.
+    clock_mhz : float
+        Clock of the logic, for such times.
+    repeats : int
+        Launches of each probe whose times the host takes.
+    timeout : float
+        Seconds that a launch may take.
+    start : TimingParameters, optional
+        All that is not fitted; with an `Sdram`, its bandwidth is known and only latency is fitted.
+
+    Raises
+    ------
+    DeviceError
+        If a launch fails, or its result is not NumPy's.
+    """
+    launches = {}
+    for op in tracked("probes", PROBES, lambda op: op.summary):
+        program = compile(op, device.config, capabilities=capabilities_of(device))
+        launches[op.summary] = program, _measured(device, op, program, repeats, timeout)
+    counted = all(cycles for _, (cycles, _) in launches.values())
+    found = {
+        name: (program, cycles if counted else 1e6 * clock_mhz * seconds)
+        for name, (program, (cycles, seconds)) in launches.items()
+    }
+    return fit(found, start or TimingParameters(), has_overhead=not counted)
+
+
+def _measured(
+    device: Device, op: Operator, program: Program, repeats: int, timeout: float
+) -> tuple[float, float]:
+    """Return the cycles of a launch (0 where nothing counts), and its seconds for the host."""
+    arrays = random_arguments(op, np.random.default_rng(0))
+    with LoadedProgram(program, device) as loaded:
+        device.reset_stats()
+        if not np.array_equal(loaded.run(*arrays, timeout=timeout), evaluate(op, arrays)):
+            raise DeviceError(f"{op.summary} is not what NumPy computes; run vtaops board test")
+        counted = performance_of(device)
+        if counted:
+            return counted.cycles, 0.0
+        return 0.0, launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
+
+
+def fit(
+    launches: Mapping[str, tuple[Program, float]],
+    start: TimingParameters,
+    *,
+    has_overhead: bool = False,
+) -> Calibration:
+    """Return the parameters with which the model's cycles are nearest to those of a device.
+
+    Least squares of the relative errors: the best latency, with the best bandwidth for each.
+
+    Parameters
+    ----------
+    launches : mapping
+        By name what was launched, and the cycles that it took.
+    start : TimingParameters
+        All that is not fitted.
+    has_overhead : bool
+        Whether every launch took some cycles more, the same for all.
+    """
+    programs, cycles = zip(*launches.values(), strict=True)
+    wanted = np.array(cycles, np.float64)
+    most = 2.0 * start.port_width(programs[0].config)  # a beat a cycle in each direction
+    least = start.sdram.return_latency if start.sdram else 0
+
+    def point(log_latency: float, halvings: float) -> TimingParameters:
+        bandwidth = start.bandwidth if start.sdram else most * 2.0**-halvings
+        limit = None if bandwidth == most else bandwidth
+        return replace(start, dram_latency=max(least, round(2**log_latency)), bandwidth=limit)
+
+    @cache
+    def forecast(parameters: TimingParameters) -> tuple[float, tuple[float, ...], float]:
+        model = np.array([program.cycles(parameters) for program in programs], np.float64)
+        overhead = _overhead(model, wanted) if has_overhead else 0.0
+        errors = (model + overhead) / wanted - 1
+        return float(np.square(errors).sum()), tuple(model + overhead), overhead
+
+    def halvings(latency: float) -> float:
+        """Return the best bandwidth beside a latency; without a limit if that is as good."""
+        if start.sdram:
+            return 0.0
+        best = _lowest(lambda at: forecast(point(latency, at))[0], 0.0, 7.0, 14)
+        return min(0.0, best, key=lambda at: forecast(point(latency, at))[0])
+
+    def cost(latency: float) -> float:
+        return forecast(point(latency, halvings(latency)))[0]
+
+    near = min(_LATENCIES, key=cost)
+    latency = _lowest(cost, near - 1.0, near + 1.0, 12)
+    parameters = point(latency, halvings(latency))
+    before, (_, after, overhead) = forecast(start)[1], forecast(parameters)
+    rows = zip(launches, cycles, before, after, strict=True)
+    return Calibration(parameters, overhead, tuple(ProbedLaunch(*row) for row in rows))
+
+
+def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
+    """Return what every launch takes besides: least squares of the relative errors."""
+    weights = wanted**-2.0
+    return max(0.0, float(((wanted - model) * weights).sum() / weights.sum()))
+
+
+def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:
+    """Return where a function of one valley is lowest, by golden section; of equals the higher."""
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = cost(left), cost(right)
+    for _ in range(steps):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = cost(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = cost(right)
+    return left if at_left < at_right else right
