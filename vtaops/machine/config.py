@@ -184,6 +184,9 @@ class HardwareConfig:
     extensions : tuple of str
         ``EXTENSIONS``: names of `EXTENSIONS` that the hardware has, kept in alphabetical order;
         upstream's configurations have none. A program for one set runs on no other.
+    weight_port : int
+        ``WEIGHT_PORT``: 1 if what the load unit reads beside inputs (weights, parameters of `post`,
+        tables) has a DRAM port of its own, as wide as the other; programs do not depend on it.
     name : str
         Name of the configuration (file name without suffix); not compared.
 
@@ -206,6 +209,7 @@ class HardwareConfig:
     log_wgt_buff_size: int = 18
     log_acc_buff_size: int = 17
     extensions: tuple[str, ...] = ()
+    weight_port: int = 0
     name: str = field(default="custom", compare=False)
 
     def __post_init__(self) -> None:
@@ -295,8 +299,8 @@ class HardwareConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return upstream's keys and values; the inverse of `from_dict`."""
         values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
-        names = values.pop("EXTENSIONS")
-        return values | ({"EXTENSIONS": list(names)} if names else {})
+        added = {"EXTENSIONS": list(values.pop("EXTENSIONS")), "WEIGHT_PORT": values.pop("WEIGHT_PORT")}
+        return values | {key: value for key, value in added.items() if value}
 
     def facts(self) -> dict[str, str]:
         """Return what people want to know of it: by property, as text."""
@@ -488,6 +492,8 @@ class HardwareConfig:
                     raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
             elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
                 raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+        if self.weight_port > 1:
+            raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")
         if self.target not in TARGETS:
             raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
 
