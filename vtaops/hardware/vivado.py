@@ -101,6 +101,7 @@ def write_design(
         "part": part,
         "clock_mhz": clock_mhz,
         "pairs": int("pairs" in config.extensions),
+        "weight_port": config.weight_port,
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,

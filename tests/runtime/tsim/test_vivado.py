@@ -138,7 +138,8 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     cells = {line[-1] for line in tool.calls("create_bd_cell")}
     pairs = "pairs" in design[0].extensions
     wizard = {"clocks"} if pairs else set()
-    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard
+    weights = {"weight_bus"} if design[0].weight_port else set()
+    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard | weights
     sources = {net[1]: net[0] for net in tool.calls("connect_bd_net")}
     both = ("clocks/clk_out1", "clocks/clk_out2") if pairs else (sources["vta/aclk"],) * 2
     assert (sources["vta/aclk"], sources["vta/array_clk"]) == both
@@ -146,12 +147,15 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     targets = [net[1] for net in nets]
     assert len({*targets}) == len(targets)
     assert {pin.split("/")[0] for net in nets for pin in net} <= cells
-    for cell in ("vta", "control_bus", "memory_bus"):
+    for cell in ("vta", "control_bus", "memory_bus", *weights):
         assert {f"{cell}/aclk", f"{cell}/aresetn"} <= {*targets}
     used = {pin for net in nets for pin in net if pin.startswith("vta/")}
-    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn", "vta/s_axi", "vta/m_axi"}
+    buses = {"vta/s_axi", "vta/m_axi"} | ({"vta/w_axi"} if weights else set())
+    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn"} | buses
+    spaces = {line[line.index("-target_address_space") + 1] for line in tool.calls("assign_bd_address")}
+    assert spaces == {"ps/Data"} | (buses - {"vta/s_axi"})
     (top,) = (path.read_text() for path in axi_sources() if path.suffix == ".v")
-    for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid"):
+    for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid", "w_axi_arvalid"):
         assert re.search(rf"\b{port}\b", top)
 
 

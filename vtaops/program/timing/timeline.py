@@ -190,8 +190,12 @@ class PortUse:
     @property
     def read_beats(self) -> int:
         """Beats from DRAM, over the port that has more of them."""
-        weights = self.beats[WEIGHTS]
-        return max(weights, sum(self.beats.values()) - weights - self.write_beats)
+        return max(self.main_read_beats, self.beats[WEIGHTS])
+
+    @property
+    def main_read_beats(self) -> int:
+        """Beats from DRAM over the port that all units share."""
+        return self.beats["fetch"] + self.beats["load"] + self.beats["compute"]
 
     @property
     def write_beats(self) -> int:
