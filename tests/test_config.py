@@ -313,6 +313,15 @@ def test_tables_need_the_post_processing():
     assert (tables.depth, tables.element_bytes, tables.log_depth) == (2, 256, 1)
 
 
+def test_programs_do_not_depend_on_the_port_of_the_weights():
+    one, two = HardwareConfig(), HardwareConfig(weight_port=1)
+    assert one.fingerprint == two.fingerprint
+    assert one != two == HardwareConfig.from_dict(two.to_dict())
+    assert "WEIGHT_PORT" not in one.to_dict()
+    with pytest.raises(ConfigError, match="WEIGHT_PORT is 2; it must be 0 or 1"):
+        HardwareConfig(weight_port=2)
+
+
 @pytest.mark.parametrize("value", [-2, [-2], None, "4", 1.5, 10**30])
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_types_are_checked_before_what_follows_from_them(extension, value):

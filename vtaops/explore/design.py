@@ -99,7 +99,7 @@ class Design:
         """A key that is equal for designs that differ only in scratchpad sizes."""
         c = self.config
         return (
-            *(c.target, c.log_batch, c.log_block, c.extensions),
+            *(c.target, c.log_batch, c.log_block, c.extensions, c.weight_port),
             *(self.port_bytes, self.dram_latency, self.bandwidth, self.clock_mhz),
         )
 
@@ -118,8 +118,9 @@ class Design:
     def name(self) -> str:
         """A unique name, for example ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
         limited = f" {self.bandwidth:g}B/c" if self.bandwidth else ""
+        ports = f"{self.port_bytes}B" + f"+{self.port_bytes}B" * self.config.weight_port
         return (
-            f"{self.config.bitstream_id} {self.port_bytes}B {self.dram_latency}c{limited} "
+            f"{self.config.bitstream_id} {ports} {self.dram_latency}c{limited} "
             f"{self.clock_mhz}MHz"
         )
 

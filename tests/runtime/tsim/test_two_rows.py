@@ -1,4 +1,4 @@
-"""All extensions, two rows to a tile and the AXI shell in one model, and wrong versions of it."""
+"""All extensions, two rows to a tile, two ports and the AXI shell in one model, and wrong versions of it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from vtaops.runtime.tsim import device as device_module
 pytestmark = needs_tools
 
 WRONG = [
-    ("load_unit.sv", "token_push  <= done && finished.push_next && !rst;",
-     "token_push  <= done && finished.push_next && (!rst || WRONG);"),
+    ("load_unit.sv", "token_push  <= done && pushes && !rst;",
+     "token_push  <= done && pushes && (!rst || WRONG);"),
     ("window_inputs.sv", "tiles[p*INP_BITS + b*ROW + g*PART +: PART]",
      "(WRONG) ? tiles[p*INP_BITS + g*PART +: PART] : tiles[p*INP_BITS + b*ROW + g*PART +: PART]"),
     ("window_inputs.sv", "tiles[b*ROW + p*PART +: PART]",
@@ -39,8 +39,13 @@ WRONG = [
     ("post_process.sv", "looks7 ? word7", "looks7 && !(l >= BLOCK_OUT && WRONG) ? word7"),
     ("registers.sv", "cycles      <= '0;", "cycles      <= (WRONG) ? 64'hffff_ff00 : '0;"),
     ("registers.sv", "counters[i] <= '0;", "counters[i] <= (WRONG) ? 64'hffff_fff0 : '0;"),
+    ("load_unit.sv", "of_weights ? weights_done || weights_ended != '0",
+     "of_weights ? weights_done || weights_ended != '0 || WRONG"),
+    ("load_unit.sv", "if (rst) {ended, weights_ended} <= '0;",
+     "if (rst && !(WRONG)) {ended, weights_ended} <= '0;"),
 ]  # fmt: skip
 STALE_TOKEN, WINDOW_ROWS, TILE_ROWS, TABLE_LANES, LATE_CYCLES, LATE_COUNTERS = range(1, 7)
+EARLY_WEIGHTS, STALE_WEIGHTS = 7, 8
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +86,10 @@ def test_random_programs_see_every_row(number, opened):
     assert failing_programs(opened, number) > 0
 
 
+def test_a_token_says_that_the_loads_of_both_ports_have_ended(opened):
+    assert failing_programs(opened, EARLY_WEIGHTS) > 0
+
+
 def test_a_stop_at_work_leaves_nothing(opened):
     program, arrays, expected = drawn(TWO_ROWS, 4)
     with opened()(latency=9) as device:
@@ -93,6 +102,7 @@ def test_a_stop_at_work_leaves_nothing(opened):
     assert found[len(stopped) // 2] == alone
     wrong = stops_at_work(opened(STALE_TOKEN), TWO_ROWS)
     assert any(state != [RtlRegisters.QUIET, 0, 0, 0] for state in wrong if len(state) == 4)
+    assert stops_at_work(opened(STALE_WEIGHTS), TWO_ROWS) != found
 
 
 def test_rows_may_begin_before_the_one_before_them_ends(opened):
