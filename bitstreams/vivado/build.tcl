@@ -28,7 +28,9 @@ proc zynq7000 {} {
         reset ps/FCLK_RESET0_N
         control ps/M_AXI_GP0
         memory ps/S_AXI_HP0
-        port_clocks {ps/M_AXI_GP0_ACLK ps/S_AXI_HP0_ACLK}
+        control_clock ps/M_AXI_GP0_ACLK
+        memory_clocks ps/S_AXI_HP0_ACLK
+        memory_bytes 8
         memory_segment ps/S_AXI_HP0/HP0_DDR_LOWOCM
         weights ps/S_AXI_HP1
         weight_clock ps/S_AXI_HP1_ACLK
@@ -58,7 +60,9 @@ proc zynqmp {} {
         reset ps/pl_resetn0
         control ps/M_AXI_HPM0_FPD
         memory ps/S_AXI_HP0_FPD
-        port_clocks {ps/maxihpm0_fpd_aclk ps/saxihp0_fpd_aclk}
+        control_clock ps/maxihpm0_fpd_aclk
+        memory_clocks ps/saxihp0_fpd_aclk
+        memory_bytes 16
         memory_segment ps/SAXIGP2/HP0_DDR_LOW
         weights ps/S_AXI_HP1_FPD
         weight_clock ps/saxihp1_fpd_aclk
@@ -119,15 +123,25 @@ proc block_design {} {
         set_property -dict $ps(weight_properties) [get_bd_cells ps]
         interconnect weight_bus vta/w_axi $ps(weights)
         lappend buses weight_bus
-        lappend ps(port_clocks) $ps(weight_clock)
+        lappend ps(memory_clocks) $ps(weight_clock)
     }
 
     if {$pairs} array_clock else {
         connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins vta/array_clk]
     }
-    set clocked {vta/aclk reset/slowest_sync_clk}
+    set clocked [list vta/aclk reset/slowest_sync_clk $ps(control_clock)]
     foreach bus $buses { lappend clocked $bus/aclk }
-    foreach pin [concat $clocked $ps(port_clocks)] {
+    if {$pairs && $port_bytes > $ps(memory_bytes)} {
+        # Words of twice the port's width: the port moves their halves at the array's clock.
+        foreach bus [lrange $buses 1 end] {
+            set_property CONFIG.NUM_CLKS 2 [get_bd_cells $bus]
+            lappend ps(memory_clocks) $bus/aclk1
+        }
+        foreach pin $ps(memory_clocks) {
+            connect_bd_net [get_bd_pins clocks/clk_out2] [get_bd_pins $pin]
+        }
+    } else { lappend clocked {*}$ps(memory_clocks) }
+    foreach pin $clocked {
         connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins $pin]
     }
     connect_bd_net [get_bd_pins $ps(reset)] [get_bd_pins reset/ext_reset_in]

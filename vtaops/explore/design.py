@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -60,7 +60,9 @@ class Design:
 
     def __post_init__(self) -> None:
         board = self.config.board
-        object.__setattr__(self, "port_bytes", self.port_bytes or board.bus_bits // 8)
+        object.__setattr__(self, "port_bytes", self.port_bytes or self.config.port_width)
+        stated = 0 if self.port_bytes == board.bus_bits // 8 else self.port_bytes
+        object.__setattr__(self, "config", replace(self.config, port_bytes=stated))
         object.__setattr__(self, "clock_mhz", self.clock_mhz or board.clock_mhz)
         if type(self.clock_mhz) is not int or self.clock_mhz < 1:
             raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
@@ -131,7 +133,8 @@ class Design:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values of all axes."""
-        values = {**self.config.to_dict(), "EXTENSIONS": "+".join(self.config.extensions)}
+        values = {"WEIGHT_PORT": 0, **self.config.to_dict()}
+        values["EXTENSIONS"] = "+".join(self.config.extensions)
         values |= {name: getattr(self, name.lower()) for name in MACHINE_AXES}
         return values
 

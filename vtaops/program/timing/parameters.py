@@ -191,7 +191,7 @@ class TimingParameters:
 
     def port_width(self, config: HardwareConfig) -> int:
         """Return the bytes of a beat on `config`."""
-        return self.port_bytes or config.board.bus_bits // 8
+        return self.port_bytes or config.port_width
 
     def pipeline_depth(self, config: HardwareConfig) -> int:
         """Return the stages of the compute pipeline behind the issue on `config`."""
