@@ -325,7 +325,7 @@ def test_programs_do_not_depend_on_the_ports():
     assert wide.fingerprint == one.fingerprint
     assert HardwareConfig.from_dict(wide.to_dict()) == wide
     for value in (9, True, "8", -8):
-        with pytest.raises(ConfigError, match="PORT_BYTES is .* must be 0, 8, 16, 32 or 64"):
+        with pytest.raises(ConfigError, match=r"PORT_BYTES is .* must be 0, 8, 16, 32 or 64"):
             HardwareConfig(port_bytes=value)
 
 

@@ -69,7 +69,7 @@ OPERATORS = {"conv2d": random_conv2d, "gemm": random_gemm, **FAMILIES}
 
 
 def hardware(seed: int) -> HardwareConfig:
-    """Return the configuration of the RTL of a case: in a third, weights have a port of their own."""
+    """Return the configuration of the RTL of a case: in a third, weights have their own port."""
     return replace(CONFIG, weight_port=int(seed % 3 == 1))
 
 

@@ -122,8 +122,7 @@ class Design:
         limited = f" {self.bandwidth:g}B/c" if self.bandwidth else ""
         ports = f"{self.port_bytes}B" + f"+{self.port_bytes}B" * self.config.weight_port
         return (
-            f"{self.config.bitstream_id} {ports} {self.dram_latency}c{limited} "
-            f"{self.clock_mhz}MHz"
+            f"{self.config.bitstream_id} {ports} {self.dram_latency}c{limited} {self.clock_mhz}MHz"
         )
 
     @cached_property

@@ -185,8 +185,8 @@ class HardwareConfig:
         ``EXTENSIONS``: names of `EXTENSIONS` that the hardware has, kept in alphabetical order;
         upstream's configurations have none. A program for one set runs on no other.
     port_bytes : int
-        ``PORT_BYTES``: bytes of a word of the DRAM port, 8, 16, 32 or 64; 0: the bus of the board, which
-        `port_width` returns then. Twice the board's bus needs the clock of the extension ``pairs``.
+        ``PORT_BYTES``: bytes of a word of the DRAM port, 8, 16, 32 or 64; 0: those of the board's
+        bus (`port_width`). A board brings twice its bus at the array's clock (``pairs``).
     weight_port : int
         ``WEIGHT_PORT``: 1 if what the load unit reads beside inputs (weights, parameters of `post`,
         tables) has a DRAM port of its own, as wide as the other; programs do not depend on it.

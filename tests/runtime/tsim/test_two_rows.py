@@ -1,4 +1,4 @@
-"""All extensions, two rows to a tile, two ports and the AXI shell in one model, and wrong versions of it."""
+"""All extensions, two rows to a tile, two ports and AXI in one model, and wrong versions of it."""
 
 from __future__ import annotations
 

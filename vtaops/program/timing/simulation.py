@@ -90,8 +90,9 @@ def follow(
         What each instruction costs.
     found : dict
         What ``vtaops._timing`` found: ``end``, the cycle in which FINISH completes (without FINISH,
-        all of it); ``compute_work``; by client of the port ``beats`` (the last: over that of the weights), and ``contention``;
-        and, if kept, the rows of ``lives``, ``stretches`` and ``grants``.
+        all of it); ``compute_work``; by client of the port ``beats`` (the last:
+        over that of the weights), and ``contention``; and, if kept, the rows of ``lives``,
+        ``stretches`` and ``grants``.
 
     Raises
     ------

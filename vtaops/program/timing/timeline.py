@@ -26,8 +26,8 @@ from vtaops.program.timing.simulation import (
     FETCH,
     LOAD,
     PROCESSES,
-    WEIGHTS,
     STORE,
+    WEIGHTS,
     Life,
     follow,
 )
