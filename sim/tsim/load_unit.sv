@@ -104,7 +104,8 @@ module load_unit
         /* verilator lint_off UNUSEDSIGNAL */
         load_t unused_finished;
         /* verilator lint_on UNUSEDSIGNAL */
-        wire to_weights = head_load.memory != MEM_INP;
+        // Whatever forwards is for the engine that can, which refuses other memories.
+        wire to_weights = head_load.memory != MEM_INP && !(HAS_FORWARD != 0 && head[FORWARD_BIT]);
         assign engine_start = start && order_ready && !to_weights;
         assign start_ready  = order_ready && (to_weights ? weights_ready : engine_ready);
         tensor_load #(.SLOTS(SLOTS)) weights (

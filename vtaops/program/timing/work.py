@@ -193,7 +193,7 @@ def _transfer(
         "address": f["allocation"] * ALLOCATION_BYTES + f["address"] + f["dram_base"] * element,
         "row_bytes": f["x_size"] * element,
         "stride_bytes": f["x_stride"] * element,
-        "of_weights": memory != Memory.INP,
+        "of_weights": (memory != Memory.INP) & ~inside,
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
         "beats": np.where(moves & ~inside, _blocks(config, f, port_bytes), 0),
