@@ -60,7 +60,7 @@ def measure(
     counters = program.stats()
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
-    bound = max(compute, moved / (config.board.bus_bits // 8))
+    bound = max(compute, moved / (config.port_width))
     least = int(dram_bytes(shape, config, candidates(shape, depths_of(config))[0]).min())
     return {
         "tiling": asdict(best.tiling),

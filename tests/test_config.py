@@ -313,6 +313,22 @@ def test_tables_need_the_post_processing():
     assert (tables.depth, tables.element_bytes, tables.log_depth) == (2, 256, 1)
 
 
+def test_programs_do_not_depend_on_the_ports():
+    one, two = HardwareConfig(), HardwareConfig(weight_port=1)
+    assert one.fingerprint == two.fingerprint
+    assert one != two == HardwareConfig.from_dict(two.to_dict())
+    assert "WEIGHT_PORT" not in one.to_dict()
+    with pytest.raises(ConfigError, match="WEIGHT_PORT is 2; it must be 0 or 1"):
+        HardwareConfig(weight_port=2)
+    wide = HardwareConfig(port_bytes=16)
+    assert (one.port_width, wide.port_width) == (8, 16)
+    assert wide.fingerprint == one.fingerprint
+    assert HardwareConfig.from_dict(wide.to_dict()) == wide
+    for value in (9, True, "8", -8):
+        with pytest.raises(ConfigError, match=r"PORT_BYTES is .* must be 0, 8, 16, 32 or 64"):
+            HardwareConfig(port_bytes=value)
+
+
 @pytest.mark.parametrize("value", [-2, [-2], None, "4", 1.5, 10**30])
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_types_are_checked_before_what_follows_from_them(extension, value):

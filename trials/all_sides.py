@@ -69,14 +69,20 @@ Images = list[npt.NDArray[np.generic]]
 OPERATORS = {"conv2d": random_conv2d, "gemm": random_gemm, **FAMILIES}
 
 
+def hardware(seed: int) -> HardwareConfig:
+    """Return the configuration of the RTL of a case: in a third, weights have their own port."""
+    return replace(CONFIG, weight_port=int(seed % 3 == 1))
+
+
 def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device]]:
     """Return what opens the devices of a case; without `garbage` scratchpads begin as zeros."""
     latency, wide = 2 + 13 * (seed % 8), seed % 8 == 7
+    config = hardware(seed)
     return {
         "fsim": lambda: Fsim(CONFIG, seed=seed if garbage else None),
-        "RTL": lambda: Tsim(CONFIG, port_bytes=8, latency=latency),
+        "RTL": lambda: Tsim(config, port_bytes=8, latency=latency),
         "RTL over AXI": lambda: Tsim(
-            CONFIG, interface="axi", port_bytes=64 if wide else 8, latency=latency, jitter_seed=seed
+            config, interface="axi", port_bytes=64 if wide else 8, latency=latency, jitter_seed=seed
         ),
     }
 
@@ -191,7 +197,8 @@ def _judged(
         for side, found in zip([*judges][1:], others, strict=True)
         if not np.array_equal(found, expected)
     ]
-    cycles = {"timing model": program.cycles(TimingParameters(dram_latency=2 + 13 * (seed % 8)))}
+    timed = replace(program, config=hardware(seed))
+    cycles = {"timing model": timed.cycles(TimingParameters(dram_latency=2 + 13 * (seed % 8)))}
     for side, opened in devices(seed).items():
         with opened() as device:
             same = np.array_equal(program.run(device, *arrays), expected)

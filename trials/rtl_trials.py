@@ -48,8 +48,9 @@ PARAMETERS = RtlParameters(load_buffer_beats=32, outstanding=4, command_depth=16
 
 PLAIN = HardwareConfig.load("tiny")
 EXTENDED = replace(PLAIN, extensions=tuple(EXTENSIONS))
-TWO_ROWS = replace(EXTENDED, log_batch=1)
-"""All extensions, and two rows to a tile: lanes behind the first row have wires of their own."""
+TWO_ROWS = replace(EXTENDED, log_batch=1, weight_port=1)
+"""All extensions, two rows to a tile (lanes behind the first row have wires of their own), and a
+port for weights."""
 
 LIMIT = 100_000
 """Cycles; all trials need less."""

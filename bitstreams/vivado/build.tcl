@@ -16,7 +16,8 @@ set design vta_system
 
 # --------------------------------------------------------------------------- the processing system
 # `ps` maps the names that differ between the families. DRAM is reached through port HP0, which is not
-# coherent with the caches: the driver flushes and invalidates them. The board's own boot loader sets
+# coherent with the caches: the driver flushes and invalidates them; weights with a port of their own
+# come through HP1. The board's own boot loader sets
 # up DRAM and pins, so no board files are needed; what counts here is the side towards the logic.
 
 proc zynq7000 {} {
@@ -27,8 +28,14 @@ proc zynq7000 {} {
         reset ps/FCLK_RESET0_N
         control ps/M_AXI_GP0
         memory ps/S_AXI_HP0
-        port_clocks {ps/M_AXI_GP0_ACLK ps/S_AXI_HP0_ACLK}
+        control_clock ps/M_AXI_GP0_ACLK
+        memory_clocks ps/S_AXI_HP0_ACLK
+        memory_bytes 8
         memory_segment ps/S_AXI_HP0/HP0_DDR_LOWOCM
+        weights ps/S_AXI_HP1
+        weight_clock ps/S_AXI_HP1_ACLK
+        weight_segment ps/S_AXI_HP1/HP1_DDR_LOWOCM
+        weight_properties {CONFIG.PCW_USE_S_AXI_HP1 1 CONFIG.PCW_S_AXI_HP1_DATA_WIDTH 64}
     }
     create_bd_cell -type ip -vlnv $ps(vlnv) ps
     apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 -config {
@@ -53,8 +60,14 @@ proc zynqmp {} {
         reset ps/pl_resetn0
         control ps/M_AXI_HPM0_FPD
         memory ps/S_AXI_HP0_FPD
-        port_clocks {ps/maxihpm0_fpd_aclk ps/saxihp0_fpd_aclk}
+        control_clock ps/maxihpm0_fpd_aclk
+        memory_clocks ps/saxihp0_fpd_aclk
+        memory_bytes 16
         memory_segment ps/SAXIGP2/HP0_DDR_LOW
+        weights ps/S_AXI_HP1_FPD
+        weight_clock ps/saxihp1_fpd_aclk
+        weight_segment ps/SAXIGP3/HP1_DDR_LOW
+        weight_properties {CONFIG.PSU__USE__S_AXI_GP3 1 CONFIG.PSU__SAXIGP3__DATA_WIDTH 128}
     }
     create_bd_cell -type ip -vlnv $ps(vlnv) ps
     set_property -dict [list \
@@ -95,7 +108,7 @@ proc array_clock {} {
 }
 
 proc block_design {} {
-    global ps design family pairs port_bytes address_bits register_base register_bytes
+    global ps design family pairs weight_port port_bytes address_bits register_base register_bytes
     create_bd_design $design
     $family
 
@@ -105,23 +118,45 @@ proc block_design {} {
     create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset reset
     interconnect control_bus $ps(control) vta/s_axi
     interconnect memory_bus vta/m_axi $ps(memory)
+    set buses {control_bus memory_bus}
+    if {$weight_port} {
+        set_property -dict $ps(weight_properties) [get_bd_cells ps]
+        interconnect weight_bus vta/w_axi $ps(weights)
+        lappend buses weight_bus
+        lappend ps(memory_clocks) $ps(weight_clock)
+    }
 
     if {$pairs} array_clock else {
         connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins vta/array_clk]
     }
-    set clocked [list vta/aclk reset/slowest_sync_clk control_bus/aclk memory_bus/aclk]
-    foreach pin [concat $clocked $ps(port_clocks)] {
+    set clocked [list vta/aclk reset/slowest_sync_clk $ps(control_clock)]
+    foreach bus $buses { lappend clocked $bus/aclk }
+    if {$pairs && $port_bytes > $ps(memory_bytes)} {
+        # Words of twice the port's width: the port moves their halves at the array's clock.
+        foreach bus [lrange $buses 1 end] {
+            set_property CONFIG.NUM_CLKS 2 [get_bd_cells $bus]
+            lappend ps(memory_clocks) $bus/aclk1
+        }
+        foreach pin $ps(memory_clocks) {
+            connect_bd_net [get_bd_pins clocks/clk_out2] [get_bd_pins $pin]
+        }
+    } else { lappend clocked {*}$ps(memory_clocks) }
+    foreach pin $clocked {
         connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins $pin]
     }
     connect_bd_net [get_bd_pins $ps(reset)] [get_bd_pins reset/ext_reset_in]
-    foreach pin {vta/aresetn control_bus/aresetn memory_bus/aresetn} {
-        connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $pin]
+    foreach cell [concat vta $buses] {
+        connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $cell/aresetn]
     }
 
     assign_bd_address -offset $register_base -range $register_bytes -force \
         -target_address_space [get_bd_addr_spaces ps/Data] [get_bd_addr_segs vta/s_axi/reg0]
     assign_bd_address -force \
         -target_address_space [get_bd_addr_spaces vta/m_axi] [get_bd_addr_segs $ps(memory_segment)]
+    if {$weight_port} {
+        assign_bd_address -force -target_address_space [get_bd_addr_spaces vta/w_axi] \
+            [get_bd_addr_segs $ps(weight_segment)]
+    }
     validate_bd_design
     save_bd_design
 }

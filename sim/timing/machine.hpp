@@ -13,6 +13,7 @@ struct Machine {
   int64_t load_window, outstanding, burst_beats, fetch_bursts;
   int64_t command_depth, loads_in_flight, stores_in_flight;
   int64_t load_fill, gemm_interval, alu_interval, alu_tensor_interval, compute_fill, mul_hold;
+  int64_t loads_in_order;     // by both engines of a load unit with two ports
   int64_t store_fill, store_words, store_drain, write_bursts, saved_beats;
 
   int64_t port_bytes;         // of a beat
@@ -21,6 +22,7 @@ struct Machine {
   int64_t compute_depth;      // stages behind the issue of a micro-op
   int64_t output_delay;       // cycles after the accumulator in which the output memory is written
   int64_t forwards;           // 1 with the extension of this name
+  int64_t weight_port;        // 1 if the loads of weights have a port of their own
   double beat_cycles;         // for which the bandwidth allows one beat; 0 without a limit
 
   // The SDRAM behind the port, if that is known; else the numbers are 0.
@@ -38,6 +40,7 @@ struct Work {
   const int64_t *unit, *kind, *beats, *bursts, *before, *zeros, *steps, *held, *tensor;
   const int64_t *first, *last, *offset;
   const int64_t *address, *row_bytes, *stride_bytes;
+  const int64_t* of_weights;
   const int64_t *pop_prev, *pop_next, *push_prev, *push_next, *finish;
 };
 

@@ -27,6 +27,7 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(command_depth);
   VTA_TAKE(loads_in_flight);
   VTA_TAKE(stores_in_flight);
+  VTA_TAKE(loads_in_order);
   VTA_TAKE(load_fill);
   VTA_TAKE(gemm_interval);
   VTA_TAKE(alu_interval);
@@ -44,6 +45,7 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(compute_depth);
   VTA_TAKE(output_delay);
   VTA_TAKE(forwards);
+  VTA_TAKE(weight_port);
   VTA_TAKE(beat_words);
   VTA_TAKE(page_bytes);
   VTA_TAKE(most_bursts);
@@ -83,6 +85,7 @@ timing::Work work_of(const nb::dict& columns) {
   VTA_TAKE(address);
   VTA_TAKE(row_bytes);
   VTA_TAKE(stride_bytes);
+  VTA_TAKE(of_weights);
   VTA_TAKE(pop_prev);
   VTA_TAKE(pop_next);
   VTA_TAKE(push_prev);

@@ -21,8 +21,9 @@ struct Grant {
 // the bandwidth allows, or as the SDRAM behind it takes them.
 class Port {
  public:
-  Port(const Machine& machine, bool keep)
-      : cuts(machine.beat_words > 0),
+  Port(const Machine& machine, bool keep, bool of_weights = false)
+      : of_weights(of_weights),
+        cuts(machine.beat_words > 0),
         limited(cuts || machine.beat_cycles > 0.5),  // else both directions have all they can use
         acknowledgement(static_cast<Time>(cuts ? machine.write_latency : machine.dram_latency)),
         keep_(keep),
@@ -69,6 +70,7 @@ class Port {
     return granted(client, direction, beats, {client, index, start, end});
   }
 
+  const bool of_weights;       // those of the load unit alone: nobody is before it
   const bool cuts;             // single bursts matter, with their addresses
   const bool limited;          // the DRAM is slower than the port
   const Time acknowledgement;  // from the last beat of a store
@@ -97,6 +99,7 @@ class Port {
     served_[direction] += grant.end - grant.start;
     served_at_last_[client] = served_[direction];
     if (keep_) grants.push_back(grant);
+    if (of_weights && keep_) grants.back().client = kProcesses;
     return grant;
   }
 

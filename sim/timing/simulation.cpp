@@ -15,7 +15,12 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // vtaops.program.timing.simulation.
 struct Shared {
   Shared(const Work& work, const Machine& machine, bool keep)
-      : work(work), p(machine), port(machine, keep), keep(keep), lives(keep ? work.count : 0) {
+      : work(work),
+        p(machine),
+        port(machine, keep),
+        weight_port(machine, keep, true),
+        keep(keep),
+        lives(keep ? work.count : 0) {
     for (std::size_t i = 0; i < work.count; ++i) of_unit[work.unit[i]].push_back(i);
   }
 
@@ -26,7 +31,7 @@ struct Shared {
   const Work& work;
   const Machine& p;
   EventLoop loop;
-  Port port;
+  Port port, weight_port;
   Channel from_load{loop, kCompute, 0}, from_store{loop, kCompute, 1};  // tokens
   Channel to_load{loop, kLoad, 2}, to_store{loop, kStore, 3};           // of the compute unit
   std::array<Channel, kUnits> instructions{
@@ -165,7 +170,10 @@ class Fetch {
 // over rows and instructions; writes happen in order.
 class LoadEngine {
  public:
-  LoadEngine(Shared& shared, Process client) : s_(shared), client_(client) {}
+  LoadEngine(Shared& shared, Process client) : LoadEngine(shared, client, shared.port) {}
+
+  LoadEngine(Shared& shared, Process client, Port& port)
+      : s_(shared), client_(client), port_(port) {}
 
   // When nothing may be written: from one time to another, and before `allowed` behind so many
   // cycles of writes.
@@ -191,7 +199,7 @@ class LoadEngine {
     done_ = padded_ = burst_ = 0;
     asked_ = kUnasked;
     cut_.begin(work.address[index], work.row_bytes[index], work.stride_bytes[index]);
-    if (s_.port.cuts && work.beats[index]) next_ = cut_.next(s_.p);
+    if (port_.cuts && work.beats[index]) next_ = cut_.next(s_.p);
   }
 
   // Goes on until the load is done, and returns kNever, or until it must ask at the returned time.
@@ -201,19 +209,19 @@ class LoadEngine {
     const int64_t zeros = s_.work.zeros[index_];
     for (; burst_ < bursts; ++burst_) {
       const int64_t size =
-          s_.port.cuts ? next_.beats : beats * (burst_ + 1) / bursts - done_;
+          port_.cuts ? next_.beats : beats * (burst_ + 1) / bursts - done_;
       const int64_t pads = zeros * (burst_ + 1) / bursts - padded_;
       if (asked_ == kUnasked) {
         wait_for_places(to_write_, beats_in_flight_ += size, p.load_window);
         wait_for_places(to_arrive_, ++bursts_in_flight_, p.outstanding);
       }
       const Time ready = request_ + static_cast<Time>(p.request_latency + p.dram_latency);
-      const Time turn = s_.port.turn(client_, kRead, ready);
-      if (turn >= s_.loop.horizon() && turn > asked_) return asked_ = turn;
+      const Time turn = port_.turn(client_, kRead, ready);
+      if (!port_.of_weights && turn >= s_.loop.horizon() && turn > asked_) return asked_ = turn;
       asked_ = kUnasked;
-      const Grant grant = s_.port.grant(client_, kRead, ready, size, static_cast<int64_t>(index_),
-                                        next_.address);
-      if (s_.port.cuts) next_ = cut_.next(s_.p);
+      const Grant grant = port_.grant(client_, kRead, ready, size, static_cast<int64_t>(index_),
+                                      next_.address);
+      if (port_.cuts) next_ = cut_.next(s_.p);
       done_ += size;
       padded_ += pads;
       const int64_t written = size + pads;
@@ -267,6 +275,7 @@ class LoadEngine {
 
   Shared& s_;
   const Process client_;
+  Port& port_;
   std::deque<Held> to_arrive_, to_write_;
   int64_t bursts_in_flight_ = 0, beats_in_flight_ = 0;
   Time last_request_ = -1;
@@ -327,32 +336,35 @@ class Load : InOrder {
  public:
   explicit Load(Shared& shared)
       : InOrder(shared, kLoadUnit, shared.to_load, shared.work.pop_next),
-        ends_(window(s_.p.loads_in_flight, s_.work)) {}
+        order_(window(s_.p.weight_port ? s_.p.loads_in_order : s_.p.loads_in_flight, s_.work)) {}
 
   Wish step() {
     const Work& work = s_.work;
     for (;;) switch (state_) {
         case kInstruction: {
           if (ended()) {
-            s_.last = std::max(s_.last, engine_.end);
+            s_.last = std::max(s_.last, end_);
             return {};
           }
           if (const Channel* missing = take()) return {missing};
-          start_ = std::max({start_, token_, work.beats[index_] ? engine_.free : 0.0});
-          if (ends_.full()) start_ = std::max(start_, ends_[0]);
+          side_ = &sides_[s_.p.weight_port && work.of_weights[index_]];
+          LoadEngine& engine = side_->engine;
+          start_ = std::max({start_, token_, work.beats[index_] ? engine.free : 0.0});
+          if (side_->ends.full()) start_ = std::max(start_, side_->ends[0]);
+          if (order_.full()) start_ = std::max(start_, order_[0]);
           s_.places[kLoadUnit].send(start_);
           if (work.kind[index_] != kControl) {
-            engine_.begin(index_, start_, {});
+            engine.begin(index_, start_, {});
             state_ = kMove;
             continue;
           }
-          engine_.end = std::max(engine_.end, start_ + static_cast<Time>(s_.p.load_fill)) + 1;
-          s_.worked(index_, engine_.end - 1, engine_.end);
+          engine.end = std::max(engine.end, start_ + static_cast<Time>(s_.p.load_fill)) + 1;
+          s_.worked(index_, engine.end - 1, engine.end);
           complete();
           continue;
         }
         case kMove: {
-          const Time request = engine_.advance();
+          const Time request = side_->engine.advance();
           if (request != kNever) return {nullptr, request};
           complete();
           continue;
@@ -362,21 +374,35 @@ class Load : InOrder {
 
  private:
   void complete() {
-    ends_.push(engine_.end);
+    const Time ended = side_->engine.end;
+    side_->ends.push(ended);
+    end_ = std::max(ended, end_ + 1);
+    order_.push(end_);
     if (s_.keep) {
       Life& life = s_.lives[index_];
       life.next_token = token_;
       life.taken = start_;
-      life.end = life.completed = engine_.end;
+      life.end = ended;
+      life.completed = end_;
     }
     const Time delay = static_cast<Time>(s_.p.forwards);
-    if (s_.work.push_next[index_]) s_.from_load.send(engine_.end + delay);
+    if (s_.work.push_next[index_]) s_.from_load.send(end_ + delay);
     state_ = kInstruction;
   }
 
+  // An engine, and when its last loads ended.
+  struct Side {
+    Side(Shared& s, Port& port)
+        : engine(s, kLoad, port), ends(window(s.p.loads_in_flight, s.work)) {}
+    LoadEngine engine;
+    Last<Time> ends;
+  };
+
   enum { kInstruction, kMove } state_ = kInstruction;
-  LoadEngine engine_{s_, kLoad};
-  Last<Time> ends_;
+  std::array<Side, 2> sides_{Side{s_, s_.port}, Side{s_, s_.weight_port}};
+  Side* side_ = &sides_[0];
+  Last<Time> order_;  // when the last loads of both engines ended, each with all before it
+  Time end_ = -1;
 };
 
 // ----------------------------------------------------------------------------------- compute
@@ -653,15 +679,21 @@ Result simulate(const Work& work, const Machine& machine, bool keep) {
       default: return store.step();
     }
   });
+  Port& port = shared.port;
+  const Port& weights = shared.weight_port;
+  std::array<int64_t, kProcesses + 1> beats{};
+  std::copy(port.beats_of.begin(), port.beats_of.end(), beats.begin());
+  beats.back() = weights.beats_of[kLoad];
+  port.grants.insert(port.grants.end(), weights.grants.begin(), weights.grants.end());
   const Time end = shared.finished == kNever ? shared.last : shared.finished;
   return {end,
           stuck,
           shared.compute_work,
-          shared.port.beats_of,
-          shared.port.contention,
+          beats,
+          port.contention,
           std::move(shared.lives),
           std::move(shared.stretches),
-          std::move(shared.port.grants)};
+          std::move(port.grants)};
 }
 
 }  // namespace timing

@@ -30,7 +30,7 @@ struct Result {
   Time end;                            // when FINISH completes; without FINISH, all of it
   std::array<int, kProcesses> stuck;   // channel that each process waits for for ever, or -1
   int64_t compute_work;                // cycles of the compute unit, if nothing holds up its loads
-  std::array<int64_t, kProcesses> beats;
+  std::array<int64_t, kProcesses + 1> beats;  // by client; the last: of the weights, at their port
   std::array<Time, kProcesses> contention;
   std::vector<Life> lives;             // these three only where they are kept
   std::vector<Stretch> stretches;      // those of one instruction in order

@@ -17,6 +17,7 @@ struct Port {
   Dram& dram;
 
   std::deque<Burst> reads[kClients];
+  std::deque<Burst> weights;  // those of the second port
   size_t queued_reads = 0;
   std::deque<Burst> writes;  // requested, words outstanding
   std::deque<uint64_t> acks;
@@ -65,6 +66,22 @@ struct Port {
     }
   }
 
+  void drive_weights() {
+    model.wgt_req_ready = weights.size() < kQueuedBursts && !dram.stalls();
+    if (model.wgt_req_valid && model.wgt_req_ready) {
+      dram.check(model.wgt_req_address, model.wgt_req_beats, kLoadUnit);
+      weights.push_back({model.wgt_req_address, model.wgt_req_beats, dram.cycle + dram.delay()});
+    }
+    model.wgt_valid = !weights.empty() && weights.front().ready_cycle <= dram.cycle &&
+                      dram.bad_client < 0 && !dram.stalls() && dram.spend(dram.weight_budget);
+    if (!model.wgt_valid) return;
+    Burst& burst = weights.front();
+    std::memcpy(&model.wgt_data, dram.bytes + burst.address, PORT_BYTES);
+    model.wgt_last = burst.beats == 1;
+    burst.address += PORT_BYTES;
+    if (--burst.beats == 0) weights.pop_front();
+  }
+
   void drive_writes() {
     model.wr_req_ready = writes.size() < kQueuedBursts && !dram.stalls();
     if (model.wr_req_valid && model.wr_req_ready) {
@@ -93,6 +110,9 @@ struct Port {
 
   // Sets the inputs of a cycle from the outputs.
   void drive() {
+#ifdef TSIM_WEIGHT_PORT
+    drive_weights();
+#endif
     if (dram.jitter)
       model.token_hold = static_cast<CData>(dram.random.below(16) & dram.random.below(16));
     const bool writing =
@@ -119,11 +139,13 @@ struct Port {
   void reset(Cycle cycle) {
     for (auto& queue : reads) queue.clear();
     queued_reads = 0;
+    weights.clear();
     writes.clear();
     acks.clear();
     model.token_hold = 0;
     model.csr_we = model.rd_valid = model.rd_req_ready = model.memory_error = 0;
     model.wr_req_ready = model.wr_ready = model.wr_ack = 0;
+    model.wgt_req_ready = model.wgt_valid = 0;
     model.rst = 1;
     cycle();
     cycle();
@@ -154,6 +176,6 @@ struct Port {
   }
 
   bool stops_at_bad_access() const { return true; }
-  size_t outstanding() const { return queued_reads + writes.size() + acks.size(); }
+  size_t outstanding() const { return queued_reads + weights.size() + writes.size() + acks.size(); }
   const char* violation() const { return ""; }
 };

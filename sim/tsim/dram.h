@@ -1,7 +1,7 @@
 // The DRAM of the simulation, and how regular it is: what the ports of bare_port.h and
 // axi/axi_port.h share. 4 GiB of lazily mapped pages, of which only the allocated ones may be
 // accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together, which bursts
-// get in the order in which they came; with a jitter seed everything takes irregular times,
+// get in the order in which they came (the port of the weights has as many of its own); with a jitter seed everything takes irregular times,
 // reproducibly: results must not depend on it.
 #pragma once
 
@@ -15,6 +15,7 @@
 constexpr uint64_t kDramBytes = uint64_t{1} << 32;
 constexpr uint64_t kPageBytes = 4096;
 constexpr int kClients = 3;           // that read; the number after them stands for writes
+constexpr int kLoadUnit = 1;          // of them, which may have a second port, for weights
 constexpr double kSavedBytes = 4.0 * PORT_BYTES;  // that an idle DRAM of limited bandwidth saves up
 constexpr size_t kQueuedBursts = 64;  // that the DRAM accepts before it makes a client wait
 
@@ -50,6 +51,7 @@ struct Dram {
 
   uint64_t cycle = 0;
   double budget = kSavedBytes;  // that the bandwidth allows now
+  double weight_budget = kSavedBytes;
   uint64_t bad_address = 0;
   int bad_client = -1;  // -1: none; kClients: a write
 
@@ -84,13 +86,17 @@ struct Dram {
   bool limited() const { return bandwidth != 0 && !jitter; }
 
   void refill() {
-    if (bandwidth != 0) budget = std::min(budget + bandwidth, kSavedBytes);
+    if (bandwidth == 0) return;
+    budget = std::min(budget + bandwidth, kSavedBytes);
+    weight_budget = std::min(weight_budget + bandwidth, kSavedBytes);
   }
 
-  bool spend() {  // one port word of bandwidth
+  bool spend() { return spend(budget); }
+
+  bool spend(double& left) {  // one port word of bandwidth
     if (bandwidth == 0) return true;
-    if (budget < PORT_BYTES) return false;
-    budget -= PORT_BYTES;
+    if (left < PORT_BYTES) return false;
+    left -= PORT_BYTES;
     return true;
   }
 

@@ -1,5 +1,6 @@
-// DRAM port: joins the read clients (fetch, load, compute) on one read channel. (The store unit
-// alone writes; it has the write channels to itself.) Reads carry the number of their client, which
+// DRAM port: joins the read clients (fetch, load, compute; weights where they have a port of their
+// own are alone at it) on one read channel. (The store unit alone writes; it has the write channels
+// to itself.) Reads carry the number of their client, which
 // the memory returns with the data, so many bursts of all clients are outstanding at once.
 //
 // Ports:   client_*: one request channel per client; the data channel is common to the clients.
@@ -10,14 +11,16 @@
 //          data pass straight through.
 module dram_port
     import vta_pkg::*, stream_pkg::*;
-(
+#(
+    parameter int CLIENTS = READ_CLIENTS
+) (
     input  logic                               clk,
     input  logic                               rst,
     // read clients
-    input  logic [READ_CLIENTS-1:0]            client_valid,
-    output logic [READ_CLIENTS-1:0]            client_ready,
-    input  burst_t [READ_CLIENTS-1:0]          client_req,
-    output logic [READ_CLIENTS-1:0]            client_data_valid,
+    input  logic [CLIENTS-1:0]            client_valid,
+    output logic [CLIENTS-1:0]            client_ready,
+    input  burst_t [CLIENTS-1:0]          client_req,
+    output logic [CLIENTS-1:0]            client_data_valid,
     output logic [PORT_BITS-1:0]               client_data,
     // memory
     output logic                               rd_req_valid,
@@ -36,17 +39,17 @@ module dram_port
     logic [CLIENT_BITS-1:0]      chosen;
     logic                        any;
     logic [OUTSTANDING_BITS-1:0] outstanding;  // bursts accepted here and not yet returned
-    logic [READ_CLIENTS-1:0]     held;         // a request of this client waits in `waiting`
-    burst_t [READ_CLIENTS-1:0]   waiting;
-    wire [READ_CLIENTS-1:0]      asks = held | client_valid;
+    logic [CLIENTS-1:0]     held;         // a request of this client waits in `waiting`
+    burst_t [CLIENTS-1:0]   waiting;
+    wire [CLIENTS-1:0]      asks = held | client_valid;
 
     // The first client with a request, counting from `first`.
     always_comb begin
         chosen = first;
         any    = 1'b0;
-        for (int k = READ_CLIENTS - 1; k >= 0; k--) begin
-            if (asks[(32'(first) + k) % READ_CLIENTS]) begin
-                chosen = CLIENT_BITS'((32'(first) + k) % READ_CLIENTS);
+        for (int k = CLIENTS - 1; k >= 0; k--) begin
+            if (asks[(32'(first) + k) % CLIENTS]) begin
+                chosen = CLIENT_BITS'((32'(first) + k) % CLIENTS);
                 any    = 1'b1;
             end
         end
@@ -59,7 +62,7 @@ module dram_port
     assign client_data  = rd_data;
     assign client_ready = ~held;
     assign reading      = outstanding != '0 || held != '0;
-    for (genvar c = 0; c < READ_CLIENTS; c++) begin : g_client
+    for (genvar c = 0; c < CLIENTS; c++) begin : g_client
         wire granted = accept && chosen == CLIENT_BITS'(c);
         always_ff @(posedge clk) begin
             held[c] <= !rst && asks[c] && !granted;
@@ -77,7 +80,7 @@ module dram_port
             if (accept != retire)
                 outstanding <= accept ? outstanding + 1'b1 : outstanding - 1'b1;
             if (accept) begin
-                first <= chosen == CLIENT_BITS'(READ_CLIENTS - 1) ? '0 : chosen + 1'b1;
+                first <= chosen == CLIENT_BITS'(CLIENTS - 1) ? '0 : chosen + 1'b1;
                 rd_req_valid <= 1'b1;
             end else if (rd_req_ready) rd_req_valid <= 1'b0;
         end

@@ -3,10 +3,13 @@
 // Ports:   insn_*: instructions; token_available/token_pop: tokens from compute (g2l);
 //          token_push: token to compute (l2g); req*, data*: DRAM; write, word: what is written.
 //          events: what its counters advance by; exactly one of load_busy, load_stall_*, load_idle.
+//          wgt_*: what is not for the inputs: the same ports again where HAS_WEIGHT_PORT is set, else
+//          only the same writes. The loads of both engines start and end in program order.
 //          out_*: with the extension FORWARD the output scratchpad, read for what is written as
 //          element.
-// Timing:  an instruction starts when its token is there; up to six are in flight. With FORWARD all
-//          writes and tokens are a cycle later, so that the output scratchpad can answer.
+// Timing:  an instruction starts when its token is there; up to six are in flight in an engine, and
+//          one ends in a cycle. With FORWARD all tokens, and all writes of the engine that forwards,
+//          are a cycle later, so that the output scratchpad can answer.
 module load_unit
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -30,6 +33,13 @@ module load_unit
     input  logic [PORT_BITS-1:0]  data,
     output load_write_t           write,
     output logic [PORT_BITS-1:0]  word,
+    output logic                  wgt_req_valid,
+    input  logic                  wgt_req_ready,
+    output burst_t                wgt_req,
+    input  logic                  wgt_data_valid,
+    input  logic [PORT_BITS-1:0]  wgt_data,
+    output load_write_t           wgt_write,
+    output logic [PORT_BITS-1:0]  wgt_word,
     output logic                  out_en,
     output logic [OUT_INDEX_BITS-1:0] out_index,
     output logic                  active,
@@ -37,7 +47,7 @@ module load_unit
     output events_t               events,
     output logic                  fault
 );
-    logic head_valid, start_ready, done, unused_requesting, unused_writing;
+    logic head_valid, start_ready, done, pushes, unused_requesting, unused_writing;
     logic [INSN_BITS-1:0] head;
     block_t block;
     /* verilator lint_off UNUSEDSIGNAL */
@@ -73,14 +83,75 @@ module load_unit
     logic [EVENT_BITS-1:0] loaded;
     load_write_t written;
     logic [PORT_BITS-1:0] written_word;
+    logic engine_start, engine_ready, engine_done, engine_fault, writes;
     tensor_load #(.SLOTS(SLOTS), .FORWARD(HAS_FORWARD)) engine (
         .clk, .rst,
-        .start_valid(start), .start_ready, .start_insn(head_load),
+        .start_valid(engine_start), .start_ready(engine_ready), .start_insn(head_load),
         .start_block(block),
         .req_valid, .req_ready, .req, .data_valid, .data,
         .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first), .beyond(unused_beyond),
-        .out_index(source), .done, .done_insn(finished), .loaded,
-        .requesting(unused_requesting), .writing(unused_writing), .fault);
+        .out_index(source), .done(engine_done), .done_insn(finished), .loaded,
+        .requesting(unused_requesting), .writing(unused_writing), .fault(engine_fault));
+
+    logic [EVENT_BITS-1:0] wgt_elements;
+    if (HAS_WEIGHT_PORT != 0) begin : g_weights
+        logic order_ready, weights_ready, weights_done, weights_fault;
+        logic unused_requests, unused_writes;
+        logic [2:0] weights_memory;
+        logic [EVENT_BITS-1:0] loaded_weights;
+        logic [SRAM_BITS-1:0] unused_element, unused_source_index;
+        logic [SRAM_BITS:0] unused_end;
+        /* verilator lint_off UNUSEDSIGNAL */
+        load_t unused_finished;
+        /* verilator lint_on UNUSEDSIGNAL */
+        // Whatever forwards is for the engine that can, which refuses other memories.
+        wire to_weights = head_load.memory != MEM_INP && !(HAS_FORWARD != 0 && head[FORWARD_BIT]);
+        assign engine_start = start && order_ready && !to_weights;
+        assign start_ready  = order_ready && (to_weights ? weights_ready : engine_ready);
+        tensor_load #(.SLOTS(SLOTS)) weights (
+            .clk, .rst,
+            .start_valid(start && order_ready && to_weights), .start_ready(weights_ready),
+            .start_insn(head_load), .start_block(block),
+            .req_valid(wgt_req_valid), .req_ready(wgt_req_ready), .req(wgt_req),
+            .data_valid(wgt_data_valid), .data(wgt_data), .allow(1'b1), .write(wgt_write),
+            .word(wgt_word), .memory(weights_memory), .first(unused_element), .beyond(unused_end),
+            .out_index(unused_source_index), .done(weights_done), .done_insn(unused_finished),
+            .loaded(loaded_weights), .requesting(unused_requests), .writing(unused_writes),
+            .fault(weights_fault));
+
+        // The loads that have started, the oldest first, and how many of each engine's have ended.
+        logic order_valid, of_weights;
+        logic [4:0] ended, weights_ended;
+        fifo #(.WIDTH(2), .DEPTH(16)) order (
+            .clk, .rst, .in_valid(start && start_ready), .in_ready(order_ready),
+            .in_data({to_weights, head_load.push_next}), .out_valid(order_valid), .out_ready(done),
+            .out_data({of_weights, pushes}));
+        assign done = order_valid && (of_weights ? weights_done || weights_ended != '0
+                                                 : engine_done || ended != '0);
+        always_ff @(posedge clk) begin
+            if (rst) {ended, weights_ended} <= '0;
+            else begin
+                ended         <= ended + 5'(engine_done) - 5'(done && !of_weights);
+                weights_ended <= weights_ended + 5'(weights_done) - 5'(done && of_weights);
+            end
+        end
+        assign fault  = engine_fault || weights_fault;
+        assign wgt_elements = weights_memory == MEM_WGT ? loaded_weights : '0;
+        assign writes = written.valid || wgt_write.valid;
+    end else begin : g_shared
+        assign engine_start  = start;
+        assign start_ready   = engine_ready;
+        assign done          = engine_done;
+        assign pushes        = finished.push_next;
+        assign fault         = engine_fault;
+        assign wgt_elements  = memory == MEM_WGT ? loaded : '0;
+        assign writes        = written.valid;
+        assign wgt_req_valid = 1'b0;
+        assign wgt_req       = '0;
+        assign wgt_write     = write;
+        assign wgt_word      = word;
+        wire unused_weights  = ^{wgt_req_ready, wgt_data_valid, wgt_data};
+    end
 
     assign token_pop  = start && start_ready && head_load.pop_next;
     assign out_en     = written.valid && written.whole;
@@ -98,17 +169,17 @@ module load_unit
         always_ff @(posedge clk) begin
             late        <= written;
             word        <= written_word;
-            token_push  <= done && finished.push_next && !rst;
+            token_push  <= done && pushes && !rst;
         end
     end else begin : g_now
         assign late_active = 1'b0;
         assign write      = written;
         assign word       = written_word;
-        assign token_push = done && finished.push_next;
+        assign token_push = done && pushes;
     end
 
     // Instructions between the token and the completion.
-    logic [3:0] in_flight;
+    logic [HAS_WEIGHT_PORT != 0 ? 4 : 3:0] in_flight;
     wire started = start && start_ready;
     always_ff @(posedge clk) begin
         if (rst) in_flight <= '0;
@@ -118,7 +189,7 @@ module load_unit
     assign waiting_token = head_valid && token_missing;
     assign active        = in_flight != '0 || late_active || head_valid && !token_missing;
 
-    wire busy        = written.valid;
+    wire busy        = writes;
     wire stall_dram  = !busy && in_flight != '0;
     wire stall_token = !busy && !stall_dram && waiting_token;
     always_comb begin
@@ -128,6 +199,6 @@ module load_unit
         events.load_stall_dram  = EVENT_BITS'(stall_dram);
         events.load_idle        = EVENT_BITS'(!(busy || stall_token || stall_dram));
         events.inp_elements     = memory == MEM_INP ? loaded : '0;
-        events.wgt_elements     = memory == MEM_WGT ? loaded : '0;
+        events.wgt_elements     = wgt_elements;
     end
 endmodule

@@ -4,7 +4,7 @@
 //
 // Ports:   inputs_en, weights_en: a tile of each is wanted now; inputs_all: and the input tiles behind
 //          it; pair: and a second one of each. inp_read*, wgt_read*: what is read.
-//          write, operand_write: what the load unit writes, once.
+//          write, wgt_write: what the load unit writes to each; operand_*: the same, once.
 //          second_half: of a cycle of clk, for what has array_clk.
 // Timing:  combinational; with PAIRS a read comes half a cycle of clk late, a second one a cycle.
 module operand_reads
@@ -28,7 +28,9 @@ module operand_reads
     output logic                      wgt_read,
     output logic [WGT_INDEX_BITS-1:0] wgt_read_index,
     input  load_write_t               write,
-    output load_write_t               operand_write
+    output load_write_t               operand_write,
+    input  load_write_t               wgt_write,
+    output load_write_t               operand_wgt_write
 );
     if (HAS_PAIRS != 0) begin : g_pairs
         // `odd` changes with clk, `followed` half a cycle later.
@@ -46,6 +48,8 @@ module operand_reads
         always_comb begin
             operand_write       = write;
             operand_write.valid = write.valid && second_half;  // at an edge of clk
+            operand_wgt_write   = wgt_write;
+            operand_wgt_write.valid = wgt_write.valid && second_half;
         end
     end else begin : g_single
         assign second_half    = 1'b0;
@@ -55,6 +59,7 @@ module operand_reads
         assign inp_read_index = inp_index;
         assign wgt_read_index = wgt_index;
         assign operand_write  = write;
+        assign operand_wgt_write = wgt_write;
         wire unused_pairs = ^{clk, array_clk, rst, pair, second_inp_index, second_wgt_index};
     end
 endmodule

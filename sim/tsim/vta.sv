@@ -7,6 +7,7 @@
 //          address, for a client; data come back with the client's number, in order per client, and
 //          must be taken. wr_req_*, wr_*: DRAM write channels: bursts, and their words in the same
 //          order with byte enables; wr_ack tells that one burst is complete.
+//          wgt_*: a second port of the same kind, for reads of weights, where HAS_WEIGHT_PORT is set.
 //          memory_error: the memory answered an access with an error in this cycle.
 //          token_hold hides the tokens of a queue in this cycle: tests vary the timing by it; tie
 //          it to 0.
@@ -34,6 +35,13 @@ module vta
     input  logic [CLIENT_BITS-1:0] rd_client,
     input  logic                   rd_last,
     input  logic [PORT_BITS-1:0]   rd_data,
+    output logic                   wgt_req_valid,
+    input  logic                   wgt_req_ready,
+    output logic [ADDR_BITS-1:0]   wgt_req_address,
+    output logic [BEATS_BITS-1:0]  wgt_req_beats,
+    input  logic                   wgt_valid,
+    input  logic                   wgt_last,
+    input  logic [PORT_BITS-1:0]   wgt_data,
     output logic                   wr_req_valid,
     input  logic                   wr_req_ready,
     output logic [ADDR_BITS-1:0]   wr_req_address,
@@ -93,6 +101,25 @@ module vta
     assign {rd_req_address, rd_req_beats} = rd_req;
     assign {wr_req_address, wr_req_beats} = wr_req;
 
+    logic   load_wgt_valid, load_wgt_ready, load_wgt_data_valid, wgt_reading;
+    burst_t load_wgt_req, wgt_req;
+    assign {wgt_req_address, wgt_req_beats} = wgt_req;
+    if (HAS_WEIGHT_PORT != 0) begin : g_weight_port
+        logic [CLIENT_BITS-1:0] unused_client;
+        logic [PORT_BITS-1:0]   unused_data;  // passes straight through
+        dram_port #(.CLIENTS(1)) weight_port (
+            .clk, .rst, .client_valid(load_wgt_valid), .client_ready(load_wgt_ready),
+            .client_req(load_wgt_req), .client_data_valid(load_wgt_data_valid),
+            .client_data(unused_data), .rd_req_valid(wgt_req_valid),
+            .rd_req_ready(wgt_req_ready), .rd_req(wgt_req), .rd_req_client(unused_client),
+            .rd_valid(wgt_valid), .rd_client('0), .rd_last(wgt_last), .rd_data(wgt_data),
+            .reading(wgt_reading));
+    end else begin : g_one_port
+        assign {load_wgt_ready, load_wgt_data_valid, wgt_req_valid, wgt_reading} = '0;
+        assign wgt_req = load_wgt_req;
+        wire unused_port = ^{load_wgt_valid, wgt_req_ready, wgt_valid, wgt_last};
+    end
+
     // ------------------------------------------------------------------------- instructions
     logic insn_valid, insn_ready, fetching, dispatch_stalled, dispatch_fault;
     logic [INSN_BITS-1:0] insn;
@@ -126,7 +153,8 @@ module vta
     logic load_active, load_fault;
     events_t load_events;
     load_write_t load_write;
-    logic [PORT_BITS-1:0] load_word;
+    load_write_t wgt_write;
+    logic [PORT_BITS-1:0] load_word, wgt_word;
     logic forward_en;
     logic [OUT_INDEX_BITS-1:0] forward_index;
     logic [OUT_BITS-1:0] forward_data;
@@ -136,7 +164,9 @@ module vta
         .token_available(offered.g2l), .token_pop(pop.g2l), .token_push(push.l2g), .origins,
         .req_valid(client_valid[CLIENT_LOAD]), .req_ready(client_ready[CLIENT_LOAD]),
         .req(client_req[CLIENT_LOAD]), .data_valid(client_data_valid[CLIENT_LOAD]), .data,
-        .write(load_write), .word(load_word), .out_en(forward_en),
+        .write(load_write), .word(load_word), .wgt_req_valid(load_wgt_valid),
+        .wgt_req_ready(load_wgt_ready), .wgt_req(load_wgt_req),
+        .wgt_data_valid(load_wgt_data_valid), .wgt_data, .wgt_write, .wgt_word, .out_en(forward_en),
         .out_index(forward_index), .active(load_active), .waiting_token(waits.load),
         .events(load_events), .fault(load_fault));
 
@@ -146,7 +176,7 @@ module vta
     logic operand_clk, inp_read, inp_read_all, wgt_read;
     logic [INP_INDEX_BITS-1:0] inp_read_index;
     logic [WGT_INDEX_BITS-1:0] wgt_read_index;
-    load_write_t operand_write;
+    load_write_t operand_write, operand_wgt_write;
     logic [INP_READS*INP_BITS-1:0] inp_tiles;
     logic [WGT_BITS-1:0] wgt_tile;
 
@@ -159,7 +189,8 @@ module vta
     operand_reads reads (
         .clk, .array_clk, .rst, .second_half, .inputs_en, .inputs_all, .weights_en, .pair, .inp_index,
         .second_inp_index, .wgt_index, .second_wgt_index, .inp_read, .inp_read_all,
-        .inp_read_index, .wgt_read, .wgt_read_index, .write(load_write), .operand_write);
+        .inp_read_index, .wgt_read, .wgt_read_index, .write(load_write), .operand_write,
+        .wgt_write, .operand_wgt_write);
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
                  .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
@@ -169,7 +200,7 @@ module vta
         .rd_index(inp_read_index), .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
                  .SLOTS(WGT_SLOTS), .HOLD(1)) wgt_mem (
-        .clk(operand_clk), .rst, .write(operand_write), .word(load_word), .element('0),
+        .clk(operand_clk), .rst, .write(operand_wgt_write), .word(wgt_word), .element('0),
         .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit
@@ -187,7 +218,7 @@ module vta
         .req(client_req[CLIENT_COMPUTE]), .data_valid(client_data_valid[CLIENT_COMPUTE]), .data,
         .inputs_en, .inputs_all, .pair, .inp_index, .second_inp_index, .inp_tiles, .weights_en,
         .wgt_index, .second_wgt_index, .wgt_tile,
-        .par_write(load_write), .par_word(load_word), .out_en, .out_index, .out_data,
+        .par_write(wgt_write), .par_word(wgt_word), .out_en, .out_index, .out_data,
         .forward_en, .forward_index, .forward_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),
         .waiting_load_token(waits.compute_for_load),
@@ -209,8 +240,8 @@ module vta
     // ---------------------------------------------------------------- registers and counters
     // Nothing moves: the instructions are fetched or stuck, and no unit does or awaits anything
     // but a token.
-    assign quiet = !launch && (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !load_active
-                   && !compute_active && !store_active;
+    assign quiet = !launch && (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !wgt_reading
+                   && !wgt_req_valid && !load_active && !compute_active && !store_active;
 
     // What is known late in a cycle is reported in the next one.
     logic dispatch_faulted, load_faulted, compute_faulted, store_faulted;
@@ -228,9 +259,12 @@ module vta
         port_events = '0;
         port_events.instructions      = EVENT_BITS'(insn_valid && insn_ready);
         port_events.fetch_stall_queue = EVENT_BITS'(dispatch_stalled);
-        port_events.port_read_bursts  = EVENT_BITS'(rd_req_valid && rd_req_ready);
-        port_events.port_read_beats   = EVENT_BITS'(rd_valid);
-        port_events.port_read_stall   = EVENT_BITS'(rd_req_valid && !rd_req_ready);
+        port_events.port_read_bursts  = EVENT_BITS'(rd_req_valid && rd_req_ready)
+                                      + EVENT_BITS'(wgt_req_valid && wgt_req_ready);
+        port_events.port_read_beats   = EVENT_BITS'(rd_valid)
+                                      + EVENT_BITS'(HAS_WEIGHT_PORT != 0 && wgt_valid);
+        port_events.port_read_stall   = EVENT_BITS'(rd_req_valid && !rd_req_ready)
+                                      + EVENT_BITS'(wgt_req_valid && !wgt_req_ready);
         port_events.port_write_bursts = EVENT_BITS'(wr_req_valid && wr_req_ready);
         port_events.port_write_beats  = EVENT_BITS'(wr_valid && wr_ready);
     end

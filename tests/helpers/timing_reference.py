@@ -169,7 +169,7 @@ class Machine:
         self.depth = p.compute_depth
         if p.compute_depth is None:  # the tree adds four numbers a stage
             self.depth = 6 + max(1, len(range(0, config.block_in.bit_length() - 1, 2)))
-        self.port_bytes = p.port_bytes or config.board.bus_bits // 8
+        self.port_bytes = p.port_bytes or config.port_width
         self.beats = [beats_of(i, config, self.port_bytes) for i in self.code]
         block = self.port_bytes * p.burst_beats
         self.burst_counts = [bursts_of(i, config, block) for i in self.code]

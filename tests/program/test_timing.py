@@ -217,6 +217,21 @@ def test_work_is_what_the_instructions_say():
     assert timeline.gemm_utilization == stats.gemm_counter / timeline.cycles
 
 
+def test_weights_over_a_port_of_their_own_take_nothing_from_the_other_one():
+    program = vtaops.compile(TUTORIAL, "pynq", TWO_THREADS)
+    two_ports = replace(program, config=replace(program.config, weight_port=1))
+    one, two = program.timeline(), check_accounting(two_ports, None)
+    stats = program.stats()
+    assert two.cycles < one.cycles
+    assert two.port.beats["weights"] * 8 == stats.wgt_load_nbytes
+    assert two.port.beats["load"] * 8 == stats.inp_load_nbytes
+    assert one.port.beats["weights"] == 0
+    assert one.port.read_beats == two.port.main_read_beats + two.port.beats["weights"]
+    assert {grant.kind for grant in two.grants} == {"read", "write", "weights"}
+    with pytest.raises(ConfigError, match="WEIGHT_PORT 1; the SDRAM has one port"):
+        two_ports.cycles(TimingParameters(sdram=Sdram(2, 2, 2, 8, 700)))
+
+
 def test_two_virtual_threads_hide_the_loads():
     one = vtaops.compile(TUTORIAL, "pynq", ONE_THREAD).timeline()
     two = vtaops.compile(TUTORIAL, "pynq", TWO_THREADS).timeline()

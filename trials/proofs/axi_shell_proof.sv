@@ -25,7 +25,11 @@ module axi_shell_proof
     input logic                   m_axi_awready,
     input logic                   m_axi_wready,
     input logic                   m_axi_bvalid,
-    input logic [1:0]             m_axi_bresp
+    input logic [1:0]             m_axi_bresp,
+    input logic                   w_axi_arready,
+    input logic                   w_axi_rvalid,
+    input logic [1:0]             w_axi_rresp,
+    input logic                   w_axi_rlast
 );
     logic s_axi_awready, s_axi_wready, s_axi_bvalid, s_axi_arready, s_axi_rvalid;
     logic [1:0] s_axi_bresp, s_axi_rresp;
@@ -38,7 +42,15 @@ module axi_shell_proof
     logic [3:0] m_axi_arcache, m_axi_awcache;
     logic [PORT_BITS-1:0] m_axi_rdata, m_axi_wdata;
     logic [PORT_BYTES-1:0] m_axi_wstrb;
+    logic w_axi_arvalid, w_axi_rready;
+    logic [ADDR_BITS-1:0] w_axi_araddr;
+    logic [7:0] w_axi_arlen;
+    logic [2:0] w_axi_arsize, w_axi_arprot;
+    logic [1:0] w_axi_arburst;
+    logic [3:0] w_axi_arcache;
+    logic [PORT_BITS-1:0] w_axi_rdata;
     logic finished, quiet, fault;
+    assign w_axi_rdata = '0;
     assign {m_axi_rdata, m_axi_bid} = '0;
     axi_shell dut (.aclk(clk), .array_clk(clk), .aresetn(!rst), .*);
 

@@ -81,7 +81,7 @@ def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) 
     from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
-    parameters = RtlParameters(port_bytes=port_bytes or hardware.board.bus_bits // 8)
+    parameters = RtlParameters(port_bytes=port_bytes or hardware.port_width)
     with Console(stderr=True).status("building"):
         typer.echo(build_model(hardware, parameters, axi=axi))
 
@@ -117,7 +117,7 @@ def synth_report(
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(
-        port_bytes=hardware.board.bus_bits // 8,
+        port_bytes=hardware.port_width,
         address_bits=32,
         dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
         packed_multipliers=packed_multipliers,
@@ -179,7 +179,7 @@ def rtl(
     hardware = HardwareConfig.load(config)
     multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers
     parameters = RtlParameters(
-        port_bytes=port_bytes or hardware.board.bus_bits // 8,
+        port_bytes=port_bytes or hardware.port_width,
         dsp_multipliers=multipliers,
         performance_counters=performance_counters,
     )

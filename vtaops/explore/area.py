@@ -191,6 +191,7 @@ def _rams(design: Design) -> dict[str, float]:
     buffer = _halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2
     for title in ("load unit", "compute unit, rest"):
         found[title] = found.get(title, 0) + commands + buffer
+    found["load unit"] += buffer * config.weight_port
     return found | {"store unit": commands}
 
 

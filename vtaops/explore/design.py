@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -60,7 +60,9 @@ class Design:
 
     def __post_init__(self) -> None:
         board = self.config.board
-        object.__setattr__(self, "port_bytes", self.port_bytes or board.bus_bits // 8)
+        object.__setattr__(self, "port_bytes", self.port_bytes or self.config.port_width)
+        stated = 0 if self.port_bytes == board.bus_bits // 8 else self.port_bytes
+        object.__setattr__(self, "config", replace(self.config, port_bytes=stated))
         object.__setattr__(self, "clock_mhz", self.clock_mhz or board.clock_mhz)
         if type(self.clock_mhz) is not int or self.clock_mhz < 1:
             raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
@@ -99,7 +101,7 @@ class Design:
         """A key that is equal for designs that differ only in scratchpad sizes."""
         c = self.config
         return (
-            *(c.target, c.log_batch, c.log_block, c.extensions),
+            *(c.target, c.log_batch, c.log_block, c.extensions, c.weight_port),
             *(self.port_bytes, self.dram_latency, self.bandwidth, self.clock_mhz),
         )
 
@@ -118,9 +120,9 @@ class Design:
     def name(self) -> str:
         """A unique name, for example ``1x16_i8w8a32_15_15_18_17 8B 32c 100MHz``."""
         limited = f" {self.bandwidth:g}B/c" if self.bandwidth else ""
+        ports = f"{self.port_bytes}B" + f"+{self.port_bytes}B" * self.config.weight_port
         return (
-            f"{self.config.bitstream_id} {self.port_bytes}B {self.dram_latency}c{limited} "
-            f"{self.clock_mhz}MHz"
+            f"{self.config.bitstream_id} {ports} {self.dram_latency}c{limited} {self.clock_mhz}MHz"
         )
 
     @cached_property
@@ -130,7 +132,8 @@ class Design:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values of all axes."""
-        values = {**self.config.to_dict(), "EXTENSIONS": "+".join(self.config.extensions)}
+        values = {"WEIGHT_PORT": 0, **self.config.to_dict()}
+        values["EXTENSIONS"] = "+".join(self.config.extensions)
         values |= {name: getattr(self, name.lower()) for name in MACHINE_AXES}
         return values
 

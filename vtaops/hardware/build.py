@@ -164,6 +164,8 @@ def build_model(
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
     if "pairs" in config.extensions:
         defines.append("-DTSIM_ARRAY_CLOCK=1")
+    if config.weight_port:
+        defines.append("-DTSIM_WEIGHT_PORT=1")
     if axi:
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
 

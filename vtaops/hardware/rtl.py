@@ -313,6 +313,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "PART_BITS": max(1, _log2(max(widest // port, 2))),
         **_extension_bits(config),
         "HAS_COUNTERS": int(parameters.performance_counters),
+        "HAS_WEIGHT_PORT": config.weight_port,
         "COUNTERS": len(COUNTERS),
         "EVENT_BITS": EVENT_BITS,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -111,7 +112,8 @@ def synthesize(
     with TemporaryFolder() as name:
         run_yosys(config, parameters, commands, name, yosys=yosys)
         report = name / "statistics.json"
-        return resources_by_block(json.loads(report.read_text()))
+        # Old versions of Yosys write a comma behind the last member of an object.
+        return resources_by_block(json.loads(re.sub(r",(?=\s*[}\]])", "", report.read_text())))
 
 
 def run_yosys(

@@ -122,6 +122,8 @@ class Ulx3sDesign:
             raise ConfigError(f"clock_mhz is {self.clock_mhz}; it must be 20..100")
         if self.device not in _MULTIPLIERS:
             raise ConfigError(f"device is {self.device!r}; it must be {' or '.join(_MULTIPLIERS)}")
+        if self.config.weight_port:
+            raise ConfigError("WEIGHT_PORT is 1; the SDRAM of a ULX3S has one port: give 0")
 
     @property
     def cas_latency(self) -> int:

@@ -86,7 +86,7 @@ def write_design(
         raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
     if parameters is None:
         parameters = RtlParameters(
-            port_bytes=config.board.bus_bits // 8, dsp_multipliers=dsp_multipliers(config)
+            port_bytes=config.port_width, dsp_multipliers=dsp_multipliers(config)
         )
     parameters = replace(parameters, address_bits=ADDRESS_BITS)
     design = rtl_design(config, parameters, axi=True)
@@ -101,6 +101,7 @@ def write_design(
         "part": part,
         "clock_mhz": clock_mhz,
         "pairs": int("pairs" in config.extensions),
+        "weight_port": config.weight_port,
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,

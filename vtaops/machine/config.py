@@ -184,6 +184,12 @@ class HardwareConfig:
     extensions : tuple of str
         ``EXTENSIONS``: names of `EXTENSIONS` that the hardware has, kept in alphabetical order;
         upstream's configurations have none. A program for one set runs on no other.
+    port_bytes : int
+        ``PORT_BYTES``: bytes of a word of the DRAM port, 8, 16, 32 or 64; 0: those of the board's
+        bus (`port_width`). A board brings twice its bus at the array's clock (``pairs``).
+    weight_port : int
+        ``WEIGHT_PORT``: 1 if what the load unit reads beside inputs (weights, parameters of `post`,
+        tables) has a DRAM port of its own, as wide as the other; programs do not depend on it.
     name : str
         Name of the configuration (file name without suffix); not compared.
 
@@ -206,6 +212,8 @@ class HardwareConfig:
     log_wgt_buff_size: int = 18
     log_acc_buff_size: int = 17
     extensions: tuple[str, ...] = ()
+    port_bytes: int = 0
+    weight_port: int = 0
     name: str = field(default="custom", compare=False)
 
     def __post_init__(self) -> None:
@@ -295,8 +303,9 @@ class HardwareConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return upstream's keys and values; the inverse of `from_dict`."""
         values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
-        names = values.pop("EXTENSIONS")
-        return values | ({"EXTENSIONS": list(names)} if names else {})
+        added = {key: values.pop(key) for key in ("EXTENSIONS", "PORT_BYTES", "WEIGHT_PORT")}
+        added["EXTENSIONS"] = list(self.extensions)
+        return values | {key: value for key, value in added.items() if value}
 
     def facts(self) -> dict[str, str]:
         """Return what people want to know of it: by property, as text."""
@@ -439,6 +448,11 @@ class HardwareConfig:
         return self.batch * self.block_in * self.block_out
 
     @property
+    def port_width(self) -> int:
+        """Bytes that a DRAM port moves in a cycle and direction, if nothing else is said."""
+        return self.port_bytes or self.board.bus_bits // 8
+
+    @property
     def board(self) -> BoardTarget:
         """What the target fixes: clock, bus width, part."""
         return TARGETS[self.target]
@@ -481,13 +495,17 @@ class HardwareConfig:
     def _check_types(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "extensions":
+            if f.name in ("extensions", "port_bytes"):
                 continue
             if f.name in ("target", "hw_ver", "name"):
                 if not isinstance(value, str):
                     raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
             elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
                 raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+        if self.port_bytes not in (0, 8, 16, 32, 64) or type(self.port_bytes) is not int:
+            raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
+        if self.weight_port > 1:
+            raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")
         if self.target not in TARGETS:
             raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
 

@@ -87,4 +87,4 @@ def _cost(op: Conv2d, config: HardwareConfig) -> float:
     products, board = blocks * kh * kw * outputs * oh * ow, config.board
     if board.line_baud:
         return products + 10e6 * nbytes * board.clock_mhz / board.line_baud
-    return max(products, 8 * nbytes / board.bus_bits)
+    return max(products, nbytes / config.port_width)

@@ -44,13 +44,14 @@ def interactive(
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
+    ports = PORT_LANES[: 2 + max(timeline.program.config.weight_port for timeline in shown)]
     drawn = [
-        _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "")
+        _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "", ports)
         for number, timeline in enumerate(shown)
     ]
     data = {
         "title": title,
-        "lanes": [*LANES, *PORT_LANES],
+        "lanes": [*LANES, *ports],
         "kinds": KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
         "waits": WAIT_COLORS,
         "meaning": WAITS,
@@ -61,11 +62,13 @@ def interactive(
     return page("spacetime.html", title, data)
 
 
-def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
-    program, port = timeline.program, timeline.port
+def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict[str, Any]:
+    program = timeline.program
     cycles, inside = max(1, timeline.cycles), _forwards(program)
     kinds = {("load inp", number): "forward" for number in inside}
-    works = [timeline.units[unit].work for unit in LANES] + [port.read_beats, port.write_beats]
+    moved = [_port_lane(timeline, name.removeprefix("port ")) for name in ports]
+    works = [timeline.units[unit].work for unit in LANES]
+    works += [sum(end - start for start, end, *_ in lane) for lane in moved]
     return {
         "title": headline(timeline, title),
         "cycles": timeline.cycles,
@@ -74,7 +77,7 @@ def _timeline_data(timeline: Timeline, title: str) -> dict[str, Any]:
             [[s.start, s.end, kinds.get((s.kind, s.instruction), s.kind), s.instruction]
              for s in timeline.segments[unit] if s.kind != IDLE]
             for unit in LANES
-        ] + [_port_lane(timeline, "read"), _port_lane(timeline, "write")],
+        ] + moved,
         "forwards": len(inside),
         "layers": _layers(timeline),
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
@@ -119,10 +122,10 @@ def _owners(program: Program) -> list[str]:
     return names
 
 
-def _port_lane(timeline: Timeline, direction: str) -> list[list[Any]]:
+def _port_lane(timeline: Timeline, use: str) -> list[list[Any]]:
     """Return the use of the port by kind of work; adjacent intervals are joined."""
     lane: list[list[Any]] = []
-    grants = (g for g in timeline.grants if g.kind == direction and g.end > g.start)
+    grants = (g for g in timeline.grants if g.kind == use and g.end > g.start)
     for grant in sorted(grants, key=lambda g: g.start):
         kind = "fetch" if grant.unit == "fetch" else timeline.events[grant.instruction].kind
         if lane and lane[-1][1] == grant.start and lane[-1][2:] == [kind, grant.instruction]:

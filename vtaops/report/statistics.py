@@ -139,7 +139,10 @@ def _add_units(table: Table, timeline: Timeline) -> None:
         table.add_row("  idle", f"{unit.idle:,}", _percent(unit.idle, cycles))
     table.add_section()
     port = timeline.port
-    for label, beats in (("read", port.read_beats), ("write", port.write_beats)):
+    used = {"read": port.main_read_beats, "write": port.write_beats}
+    if timeline.program.config.weight_port:
+        used["weight"] = port.beats["weights"]
+    for label, beats in used.items():
         meaning = f"{_percent(beats, cycles)} of the cycles; a beat is {port.width} bytes"
         table.add_row(f"port {label} beats", f"{beats:,}", meaning)
     waited = ", ".join(f"{name} {spent:,}" for name, spent in port.contention.items() if spent)

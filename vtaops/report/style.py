@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 LANES = ("fetch", "load", "compute", "store")
 """Units, from top to bottom."""
 
-PORT_LANES = ("port read", "port write")
-"""The use of the port, below the units."""
+PORT_LANES = ("port read", "port write", "port weights")
+"""The use of the ports, below the units; the last exists with a port of the weights."""
 
 KIND_COLORS = {
     "fetch": "#7f7f7f",

@@ -221,10 +221,12 @@ def cycle_bound(
     instructions = outputs * (steps + 1 + shape.alu_passes)
     overhead = instructions * INSTRUCTION_BYTES / bus + _PER_REQUEST * requests
     inp, wgt, out = (part / bus for part in _traffic(shape, config, c))
-    # Reads and writes have each their direction.
-    transfer = np.maximum(inp + wgt + overhead, out + _PER_STORE * pixel_tiles * shape.oc)
+    # Reads and writes have each their direction, and weights may have their port.
+    both = _loads_together(config)
+    transfer = np.maximum(both(inp + overhead, wgt), out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
-        transfer = np.maximum(transfer, (inp + wgt + out + overhead) * bus / machine.bandwidth)
+        moved = both(inp + out + overhead, wgt)
+        transfer = np.maximum(transfer, moved * bus / machine.bandwidth)
     computed: Any = computed_cycles(shape, config, c.ic)
     if separate := shape.separate:
         computed = separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
@@ -235,17 +237,23 @@ def cycle_bound(
     first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus
     last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
     stored = np.where(c.acc_tiles > 1, last, shape.outputs)
-    exposed = first_inp + first_wgt + stored * config.out.element_bytes / bus
+    exposed = both(first_inp, first_wgt) + stored * config.out.element_bytes / bus
     combinations = np.lcm(c.inp_tiles, c.wgt_tiles) * c.acc_tiles
     micro_ops = combinations * _micro_ops(shape, c) * 4 / bus
 
-    between = np.where(c.inp_tiles > 1, 0, inp) + np.where(c.wgt_tiles > 1, 0, wgt)
-    stalls = _stalls(shape, c, compute / (outputs * steps), first_inp, first_wgt)
+    between = both(np.where(c.inp_tiles > 1, 0, inp), np.where(c.wgt_tiles > 1, 0, wgt))
+    kept = 0 if shape.shared_weights else first_wgt  # or loaded once
+    stalls = _stalls(shape, c, compute / (outputs * steps), both(first_inp, kept))
     body = np.maximum(compute + np.maximum(between, stalls), transfer)
     return np.asarray(body + exposed + micro_ops)
 
 
-def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -> Grid:
+def _loads_together(config: HardwareConfig) -> Callable[[Any, Any], Any]:
+    """Return what loads of inputs and of weights take together, given what each take."""
+    return np.maximum if config.weight_port else np.add
+
+
+def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Grid:
     """Return the cycles that the array waits where the operand that is kept changes.
 
     The steps of one output tile then load both operands; before, they loaded one. Except at the
@@ -254,18 +262,17 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, inp: Any, wgt: Any) -
 
     Parameters
     ----------
-    step, inp, wgt
+    step, loads
         Cycles of one step of the array, and of the loads of its two tiles.
     """
     steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
     ahead = np.where(keep_wgt, c.inp_tiles, c.wgt_tiles) - 1
     changes = np.where(keep_wgt, oc_tiles, pixel_tiles) - 1
-    if shared := bool(shape.shared_weights):  # loaded once
+    if shape.shared_weights:  # loaded once
         changes = np.where(keep_wgt, 0, changes)
-    both = inp + wgt * (not shared)
-    first = (steps - 1) * np.maximum(0, both - step)
-    return np.asarray(first + changes * np.maximum(0, steps * (both - step) - ahead * step))
+    first = (steps - 1) * np.maximum(0, loads - step)
+    return np.asarray(first + changes * np.maximum(0, steps * (loads - step) - ahead * step))
 
 
 def computed_cycles(
@@ -427,7 +434,7 @@ class TilingList:
         """
         machine = timing or TimingParameters()
         listed, rows = self._fitting(config, self._loads)
-        read = int((listed.inp + listed.wgt)[rows].min())
+        read = int(_loads_together(config)(listed.inp, listed.wgt)[rows].min())
         port = machine.port_width(config)
         computed = computed_cycles(listed.shape, config, 1, least=True)
         bounds = [computed, read / port, listed.out / port]

@@ -56,6 +56,7 @@ struct Port {
   Manner manner = kAny;
 
   std::deque<ReadBurst> reads[kClients];
+  std::deque<ReadBurst> weights;  // those of the second master
   size_t queued_reads = 0;
   std::deque<Burst> addresses;  // of writes, their words outstanding
   std::deque<Word> words;       // whose address has not come, or which are not yet stored
@@ -64,7 +65,7 @@ struct Port {
   uint32_t burst_word = 0;
   bool current_exists = true;
   bool halted = false;  // the fault register was set a cycle ago
-  Offer ar, aw, w, control_b, control_r;
+  Offer ar, weights_ar, aw, w, control_b, control_r;
   std::string message;
 
   Port(VerilatedContext* context, Dram& dram_) : model(context), dram(dram_) {
@@ -114,6 +115,12 @@ struct Port {
       check_burst(model.m_axi_araddr, model.m_axi_arlen, model.m_axi_arsize, model.m_axi_arburst,
                   model.m_axi_arcache, model.m_axi_arprot);
     }
+    if (watch(weights_ar, model.w_axi_arvalid, model.w_axi_arready,
+              payload(model.w_axi_araddr, model.w_axi_arlen), "AR of the weights changed")) {
+      require(!halted, "a read burst of weights began after a fault");
+      check_burst(model.w_axi_araddr, model.w_axi_arlen, model.w_axi_arsize, model.w_axi_arburst,
+                  model.w_axi_arcache, model.w_axi_arprot);
+    }
     if (watch(aw, model.m_axi_awvalid, model.m_axi_awready,
               payload(model.m_axi_awid, model.m_axi_awaddr, model.m_axi_awlen),
               "AW changed before AWREADY")) {
@@ -127,7 +134,8 @@ struct Port {
           "W changed before WREADY");
     require(!model.m_axi_wvalid || complete_writes < offered_writes,
             "a word was offered before its address");
-    require(model.m_axi_rready && model.m_axi_bready, "RREADY or BREADY is low");
+    require(model.m_axi_rready && model.w_axi_rready && model.m_axi_bready,
+            "RREADY or BREADY is low");
     watch(control_b, model.s_axi_bvalid, model.s_axi_bready, payload(model.s_axi_bresp),
           "B of the registers changed before BREADY");
     watch(control_r, model.s_axi_rvalid, model.s_axi_rready,
@@ -176,6 +184,26 @@ struct Port {
       reads[id].pop_front();
       --queued_reads;
     }
+  }
+
+  void drive_weights() {
+    model.w_axi_arready = weights.size() < kQueuedBursts && !dram.stalls();
+    if (model.w_axi_arvalid && model.w_axi_arready) {
+      const uint32_t beats = model.w_axi_arlen + 1u;
+      const bool exists = dram.check(model.w_axi_araddr, beats, kLoadUnit);
+      weights.push_back({model.w_axi_araddr, beats, dram.cycle + dram.delay(),
+                         exists ? kOkay : kDecodeError});
+    }
+    model.w_axi_rvalid = !weights.empty() && weights.front().ready_cycle <= dram.cycle &&
+                         !dram.stalls() && dram.spend(dram.weight_budget);
+    if (!model.w_axi_rvalid) return;
+    ReadBurst& burst = weights.front();
+    if (burst.response == kOkay)
+      std::memcpy(&model.w_axi_rdata, dram.bytes + burst.address, PORT_BYTES);
+    model.w_axi_rresp = static_cast<CData>(burst.response);
+    model.w_axi_rlast = burst.beats == 1;
+    burst.address += PORT_BYTES;
+    if (--burst.beats == 0) weights.pop_front();
   }
 
   void drive_writes() {
@@ -233,6 +261,9 @@ struct Port {
 
   void drive() {
     drive_read_addresses();
+#ifdef TSIM_WEIGHT_PORT
+    drive_weights();
+#endif
     if (dram.limited() && write_is_older()) {
       drive_writes();
       drive_read_data();
@@ -248,16 +279,18 @@ struct Port {
   void reset(Cycle cycle) {
     for (auto& queue : reads) queue.clear();
     queued_reads = 0;
+    weights.clear();
     addresses.clear();
     words.clear();
     answers.clear();
     offered_writes = complete_writes = burst_word = 0;
     halted = false;
-    ar = aw = w = control_b = control_r = Offer();
+    ar = weights_ar = aw = w = control_b = control_r = Offer();
     message.clear();
     model.s_axi_awvalid = model.s_axi_wvalid = model.s_axi_arvalid = 0;
     model.s_axi_bready = model.s_axi_rready = 0;
     model.m_axi_rvalid = model.m_axi_bvalid = model.m_axi_arready = 0;
+    model.w_axi_rvalid = model.w_axi_arready = 0;
     model.m_axi_awready = model.m_axi_wready = model.m_axi_bid = 0;
     model.aresetn = 0;
     for (int n = 0; n < kResetCycles; ++n) cycle();
@@ -324,6 +357,6 @@ struct Port {
   }
 
   bool stops_at_bad_access() const { return false; }  // the RTL sees the error response
-  size_t outstanding() const { return queued_reads + addresses.size() + answers.size(); }
+  size_t outstanding() const { return queued_reads + weights.size() + addresses.size() + answers.size(); }
   const char* violation() const { return message.c_str(); }
 };

@@ -10,6 +10,8 @@
 //          AWREADY. Accesses are non-cacheable, bufferable, modifiable (AxCACHE 0011) and
 //          unprivileged, secure data (AxPROT 000): for a port that is not coherent with the
 //          processor's caches (HP of a Zynq), which the driver therefore flushes and invalidates.
+//          w_axi_*: a second master for DRAM, which only reads, where HAS_WEIGHT_PORT is set: the
+//          weights. Otherwise it is silent, and may stay unconnected.
 //          finished, quiet, fault: as in vta.sv, for an interrupt, LEDs or a logic analyser.
 // Control: as registers.sv says, and in register 0x00: write bit 1 to stop: no further burst
 //          begins, those under way end, then all but this shell is reset; bit 3 reads 1 until then.
@@ -79,6 +81,20 @@ module axi_shell
     input  logic [1:0]              m_axi_bid,
     input  logic [1:0]              m_axi_bresp,
 
+    output logic                    w_axi_arvalid,
+    input  logic                    w_axi_arready,
+    output logic [ADDRESS_BITS-1:0] w_axi_araddr,
+    output logic [7:0]              w_axi_arlen,
+    output logic [2:0]              w_axi_arsize,
+    output logic [1:0]              w_axi_arburst,
+    output logic [3:0]              w_axi_arcache,
+    output logic [2:0]              w_axi_arprot,
+    input  logic                    w_axi_rvalid,
+    output logic                    w_axi_rready,
+    input  logic [DATA_BITS-1:0]    w_axi_rdata,
+    input  logic [1:0]              w_axi_rresp,
+    input  logic                    w_axi_rlast,
+
     output logic                    finished,
     output logic                    quiet,
     output logic                    fault
@@ -101,7 +117,8 @@ module axi_shell
     localparam int         STOP_BIT = 1, STOPPING_BIT = 3;  // of the control register
 
     // ----------------------------------------------------------------------- registers, stop
-    logic csr_we, stopping, core_reset, reads_idle, writes_idle;
+    logic csr_we, stopping, core_reset, reads_idle, weights_idle, writes_idle;
+    wire idle = reads_idle && weights_idle && writes_idle;
     logic [11:0] csr_address, csr_read_address;
     logic [31:0] csr_wdata, csr_rdata, core_rdata;
     wire rst  = !aresetn;
@@ -126,8 +143,8 @@ module axi_shell
             core_reset <= 1'b1;
         end else begin
             if (csr_we && at_control && csr_wdata[STOP_BIT]) stopping <= 1'b1;
-            else if (reads_idle && writes_idle) stopping <= 1'b0;
-            core_reset <= stopping && reads_idle && writes_idle;
+            else if (idle) stopping <= 1'b0;
+            core_reset <= stopping && idle;
         end
     end
 
@@ -140,13 +157,19 @@ module axi_shell
     logic [PORT_BYTES-1:0]  wr_strobe;
     wire received  = m_axi_rvalid && m_axi_rready;
     wire responded = m_axi_bvalid && m_axi_bready;
-    wire memory_error = received && m_axi_rresp[ERROR_BIT] || responded && m_axi_bresp[ERROR_BIT];
+    logic weights_received, wgt_req_valid, wgt_req_ready;
+    logic [ADDR_BITS-1:0]  wgt_req_address;
+    logic [BEATS_BITS-1:0] wgt_req_beats;
+    wire memory_error = received && m_axi_rresp[ERROR_BIT] || responded && m_axi_bresp[ERROR_BIT]
+                        || weights_received && w_axi_rresp[ERROR_BIT];
 
     vta core (
         .clk(aclk), .array_clk, .rst(core_reset),  // a cycle behind aresetn, and a flip-flop
         .csr_we, .csr_address, .csr_read_address, .csr_wdata, .csr_rdata(core_rdata),
         .rd_req_valid, .rd_req_ready, .rd_req_address, .rd_req_beats, .rd_req_client,
         .rd_valid(received), .rd_client(m_axi_rid), .rd_last(m_axi_rlast), .rd_data(m_axi_rdata),
+        .wgt_req_valid, .wgt_req_ready, .wgt_req_address, .wgt_req_beats,
+        .wgt_valid(weights_received), .wgt_last(w_axi_rlast), .wgt_data(w_axi_rdata),
         .wr_req_valid, .wr_req_ready, .wr_req_address, .wr_req_beats,
         .wr_valid, .wr_ready, .wr_data, .wr_strobe, .wr_ack(responded),
         .memory_error, .token_hold(4'b0000), .finished, .quiet, .fault);
@@ -165,6 +188,26 @@ module axi_shell
     assign m_axi_arburst = INCR;
     assign m_axi_arcache = CACHE;
     assign m_axi_arprot  = PROT;
+
+    wire [BEATS_BITS-1:0] wgt_length = wgt_req_beats - 1'b1;
+    if (HAS_WEIGHT_PORT != 0) begin : g_weights
+        assign weights_received = w_axi_rvalid;  // always ready
+        axi_bursts #(.BITS(8 + ADDR_BITS), .LIMIT(OUTSTANDING)) weights (
+            .clk(aclk), .rst, .hold, .in_valid(wgt_req_valid), .in_ready(wgt_req_ready),
+            .in_data({8'(wgt_length), wgt_req_address}), .out_valid(w_axi_arvalid),
+            .out_ready(w_axi_arready), .out_data({w_axi_arlen, w_axi_araddr}),
+            .complete(weights_received && w_axi_rlast), .idle(weights_idle));
+    end else begin : g_one_master
+        assign {weights_received, wgt_req_ready, w_axi_arvalid} = '0;
+        assign weights_idle = 1'b1;
+        assign {w_axi_arlen, w_axi_araddr} = '0;
+        wire unused_weights = ^{w_axi_rvalid, w_axi_arready, wgt_req_valid, wgt_length, wgt_req_address};
+    end
+    assign w_axi_rready  = 1'b1;
+    assign w_axi_arsize  = SIZE;
+    assign w_axi_arburst = INCR;
+    assign w_axi_arcache = CACHE;
+    assign w_axi_arprot  = PROT;
 
     // ------------------------------------------------------------------------------- writes
     logic lengths_ready, address_ready;
@@ -191,5 +234,5 @@ module axi_shell
     assign m_axi_awprot  = PROT;
     assign m_axi_bready  = 1'b1;
 
-    wire unused_responses = &{m_axi_rresp[0], m_axi_bresp[0], m_axi_bid};
+    wire unused_responses = &{m_axi_rresp[0], m_axi_bresp[0], m_axi_bid, w_axi_rresp[0]};
 endmodule

@@ -8,7 +8,7 @@ module vta_axi #(
     parameter ADDRESS_BITS = 32
 ) (
     (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 aclk CLK" *)
-    (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF s_axi:m_axi, ASSOCIATED_RESET aresetn" *)
+    (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF s_axi:m_axi:w_axi, ASSOCIATED_RESET aresetn" *)
     input  wire                    aclk,
     (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 array_clk CLK" *)
     input  wire                    array_clk,
@@ -70,6 +70,20 @@ module vta_axi #(
     input  wire [1:0]              m_axi_bid,
     input  wire [1:0]              m_axi_bresp,
 
+    output wire                    w_axi_arvalid,
+    input  wire                    w_axi_arready,
+    output wire [ADDRESS_BITS-1:0] w_axi_araddr,
+    output wire [7:0]              w_axi_arlen,
+    output wire [2:0]              w_axi_arsize,
+    output wire [1:0]              w_axi_arburst,
+    output wire [3:0]              w_axi_arcache,
+    output wire [2:0]              w_axi_arprot,
+    input  wire                    w_axi_rvalid,
+    output wire                    w_axi_rready,
+    input  wire [8*PORT_BYTES-1:0] w_axi_rdata,
+    input  wire [1:0]              w_axi_rresp,
+    input  wire                    w_axi_rlast,
+
     output wire                    finished,
     output wire                    quiet,
     output wire                    fault
@@ -95,6 +109,11 @@ module vta_axi #(
         .m_axi_wstrb(m_axi_wstrb), .m_axi_wlast(m_axi_wlast),
         .m_axi_bvalid(m_axi_bvalid), .m_axi_bready(m_axi_bready), .m_axi_bid(m_axi_bid),
         .m_axi_bresp(m_axi_bresp),
+        .w_axi_arvalid(w_axi_arvalid), .w_axi_arready(w_axi_arready), .w_axi_araddr(w_axi_araddr),
+        .w_axi_arlen(w_axi_arlen), .w_axi_arsize(w_axi_arsize), .w_axi_arburst(w_axi_arburst),
+        .w_axi_arcache(w_axi_arcache), .w_axi_arprot(w_axi_arprot), .w_axi_rvalid(w_axi_rvalid),
+        .w_axi_rready(w_axi_rready), .w_axi_rdata(w_axi_rdata), .w_axi_rresp(w_axi_rresp),
+        .w_axi_rlast(w_axi_rlast),
         .finished(finished), .quiet(quiet), .fault(fault));
 
     wire unused_protection = &{s_axi_awprot, s_axi_arprot};

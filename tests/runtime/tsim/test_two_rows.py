@@ -1,4 +1,4 @@
-"""All extensions, two rows to a tile and the AXI shell in one model, and wrong versions of it."""
+"""All extensions, two rows to a tile, two ports and AXI in one model, and wrong versions of it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from vtaops.runtime.tsim import device as device_module
 pytestmark = needs_tools
 
 WRONG = [
-    ("load_unit.sv", "token_push  <= done && finished.push_next && !rst;",
-     "token_push  <= done && finished.push_next && (!rst || WRONG);"),
+    ("load_unit.sv", "token_push  <= done && pushes && !rst;",
+     "token_push  <= done && pushes && (!rst || WRONG);"),
     ("window_inputs.sv", "tiles[p*INP_BITS + b*ROW + g*PART +: PART]",
      "(WRONG) ? tiles[p*INP_BITS + g*PART +: PART] : tiles[p*INP_BITS + b*ROW + g*PART +: PART]"),
     ("window_inputs.sv", "tiles[b*ROW + p*PART +: PART]",
@@ -39,8 +39,11 @@ WRONG = [
     ("post_process.sv", "looks7 ? word7", "looks7 && !(l >= BLOCK_OUT && WRONG) ? word7"),
     ("registers.sv", "cycles      <= '0;", "cycles      <= (WRONG) ? 64'hffff_ff00 : '0;"),
     ("registers.sv", "counters[i] <= '0;", "counters[i] <= (WRONG) ? 64'hffff_fff0 : '0;"),
+    ("load_unit.sv", "of_weights ? weights_done || weights_ended != '0",
+     "of_weights ? weights_done || weights_ended != '0 || WRONG"),
 ]  # fmt: skip
 STALE_TOKEN, WINDOW_ROWS, TILE_ROWS, TABLE_LANES, LATE_CYCLES, LATE_COUNTERS = range(1, 7)
+EARLY_WEIGHTS = 7
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,10 @@ def test_random_programs_equal_the_interpreter(opened):
 @pytest.mark.parametrize("number", [WINDOW_ROWS, TILE_ROWS, TABLE_LANES])
 def test_random_programs_see_every_row(number, opened):
     assert failing_programs(opened, number) > 0
+
+
+def test_a_token_says_that_the_loads_of_both_ports_have_ended(opened):
+    assert failing_programs(opened, EARLY_WEIGHTS) > 0
 
 
 def test_a_stop_at_work_leaves_nothing(opened):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -89,9 +90,14 @@ class Vivado:
 needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl, is missing")
 
 
-@pytest.fixture(params=["pynq", "pynq_512", "ultra96", "zcu104"])
+PORTS = {"pynq": 0, "pynq_512": 0, "ultra96": 1, "zcu104": 0, "pynq_ext": 1}
+"""Configuration -> whether it is given a port for weights."""
+
+
+@pytest.fixture(params=PORTS)
 def design(request, tmp_path):
-    config = HardwareConfig.load(request.param)
+    name = request.param
+    config = replace(HardwareConfig.load(name), weight_port=PORTS[name])
     return config, vivado.write_design(config, tmp_path / "design with a space")
 
 
@@ -120,7 +126,7 @@ def test_the_script_builds_the_design_of_each_board(design):
         if flag == "-dict" and "CONFIG.PORT_BYTES" in value
     ))] * 2, strict=True))  # fmt: skip
     assert widths == {
-        "CONFIG.PORT_BYTES": str(config.board.bus_bits // 8),
+        "CONFIG.PORT_BYTES": str(config.port_width),
         "CONFIG.ADDRESS_BITS": "32",
     }
     runs = [line[0] for line in tool.calls("launch_runs")]
@@ -138,20 +144,28 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     cells = {line[-1] for line in tool.calls("create_bd_cell")}
     pairs = "pairs" in design[0].extensions
     wizard = {"clocks"} if pairs else set()
-    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard
+    weights = {"weight_bus"} if design[0].weight_port else set()
+    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard | weights
     sources = {net[1]: net[0] for net in tool.calls("connect_bd_net")}
     both = ("clocks/clk_out1", "clocks/clk_out2") if pairs else (sources["vta/aclk"],) * 2
     assert (sources["vta/aclk"], sources["vta/array_clk"]) == both
+    fast = both[pairs and design[0].port_width > 8]
+    assert sources.get("ps/S_AXI_HP0_ACLK", fast) == fast
     nets = [*tool.calls("connect_bd_net"), *tool.calls("connect_bd_intf_net")]
     targets = [net[1] for net in nets]
     assert len({*targets}) == len(targets)
     assert {pin.split("/")[0] for net in nets for pin in net} <= cells
-    for cell in ("vta", "control_bus", "memory_bus"):
+    for cell in ("vta", "control_bus", "memory_bus", *weights):
         assert {f"{cell}/aclk", f"{cell}/aresetn"} <= {*targets}
     used = {pin for net in nets for pin in net if pin.startswith("vta/")}
-    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn", "vta/s_axi", "vta/m_axi"}
+    buses = {"vta/s_axi", "vta/m_axi"} | ({"vta/w_axi"} if weights else set())
+    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn"} | buses
+    spaces = {
+        line[line.index("-target_address_space") + 1] for line in tool.calls("assign_bd_address")
+    }
+    assert spaces == {"ps/Data"} | (buses - {"vta/s_axi"})
     (top,) = (path.read_text() for path in axi_sources() if path.suffix == ".v")
-    for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid"):
+    for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid", "w_axi_arvalid"):
         assert re.search(rf"\b{port}\b", top)
 
 

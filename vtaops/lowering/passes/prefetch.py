@@ -120,7 +120,7 @@ def _loaded(operation: Operation, config: HardwareConfig) -> float:
     if not isinstance(i, Load):
         return 0
     size = i.y_size * i.x_size * config.dram_element_bytes(Memory(i.memory))
-    return size * 8 / config.board.bus_bits
+    return size / config.port_width
 
 
 def _computed(operation: Operation) -> float:

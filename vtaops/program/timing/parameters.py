@@ -67,7 +67,8 @@ class TimingParameters:
         Bytes of a beat, for reads and for writes. None: the bus of the configuration's board
         (``vtaops.machine.config.TARGETS``).
     bandwidth : float or None
-        Bytes per cycle of the DRAM, reads and writes together. None: no limit but a beat per cycle
+        Bytes per cycle of the DRAM, reads and writes together; as many for a port of the weights.
+        None: no limit but a beat per cycle
         in each direction.
     sdram : Sdram or None
         Chip behind the port: serves burst by burst, and `bandwidth` is what estimates take for it.
@@ -98,6 +99,9 @@ class TimingParameters:
     loads_in_flight : int
         Loads of one engine between their tokens and their completion (``tensor_load.sv``: four
         queued, one at the head, one in execution).
+    loads_in_order : int
+        Loads of both engines, where weights have a port of their own, between their tokens and
+        their completion in order (``load_unit.sv``: 16 queued, one at the head).
     stores_in_flight : int
         Stores between their tokens and their last acknowledgement (``store_unit.sv``: four queued,
         one at the head, one in execution); at least 2.
@@ -145,6 +149,7 @@ class TimingParameters:
     command_depth: int = 514
     dispatch_latency: int = 3
     loads_in_flight: int = 6
+    loads_in_order: int = 17
     stores_in_flight: int = 6
     load_fill: int = 3
     gemm_interval: int = 1
@@ -186,7 +191,7 @@ class TimingParameters:
 
     def port_width(self, config: HardwareConfig) -> int:
         """Return the bytes of a beat on `config`."""
-        return self.port_bytes or config.board.bus_bits // 8
+        return self.port_bytes or config.port_width
 
     def pipeline_depth(self, config: HardwareConfig) -> int:
         """Return the stages of the compute pipeline behind the issue on `config`."""

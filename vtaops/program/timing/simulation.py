@@ -26,6 +26,9 @@ FETCH, LOAD, COMPUTE, STORE = range(4)
 
 PROCESSES = ("fetch", "load", "compute", "store")
 
+WEIGHTS = "weights"
+"""What the load unit reads over a port of its own, as a client."""
+
 _CHANNELS = (
     *("a token of the load unit", "a token of the store unit"),
     *("a token of the compute unit", "a token of the compute unit"),
@@ -87,8 +90,9 @@ def follow(
         What each instruction costs.
     found : dict
         What ``vtaops._timing`` found: ``end``, the cycle in which FINISH completes (without FINISH,
-        all of it); ``compute_work``; by client of the port ``beats``, and ``contention`` in cycles;
-        and, if kept, the rows of ``lives``, ``stretches`` and ``grants``.
+        all of it); ``compute_work``; by client of the port ``beats`` (the last:
+        over that of the weights), and ``contention``; and, if kept, the rows of ``lives``,
+        ``stretches`` and ``grants``.
 
     Raises
     ------
@@ -99,6 +103,10 @@ def follow(
     """
     width = parameters.port_width(program.config)
     burst_bytes = width * parameters.burst_beats
+    if parameters.sdram and program.config.weight_port:
+        raise ConfigError(
+            f"configuration {program.config.name!r} has WEIGHT_PORT 1; the SDRAM has one port"
+        )
     if burst_bytes < INSTRUCTION_BYTES:
         raise ConfigError(
             f"a burst of {parameters.burst_beats} beats of {width} bytes holds no "
@@ -130,5 +138,6 @@ def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, 
         "compute_depth": parameters.pipeline_depth(config),
         "output_delay": output_delay(config),
         "forwards": int("forward" in config.extensions),
+        "weight_port": config.weight_port,
         "beat_cycles": port_bytes / parameters.bandwidth if parameters.bandwidth else 0.0,
     }

@@ -27,6 +27,7 @@ from vtaops.program.timing.simulation import (
     LOAD,
     PROCESSES,
     STORE,
+    WEIGHTS,
     Life,
     follow,
 )
@@ -176,7 +177,8 @@ class PortUse:
     width : int
         Bytes of a beat.
     beats : dict
-        Client (``"fetch"``, ``"load"``, ``"compute"``, ``"store"``) -> beats.
+        Client (``"fetch"``, ``"load"``, ``"compute"``, ``"store"``) -> beats; ``"weights"``: of the
+        load unit over the port of the weights, if there is one.
     contention : dict
         Client -> cycles that its requests waited because the port served others.
     """
@@ -187,8 +189,13 @@ class PortUse:
 
     @property
     def read_beats(self) -> int:
-        """Beats from DRAM."""
-        return sum(self.beats.values()) - self.write_beats
+        """Beats from DRAM, over the port that has more of them."""
+        return max(self.main_read_beats, self.beats[WEIGHTS])
+
+    @property
+    def main_read_beats(self) -> int:
+        """Beats from DRAM over the port that all units share."""
+        return self.beats["fetch"] + self.beats["load"] + self.beats["compute"]
 
     @property
     def write_beats(self) -> int:
@@ -222,7 +229,7 @@ class Timeline:
         self.compute_work: int = self._found["compute_work"]
         self.port = PortUse(
             parameters.port_width(program.config),
-            dict(zip(PROCESSES, self._found["beats"], strict=True)),
+            dict(zip((*PROCESSES, WEIGHTS), self._found["beats"], strict=True)),
             {n: math.floor(c) for n, c in zip(PROCESSES, self._found["contention"], strict=True)},
         )
 
@@ -290,9 +297,14 @@ class Timeline:
 
     @cached_property
     def grants(self) -> tuple[Segment, ...]:
-        """The port over time: which client (`unit`), for which instruction, from when to when."""
+        """The port over time: which client (`unit`), for which instruction, from when to when.
+
+        The kind is ``"read"``, ``"write"``, or ``"weights"``: a read over the port of the weights.
+        """
+        units = (*PROCESSES, "load")
+        kinds = ("read", "read", "read", "write", WEIGHTS)
         return tuple(
-            Segment(PROCESSES[p], i, "write" if p == STORE else "read", start, end)
+            Segment(units[p], i, kinds[p], start, end)
             for p, i, start, end in (map(math.floor, row) for row in self._rows("grants"))
         )
 

@@ -75,6 +75,8 @@ class Work:
     address, row_bytes, stride_bytes
         First byte of what is moved; bytes of a row, and from row to row (LOAD, STORE). Each
         allocation has a range of addresses of its own, `ALLOCATION_BYTES` long.
+    of_weights
+        1 for a LOAD of anything but inputs by the load unit: what the port of the weights is for.
     offset
         Micro-ops of its first beat that it does not read (LOAD UOP).
     pop_prev, pop_next, push_prev, push_next
@@ -98,6 +100,7 @@ class Work:
     address: Ints
     row_bytes: Ints
     stride_bytes: Ints
+    of_weights: Ints
     pop_prev: Ints
     pop_next: Ints
     push_prev: Ints
@@ -190,6 +193,7 @@ def _transfer(
         "address": f["allocation"] * ALLOCATION_BYTES + f["address"] + f["dram_base"] * element,
         "row_bytes": f["x_size"] * element,
         "stride_bytes": f["x_stride"] * element,
+        "of_weights": (memory != Memory.INP) & ~inside,
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
         "beats": np.where(moves & ~inside, _blocks(config, f, port_bytes), 0),

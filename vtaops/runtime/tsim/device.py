@@ -122,7 +122,7 @@ class Tsim(ConfiguredDevice):
         _check_trace(trace, trace_window)
         self._interface = interface
         self._parameters = parameters or RtlParameters(
-            port_bytes=self._config.board.bus_bits // 8 if port_bytes is None else port_bytes
+            port_bytes=self._config.port_width if port_bytes is None else port_bytes
         )
         if parameters is not None and port_bytes not in (None, parameters.port_bytes):
             raise ConfigError(
