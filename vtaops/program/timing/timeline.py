@@ -429,9 +429,9 @@ def simulate(
         Any program that verifies.
     parameters : TimingParameters, optional
         By default those of ``tsim``.
-    Whether to keep the history of each instruction. Without it, the result has only the
-    cycles and the use of the port.
-        and the use of the port only.
+    events : bool
+        Whether to keep the history of each instruction. Without it, the result has only the
+        cycles and the use of the port.
 
     Raises
     ------
