@@ -81,7 +81,7 @@ class FarmResult:
 
 
 class Board(Protocol):
-    """What a farm needs of a board: `PynqBoard`, `RpcBoard`, or one of your own."""
+    """The board interface of a farm: `PynqBoard`, `RpcBoard`, or your own."""
 
     def measure(
         self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
@@ -95,7 +95,7 @@ class Board(Protocol):
 
 
 class DeviceBoard:
-    """A board as the device that it is behind a connection."""
+    """A board that is a device behind a connection."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -163,7 +163,7 @@ def tracker_boards(
 
 
 Boards = Iterable[str] | dict[str, Callable[[], Board]]
-"""Addresses ``pynq://host:port``, or names and what opens the board."""
+"""Addresses ``pynq://host:port``, or a dict from names to functions that open the board."""
 
 
 class BoardFarm:
@@ -248,7 +248,7 @@ class BoardFarm:
         ask: Callable[[Board, _Job], Measurement],
         told: Callable[[_Job], None],
     ) -> None:
-        """Let a board measure until no job is left for it, or it is lost."""
+        """Measure jobs on a board until none is left or the board is lost."""
         board = self._opened(name)
         try:
             while board is not None and (job := queue.take(name)) is not None:
@@ -263,7 +263,7 @@ class BoardFarm:
     def _tried(
         self, name: str, board: Board, job: _Job, ask: Callable[[Board, _Job], Measurement]
     ) -> Board | None:
-        """Let a board try a job; return the board to go on with, if it is not lost."""
+        """Try a job on a board; return the board to continue with, unless it is lost."""
         try:
             job.measurement = ask(board, job)
             job.board = name
@@ -336,7 +336,7 @@ class _Job:
 
     @cached_property
     def expectation(self) -> tuple[Arrays, Arrays]:
-        """Random inputs, and what the simulator makes of them."""
+        """Random inputs and the simulator's outputs for them."""
         arrays = random_inputs(self.program, np.random.default_rng(self.seed))
         with Fsim(self.program.config) as simulator:
             return arrays, as_tuple(run(self.program, simulator, *arrays))
@@ -346,13 +346,13 @@ class _Job:
         return FarmResult(self.board, self.measurement, dict(self.failures))
 
     def suits(self, board: str) -> bool:
-        """Whether a board may try."""
+        """Whether a board may try this job."""
         is_open = self.measurement is None and not self.is_taken
         return is_open and board not in self.failures and len(self.failures) < MOST_ATTEMPTS
 
 
 class _Queue:
-    """Jobs that boards take; one that a board failed at may be another's."""
+    """A job queue; a job that failed on a board may be retried on another."""
 
     def __init__(self, jobs: list[_Job]) -> None:
         self.jobs = jobs
@@ -360,7 +360,7 @@ class _Queue:
         self._is_stopped = False
 
     def take(self, board: str) -> _Job | None:
-        """Return a job for a board, once there is one; None if there will be none."""
+        """Wait for a job for a board and return it; None if no more can come."""
         with self._changed:
             while not self._is_stopped:
                 for job in self.jobs:
@@ -374,7 +374,7 @@ class _Queue:
 
     @contextmanager
     def returning(self, job: _Job) -> Iterator[None]:
-        """Give a job back at the end, measured or not."""
+        """Return a job to the queue on exit, measured or not."""
         try:
             yield
         finally:

@@ -34,7 +34,7 @@ _HELP = (
 
 
 class Grid(Protocol):
-    """A tensor: its shape, and what its integers mean."""
+    """A quantized tensor's type: its shape and quantization parameters."""
 
     @property
     def dtype(self) -> str:
@@ -46,11 +46,11 @@ class Grid(Protocol):
 
     @property
     def scale(self) -> float:
-        """What a step means."""
+        """The quantization step."""
 
     @property
     def zero_point(self) -> int:
-        """The integer of 0.0."""
+        """The integer that represents 0.0."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class DeviceUnderTest:
         self._inferences += count
 
     def _features(self) -> Array:
-        """Return the numbers in the buffer."""
+        """Return the features in the buffer."""
         if len(self._buffer) != self.task.nbytes:
             raise ModelError(
                 f"Input db has {len(self._buffer)} bytes, expected {self.task.nbytes} of "
@@ -243,7 +243,7 @@ class DeviceUnderTest:
         return numbers.astype(np.int8).reshape(given.shape)
 
     def _results(self, *ignored: str) -> Iterator[str]:
-        """Yield the output as real numbers; of an autoencoder its mean squared error."""
+        """Yield the output as real numbers; for an autoencoder, its mean squared error."""
         if self._output is None:
             raise ModelError("there are no results before an infer")
         real = (self._output.reshape(-1) - float(self._result.zero_point)) * self._result.scale
@@ -271,7 +271,7 @@ def open_line(path: Path | None, baud: int) -> tuple[int, str]:
 
 
 def serve(device: DeviceUnderTest, file: int) -> None:
-    """Obey the commands that arrive at an open line, until its other end is closed for good.
+    """Answer commands from an open line until its other end closes for good.
 
     Parameters
     ----------

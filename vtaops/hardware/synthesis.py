@@ -45,7 +45,7 @@ CAPACITY = {
     "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
     "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
 }
-"""Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
+"""Part -> (Yosys's name of its family, its resources). Sources: data sheets DS190 and DS891."""
 
 _LUTS = {
     **dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1),
