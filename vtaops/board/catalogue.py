@@ -57,9 +57,9 @@ class Entry:
     sha256 : str
         Of the ``.bit`` file, or `UNKNOWN`.
     source : str
-        Where to get it.
+        URL of the bitstream.
     notes : str
-        What one should know.
+        Notes for users.
     url : str
         Address of the ``.bit`` file; empty if it is not published.
     nbytes : int

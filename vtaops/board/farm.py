@@ -45,11 +45,11 @@ class Measurement:
     Attributes
     ----------
     outputs : tuple of numpy.ndarray
-        What it computed.
+        The outputs.
     seconds : float
         Median of the launches as the host sees them, with a message each way.
     performance : TsimPerformance or None
-        What the logic counted in one launch, where it counts.
+        The logic's counters for one launch, if it has any.
     """
 
     outputs: tuple[Array, ...]
@@ -70,7 +70,7 @@ class FarmResult:
     board : str
         The board that measured it; empty if none did.
     measurement : Measurement or None
-        How it ran there; its outputs are those of the simulator.
+        The measurement on that board; its outputs equal the simulator's.
     failures : dict of str to str
         Boards on which it failed before, and how.
     """
@@ -138,13 +138,13 @@ def tracker_boards(
     Parameters
     ----------
     host, port : str, int
-        Where the tracker is.
+        The tracker's address.
     key : str
         Name under which the boards registered.
     count : int
-        How many to ask for.
+        Number of boards to request.
     config : HardwareConfig, optional
-        What they must have.
+        Configuration that the boards must have.
 
     Raises
     ------
@@ -174,7 +174,7 @@ class BoardFarm:
     boards : iterable of str, or dict of str to callable
         Addresses ``pynq://host:port``; or by name what opens a board (`tracker_boards`).
     config : HardwareConfig, optional
-        What boards given as addresses must have.
+        Configuration that boards given as addresses must have.
 
     Attributes
     ----------

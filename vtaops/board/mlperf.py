@@ -64,7 +64,7 @@ class Task:
     elements : int
         Of an input.
     holds : str
-        What its files hold: ``"uint8"`` pixels, ``"int8"`` features, ``"float32"`` features.
+        Format of its files: ``"uint8"`` pixels, ``"int8"`` features, ``"float32"`` features.
     """
 
     name: str
@@ -114,7 +114,7 @@ class DeviceUnderTest:
     run : callable
         Returns the output for an input.
     name : str
-        What the runner shows.
+        Name that the runner shows.
     inference_seconds : float, optional
         What an inference takes, of a device that is simulated: timestamps count it instead of the
         time that passes.
@@ -276,7 +276,7 @@ def serve(device: DeviceUnderTest, file: int) -> None:
     Parameters
     ----------
     device : DeviceUnderTest
-        What obeys.
+        The device that answers.
     file : int
         The descriptor of a serial port, a pseudo-terminal or a socket.
     """

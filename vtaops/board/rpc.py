@@ -264,7 +264,7 @@ class RpcSession(ConfiguredDevice):
     session : tvm.rpc.RPCSession
         From `connect`, ``tvm.rpc.connect`` or a tracker.
     config : HardwareConfig, str or Path, optional
-        What the device must have.
+        Configuration that the device must have.
 
     Attributes
     ----------
@@ -405,7 +405,7 @@ def connect(
     host, port : str, int
         Address of the server.
     config : HardwareConfig, str or Path, optional
-        What the device must have.
+        Configuration that the device must have.
     key : str
         As the server was started.
     timeout : float

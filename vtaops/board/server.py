@@ -135,7 +135,7 @@ class BoardServer(Closing):
     accelerator : Accelerator
         The hardware.
     host, port : str, int
-        Where to listen; port 0 takes any free one.
+        Address to listen on; port 0 picks any free port.
     secret : bytes
         The shared secret; may be empty only where nobody but this machine can connect.
     limits : Limits

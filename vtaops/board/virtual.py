@@ -61,7 +61,7 @@ class VirtualBoard:
     Parameters
     ----------
     config : HardwareConfig
-        What its bitstreams contain; the target decides addresses and part.
+        Configuration of its bitstreams; the target determines addresses and part.
     register_map : RegisterMap
         Design of its bitstreams.
     faults : Faults, optional

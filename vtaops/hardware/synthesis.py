@@ -171,7 +171,7 @@ def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
     commands : str
         Separated by semicolons.
     folder : Path
-        Where Yosys runs.
+        Folder in which Yosys runs.
     yosys : str
         Program to execute instead of PyPI's Yosys; most have no front end slang.
 

@@ -318,7 +318,7 @@ def build_bitstream(
     Parameters
     ----------
     design : Ulx3sDesign
-        What is built.
+        The design to build.
     output : Path
         The folder.
     seed : int

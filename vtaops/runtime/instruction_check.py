@@ -32,7 +32,7 @@ def check_instructions(
     words : ndarray of uint64, shape (n, 2)
         Low and high half of each instruction.
     capabilities : Capabilities
-        What the hardware has.
+        Capabilities of the hardware.
 
     Raises
     ------

@@ -110,7 +110,7 @@ class Accelerator:
     interface : PynqInterface, optional
         By default the ``pynq`` package.
     capabilities : Capabilities, optional
-        What the hardware executes; by default that of the design.
+        Capabilities of the hardware; by default the design's.
     clock_mhz : float
         Clock that the processing system gives the logic. Upstream's designs expect 100 and make
         their own from it; ours run at it (``vtaops rtl --clock-mhz``).
@@ -205,7 +205,7 @@ class Accelerator:
         Returns
         -------
         TsimPerformance or None
-            What the logic counted in this run; None if it does not count.
+            The logic's counters for this run; None if it has none.
         """
         deadline = time.monotonic() + timeout
         with self._turn(timeout):

@@ -70,7 +70,7 @@ class RemoteBuffer:
     handle : int
         Its number in the session.
     connection : int
-        Which connection of the device it belongs to; it ends with it.
+        The device's connection that owns the buffer; the buffer ends with it.
     """
 
     address: int
@@ -92,7 +92,7 @@ class RemoteDevice(ConfiguredDevice):
     address : str
         ``pynq://host:port``.
     config : HardwareConfig, str or Path, optional
-        What the board must have; by default any configuration is taken.
+        Required configuration; by default any is accepted.
     secret : bytes, optional
         The shared secret; by default that of the environment (`read_secret`).
     timeout : float

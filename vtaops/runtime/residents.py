@@ -28,7 +28,7 @@ class ResidentPrograms(Closing):
     Parameters
     ----------
     device : Device
-        Where they are; it is not closed with them.
+        The device that holds them; closing this object does not close it.
     timeout : float
         Seconds that one launch may take.
     capacity : int

@@ -80,7 +80,7 @@ class Ulx3s(ConfiguredDevice):
     Parameters
     ----------
     config : HardwareConfig, str or Path, optional
-        What the board must have; by default any configuration is taken.
+        Required configuration; by default any is accepted.
     address : str
         Path of its serial port, or ``host:port`` of a virtual board.
     timeout : float
