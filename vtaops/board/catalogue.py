@@ -57,7 +57,7 @@ class Entry:
     sha256 : str
         Of the ``.bit`` file, or `UNKNOWN`.
     source : str
-        URL of the bitstream.
+        Origin of the bitstream, shown to users who must get it themselves.
     notes : str
         Notes for users.
     url : str
