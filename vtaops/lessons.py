@@ -1,8 +1,8 @@
-"""Lessons: the optimisation stages of an operator, run one after the other.
+"""Lessons: run the optimization stages of an operator one after the other.
 
-`run_lesson` gives one row per stage: what it does, its TIR, its time and what it gained.
-`lesson_table` and `lesson_plot` show the rows. CUDA stages are timed where a GPU is; elsewhere the
-emulator counts what they ask of one, and what a named card would need for that at least.
+`run_lesson` returns one row per stage: explanation, TIR, time and gain. `lesson_table` and
+`lesson_plot` show the rows. CUDA stages are timed on a GPU if present; otherwise the emulator
+counts their resource use and derives the least time on a named card.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class LessonRow:
 
     @property
     def speed(self) -> float | None:
-        """GFLOPS as measured, else the most that the counts allow."""
+        """Measured GFLOPS, or else the upper bound from the counts."""
         return self.counts.get("most GFLOPS") if self.gflops is None else self.gflops
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """The stages of one operator on one kind of target, and the size at which they are shown.
+    """The stages of one operator on one kind of target, with the default problem size.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
 
 
 def _remark(before: list[LessonRow], row: LessonRow) -> str:
-    """Return what the figures add to the explanation of a stage, or say against it."""
+    """Return a remark on a stage: what the figures add to its explanation, or contradict."""
     speeds = [stage.speed or 0.0 for stage in (*before[:1], *before[-1:], row)]
     if len(speeds) < 3 or not all(speeds):
         return ""
@@ -223,7 +223,7 @@ def _remark(before: list[LessonRow], row: LessonRow) -> str:
 
 
 def _change(before: dict[str, Any], counts: dict[str, Any]) -> str:
-    """Return the first of the counts that has fallen; empty if none has."""
+    """Describe the first count that has fallen; empty if none has."""
     for key, heading, text in COUNTS:
         old, new = before.get(key), counts.get(key)
         if key in _FEWER and old and new and old > _NOTABLE * new:
@@ -232,10 +232,10 @@ def _change(before: dict[str, Any], counts: dict[str, Any]) -> str:
 
 
 _FEWER = ("overfetch", "bank conflict", "shared loads per multiply-add")
-"""Counts of which fewer are better."""
+"""Counts for which less is better."""
 
 _NOTABLE = 1.05
-"""Times of the stage before from which on a stage is called slower; its inverse: faster."""
+"""Time ratio to the previous stage above which a stage is called slower; its inverse: faster."""
 
 
 def _on_cpu(op: ops.TensorOp, stages: Sequence[Stage], budget: float) -> list[LessonRow]:
@@ -273,7 +273,7 @@ COUNTS = (
 
 
 def count_cells(row: LessonRow) -> list[str]:
-    """Return the counts of a stage as cells of a table, the least time on the card last."""
+    """Return a stage's counts as table cells, ending with the least time on the card."""
     counts = row.counts
     if not counts:
         return [""] * (len(COUNTS) + 1)
@@ -283,7 +283,7 @@ def count_cells(row: LessonRow) -> list[str]:
 
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:
-    """Return the rows as a table of the ``rich`` library, what the stages do below it."""
+    """Return the rows as a ``rich`` table, with the explanations below."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -307,7 +307,7 @@ def lesson_table(rows: list[LessonRow], title: str) -> Table:
 
 
 def _time_cells(row: LessonRow) -> list[str]:
-    """Return the times of a stage as cells of a table."""
+    """Return a stage's times as table cells."""
     microseconds = None if row.seconds is None else row.seconds * 1e6
     values = (("{:.1f} us", microseconds), ("{:.1f}", row.gflops), ("{:.3g}", row.speedup))
     return ["" if value is None else text.format(value) for text, value in values]
@@ -322,10 +322,10 @@ def where(target: str, card: str = "T4") -> str:
 
 
 _LINES = {"peak": "-", "memory": "--"}
-"""How the limits are drawn."""
+"""Drawing style of the limits."""
 
 _NAMES = {"peak": "peak", "memory": "memory\nbeyond caches"}
-"""How the plots call them."""
+"""Labels in the plots."""
 
 _MARKS = "os^vDPX*<>"
 

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, names, files, caches, shapes. Imports nothing of vtaops."""
+"""Foundations of every room: errors, names, files, caches, shapes. Imports nothing of vtaops."""

@@ -1,10 +1,10 @@
-"""The caches on disk: where they lie, and files that are whole or count as not there.
+"""On-disk caches: their location, trust and integrity.
 
-Owns what all caches share. What is loaded as machine code ends with the hash of the rest: the
-system's loader maps a library before it looks at it, so a truncated one would kill the process. ELF
-ignores what follows its sections. A hash proves no author, so folders and files that other users
-could have written are not used. Files appear by renaming, hence many processes share a folder. No
-fault of the disk is an error here: what cannot be kept is made again.
+Files that are loaded as machine code end with a hash of their content: the system's loader maps a
+library before checking it, so a truncated one would kill the process. ELF ignores trailing bytes. A
+hash does not authenticate, so folders and files that other users could have written are ignored.
+Files are created by an atomic rename, so processes can share a folder. Disk failures are not errors
+here: an entry that cannot be stored is rebuilt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder, sweep_once
 
 PATIENCE = 5.0
-"""Seconds of waiting for another process after which the user is told."""
+"""Seconds to wait for another process before telling the user."""
 
 _HASH_BYTES = hashlib.sha256().digest_size
 
@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 def cache_directory(name: str) -> Path:
     """Return the folder of a cache: ``$XDG_CACHE_HOME/vtaops/<name>``, or below ``~/.cache``.
 
-    A relative ``XDG_CACHE_HOME`` is ignored, as the XDG Base Directory Specification demands. Where
-    there is no home, the folder lasts as long as the process.
+    A relative ``XDG_CACHE_HOME`` is ignored, as the XDG Base Directory Specification demands.
+    Without a home directory, the folder lasts as long as the process.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
@@ -47,22 +47,22 @@ def cache_directory(name: str) -> Path:
 
 
 def usable(folder: Path) -> bool:
-    """Make the folder of a cache; return whether only this user and root can write it."""
+    """Create a cache folder; return whether only this user and root can write to it."""
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return _is_used(folder)
 
 
 def trusted(path: Path) -> bool:
-    """Whether a file and its folder are there, and only this user and root can have written them.
+    """Whether a file and its folder exist and only this user and root could have written them.
 
-    At the first use of a folder, temporaries of processes that were killed are removed.
+    The first use of a folder removes temporaries left by killed processes.
     """
     return _is_used(path.parent) and _is_private(path)
 
 
 def intact(path: Path) -> bool:
-    """Whether a file is `trusted` and ends with the hash of the rest."""
+    """Whether a file is `trusted` and ends with the hash of its content."""
     if not trusted(path):
         return False
     try:
@@ -100,13 +100,13 @@ def _warn_of(folder: Path) -> None:
 
 
 def keep(content: bytes, path: Path) -> None:
-    """Write a file of a cache, for this user only.
+    """Write a cache file, readable by this user only.
 
     Raises
     ------
     OSError
-        If the folder cannot be made or written, or others can write it; what was at `path` is still
-        there then.
+        If the folder cannot be created or written, or others can write to it; `path` is then
+        unchanged.
     """
     if not usable(path.parent):
         raise OSError(errno.EACCES, "No folder that only this user can write", str(path.parent))
@@ -114,7 +114,7 @@ def keep(content: bytes, path: Path) -> None:
 
 
 def keep_code(file: Path, path: Path) -> None:
-    """Write a finished file of machine code to its place in a cache, its hash behind it.
+    """Copy a finished machine-code file into a cache and append its hash.
 
     Raises
     ------
@@ -126,20 +126,20 @@ def keep_code(file: Path, path: Path) -> None:
 
 
 def obtain(path: Path, make: Callable[[Path], Path]) -> Path:
-    """Return an intact file: the one at `path`, or else what `make` makes.
+    """Return an intact file: the one at `path`, or a new one built by `make`.
 
     Parameters
     ----------
     path : Path
-        Its place in a cache.
+        Location in a cache.
     make : callable
-        Makes the file somewhere in the empty folder that it is given, and returns where. Processes
+        Creates the file in the empty folder passed to it and returns its path. Concurrent processes
         that need the same file wait for the first.
 
     Returns
     -------
     Path
-        `path`; where it cannot be written, a file that lasts as long as the process.
+        `path`, or, if it cannot be written, a file that lasts as long as the process.
     """
     scratch = _scratch().joinpath(*path.absolute().parts[1:])
     for place in (path, scratch):
@@ -160,7 +160,7 @@ def obtain(path: Path, make: Callable[[Path], Path]) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, if its folder can hold one."""
+    """Hold the lock of a file if its folder supports locking."""
     with ExitStack() as stack:
         with suppress(OSError):
             if usable(path.parent):
@@ -174,7 +174,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _wait(opened: int, path: Path, lock: Path) -> None:
-    """Wait for a lock; after some seconds say for whom."""
+    """Wait for a lock; after `PATIENCE` seconds, log its holder."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         with suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Counts: figures of one run that add up over runs, field by field."""
+"""Counts: per-run figures that add up field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the data files lie that travel with the package: configurations, RTL, manifests."""
+"""Locations of the data files shipped with the package: configurations, RTL, manifests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Doors: the calls that go from a room, or a file, to one that is built on it.
+"""Doors: the calls from a room, or a file, up to one that is built on it.
 
-Imports go one way, from later rooms to earlier ones. A few methods offer what a later room does:
-`Program.run` is the runtime's; and those of `Program` what the other files of its room do. They
-call it through this table, by name and at the time of the call; no other import runs upwards
+Imports go one way, from later rooms to earlier ones. A few methods are implemented by a later room
+or file: `Program.run` by the runtime, other methods of `Program` by other files of its room. They
+call it through this table, by name, at call time; no other import runs upwards
 (``tests/test_architecture.py``).
 """
 
@@ -32,7 +32,7 @@ DOORS = {
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",
     "Timeline._repr_html_": "vtaops.report.html:timeline_html",
 }
-"""The method that offers it, and the function that does it."""
+"""Maps each method to the function that implements it."""
 
 
 def door(method: str) -> Any:

@@ -1,4 +1,4 @@
-"""The envelope of program and model files: what tells a whole file from a foreign or damaged one.
+"""The envelope of program and model files: detects foreign, truncated and corrupted files.
 
 All integers are little-endian:
 
@@ -14,7 +14,7 @@ H                     header
 32                    SHA-256 of all bytes before
 ====================  ==========================================================================
 
-Lengths are compared with the bytes that exist before anything is read.
+Lengths are checked against the actual file size before anything is read.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Envelope:
     Attributes
     ----------
     what : str
-        What messages call its content.
+        Name of the content in messages.
     magic : bytes
-        Its first 8 bytes.
+        First 8 bytes of the file.
     version : int
-        The version that is written, and the only one that is read.
+        The format version that is written, and the only one that is read.
     most : int
-        The longest file that is read, in bytes.
+        Largest file that is read, in bytes.
     """
 
     what: str
@@ -59,23 +59,23 @@ class Envelope:
     most: int
 
     def save(self, data: bytes, path: str | Path) -> None:
-        """Write a file, whole or not at all: a reader never sees half of it.
+        """Write a file atomically: a reader never sees half of it.
 
         Raises
         ------
         ProgramError
-            If it cannot be written.
+            If the file cannot be written.
         """
         with raising(ProgramError, f"cannot write {path}", OSError, told=reason_of):
             write_file(path, data)
 
     def load(self, path: str | Path, loads: Callable[[bytes], _Content]) -> _Content:
-        """Read a file whose first bytes state its size correctly, and return what is in it.
+        """Check the preamble of a file against its size, then return its decoded content.
 
         Raises
         ------
         ProgramError
-            If it cannot be read, or as `loads`; the message names the file.
+            If the file cannot be read, or as `loads`; the message names the file.
         """
         try:
             with open_file(path) as file:
@@ -94,12 +94,13 @@ class Envelope:
         return data + hashlib.sha256(data).digest()
 
     def open(self, data: bytes) -> tuple[bytes, memoryview]:
-        """Return header and body of a file's bytes.
+        """Return the header and body of a file's bytes.
 
         Raises
         ------
         ProgramError
-            Saying whether the file is foreign, of another version, truncated or corrupted.
+            If the file is foreign, of another version, truncated or corrupted; the message says
+            which.
         """
         header_length = self._check(data, len(data))
         content = memoryview(data)[:-DIGEST_BYTES]

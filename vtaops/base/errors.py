@@ -1,7 +1,7 @@
-"""The exceptions of vtaops: every mistake of a user ends in a subclass of `VTAError`.
+"""The exceptions of vtaops: every user error raises a subclass of `VTAError`.
 
-A message says what is wrong, the value that was seen, and what would be right. What is wrong with
-values is a `ValueError` too, and with the arguments of a call a `TypeError`.
+A message says what is wrong, the value seen, and what would be right. Bad values are also a
+`ValueError`, bad call arguments also a `TypeError`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class VTAError(Exception):
 
 
 class ConfigError(VTAError, ValueError):
-    """A hardware configuration that cannot exist, or that does not match a program or device."""
+    """An invalid hardware configuration, or one that does not match a program or device."""
 
 
 class ShapeError(VTAError, ValueError):
-    """An array or operator parameter whose shape, rank, dtype or range is not acceptable."""
+    """An array or operator parameter of unacceptable shape, rank, dtype or range."""
 
 
 class ArgumentError(ShapeError, TypeError):
-    """A call with an argument that does not exist, without one that it needs, or by position."""
+    """An unknown, missing, or wrongly positional argument of a call."""
 
 
 class UnsupportedError(VTAError, ValueError):
@@ -36,11 +36,11 @@ class ModelError(VTAError, ValueError):
 
 
 class ScheduleError(VTAError, ValueError):
-    """A tiling that the operator or the scratchpads of the configuration do not admit."""
+    """A tiling that does not fit the operator or the scratchpads of the configuration."""
 
 
 class ProgramError(VTAError, ValueError):
-    """A program, or a program file, that is malformed."""
+    """A malformed program or program file."""
 
 
 class EncodingError(ProgramError):
@@ -57,13 +57,13 @@ class NotEquivalent(ProgramError):
     Attributes
     ----------
     subject, result : str
-        What was to be proven, and the result that differs.
+        The program under proof, and the result that differs.
     element : tuple of int
         Index of the first element that differs.
     instruction : int
         The instruction that stored it.
     counterexample : dict of str to ndarray, or None
-        Arguments on which fsim gives another result than the definition, if some were found.
+        Arguments for which fsim's result differs from the definition, if any were found.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class NotEquivalent(ProgramError):
 
 
 class TrustError(VTAError):
-    """A file contains machine code, and the caller has not trusted it."""
+    """A file contains machine code that the caller has not trusted."""
 
 
 class PlacementWarning(UserWarning):
-    """A network most of whose arithmetic runs on the host."""
+    """Most of a network's arithmetic runs on the host."""
 
 
 class StoreError(VTAError, ValueError):
-    """A store of results that is no store, is damaged, or cannot be written."""
+    """A result store that is foreign, damaged, or not writable."""
 
 
 class DeviceError(VTAError):
@@ -107,19 +107,19 @@ class DeviceError(VTAError):
 
 
 class NoRoom(DeviceError):
-    """The memory of a device has no room for a buffer; freeing others may help."""
+    """The memory of a device has no room for a buffer; freeing other buffers may help."""
 
 
 class BufferLost(DeviceError):
-    """The memory of a program is gone: the board was programmed again, or its connection ended."""
+    """A program's device memory is gone: the board was reprogrammed, or its connection closed."""
 
 
 class DeadlockError(DeviceError):
-    """Every unit of the device waits for a token that nobody will send."""
+    """Every unit of the device waits for a token that will never arrive."""
 
 
 class DeviceTimeout(DeviceError):
-    """A device did not finish within the time that was allowed."""
+    """A device did not finish within its time limit."""
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def raising(
     *caught: type[Exception],
     told: Callable[[Exception], str] = str,
 ) -> Iterator[None]:
-    """Raise exceptions of other code as one of ours, with the text ``"{what}: {theirs}"``.
+    """Convert exceptions of other code to a `VTAError` with the text ``"{what}: {theirs}"``.
 
     Parameters
     ----------
@@ -138,9 +138,9 @@ def raising(
     what : str
         What failed.
     *caught : type
-        The exceptions of the other code. Those of vtaops pass: they say already what is wrong.
+        The exceptions to convert. A `VTAError` passes unchanged: its message is already clear.
     told : callable
-        Makes the text of a caught exception.
+        Formats a caught exception.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""Sums and maxima over windows in NumPy: what an operator on images means, whoever computes it.
+"""NumPy reference sums and maxima over windows: the meaning of image operators on every back end.
 
-Sums of products go through float64 matrix products, which are exact below 2**53.
+Sums of products use float64 matrix products, which are exact below 2**53.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Array = npt.NDArray[Any]
 
 
 def padded(data: Array, window: Window, value: float = 0) -> Array:
-    """Return images (N, C, H, W) with `value` around them."""
+    """Return images (N, C, H, W) padded with `value`."""
     top, left, bottom, right = window.padding
     return np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
 
 
 def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Array:
-    """Return the sums of a convolution of (N, C, H, W) with (O, C / groups, KH, KW), in float64.
+    """Convolve (N, C, H, W) with (O, C / groups, KH, KW); return the sums in float64.
 
-    A matrix product for each tap, or one multiplication if depthwise.
+    One matrix product per tap; if depthwise, one elementwise product per tap.
     """
     outputs, inputs, kh, kw = weight.shape
     oh, ow = window.out_size(*data.shape[2:])
@@ -41,7 +41,7 @@ def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Arr
 def convolve_transposed(data: Array, weight: Array, window: Window, size: Size) -> Array:
     """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW), in float64.
 
-    Every pixel adds its scaled kernel to the result; then the padding is cut off.
+    Every pixel adds its scaled kernel to the result; then the padding is cropped.
     """
     n, channels, height, width = data.shape
     (oh, ow), (top, left, *_), outputs = size, window.padding, weight.shape[1]
@@ -55,7 +55,7 @@ def convolve_transposed(data: Array, weight: Array, window: Window, size: Size) 
 
 
 def over_windows(function: np.ufunc, data: Array, window: Window, value: float) -> Array:
-    """Reduce every window of images padded with `value`: first the columns, then the rows."""
+    """Reduce every window of images padded with `value`: columns first, then rows."""
     rows, columns = window.out_size(*data.shape[2:])
     high, _ = window.reach(rows, 1)
     (kh, kw), (sh, sw) = window.kernel, window.strides

@@ -1,8 +1,8 @@
 """Reading and writing whole files.
 
-Readers accept regular files only, because a pipe may never end, and only up to a limit, because a
-sparse file may be larger than memory. They allocate what the file has, not what it could have.
-Writers replace a file in one step or leave the old one.
+Readers accept regular files only (a pipe may never end), and only up to a size limit (a sparse file
+may be larger than memory). They allocate the actual file size, not the limit. Writers replace a
+file atomically or leave the old one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from vtaops.base.temporary import temporary_file
 
 DOCUMENT = 16 << 20
-"""Most bytes of a JSON or TOML document."""
+"""Maximum size of a JSON or TOML document, in bytes."""
 
 NETWORK = 2 << 30
-"""Most bytes of a network's file; Protobuf and FlatBuffers have the same bound."""
+"""Maximum size of a network file, in bytes; Protobuf and FlatBuffers have the same bound."""
 
 SPARE = 500_000_000
-"""Bytes of memory that a file may take beside twice its size."""
+"""Bytes that an unpacked archive may take beyond twice its packed size."""
 
 
 def open_file(path: str | Path) -> BinaryIO:
@@ -34,7 +34,7 @@ def open_file(path: str | Path) -> BinaryIO:
     Raises
     ------
     OSError
-        If it cannot be opened, is a pipe or a device, or no file can have such a name.
+        If it cannot be opened, is a pipe or a device, or its name is invalid.
     """
     try:
         file = open(path, "rb", opener=_at_once)  # noqa: SIM115
@@ -47,7 +47,7 @@ def open_file(path: str | Path) -> BinaryIO:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open without waiting for whoever writes a pipe."""
+    """Open without blocking on the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -57,19 +57,19 @@ def read_file(path: str | Path, most: int = DOCUMENT) -> bytes:
     Raises
     ------
     OSError
-        If it cannot be read, or holds more.
+        If it cannot be read, or is larger.
     """
     with open_file(path) as file:
         return read_open(file, most)
 
 
 def read_open(file: BinaryIO, most: int) -> bytes:
-    """Return the content of an open file of at most `most` bytes, from its first byte.
+    """Return the content of an open file of at most `most` bytes, from its start.
 
     Raises
     ------
     OSError
-        If it cannot be read, holds more, or more than fits in memory.
+        If it cannot be read, is larger, or does not fit in memory.
     """
     size = os.fstat(file.fileno()).st_size
     if size > most:
@@ -82,14 +82,14 @@ def read_open(file: BinaryIO, most: int) -> bytes:
 
 
 def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file, whole or not at all: a reader never sees half of it.
+    """Write a file atomically: a reader never sees half of it.
 
-    `mode` is what the file may be used for, less the umask.
+    `mode` holds the permission bits, before the umask.
 
     Raises
     ------
     OSError
-        If it cannot be written, or no file can have such a name.
+        If it cannot be written, or its name is invalid.
     """
     require_folder(path)
     try:
@@ -105,17 +105,17 @@ def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what is wrong with a file, without its name."""
+    """Return the reason of a file error, without the file name."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def require_folder(path: str | Path) -> None:
-    """Refuse the name of a file to write if its folder is not there.
+    """Require that the folder of a file to be written exists.
 
     Raises
     ------
     OSError
-        If so; with the folder as the caller wrote it.
+        If it does not; the message quotes the folder as the caller wrote it.
     """
     folder = Path(path).parent
     if not exists(folder):
@@ -128,7 +128,7 @@ def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
     Raises
     ------
     OSError
-        If it cannot be read, holds no array, or one that does not fit in memory.
+        If it cannot be read, holds no array, or does not fit in memory.
     """
     with open_file(path) as file:
         try:
@@ -142,12 +142,12 @@ def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def check_unpacked(file: BinaryIO) -> None:
-    """Refuse a ZIP archive whose members are much larger than itself, before one is unpacked.
+    """Reject a ZIP archive that would unpack to much more than its size, before unpacking.
 
     Raises
     ------
     OSError
-        If they take more than twice the archive and `SPARE`.
+        If the members take more than twice the archive plus `SPARE`.
     """
     if not zipfile.is_zipfile(file):
         file.seek(0)
@@ -165,7 +165,7 @@ def check_unpacked(file: BinaryIO) -> None:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a file is there; not so for names that no file can have."""
+    """Whether a path is an existing file; False for invalid names."""
     try:
         return Path(path).is_file()
     except OSError:  # a name that is too long
@@ -173,7 +173,7 @@ def is_file(path: str | Path) -> bool:
 
 
 def exists(path: str | Path) -> bool:
-    """Whether a file or folder is there; not so for names that none can have."""
+    """Whether a path exists; False for invalid names."""
     try:
         return Path(path).exists()
     except OSError:

@@ -1,8 +1,9 @@
 """Limits of fixed-point scaling on VTA: by shifts, and with the extensions ``post`` and ``exact``.
 
-A scale is one word. Coarse ones hold a multiplier of 16 bits and a shift. Fine ones, of the
-extension ``exact``, hold a multiplier of 24 bits whose highest bit is 1, a shift, and a nudge: with
-`BASES` it says what the rounding gains where the sum is not negative, and loses where it is.
+A scale is one word. A coarse scale holds a 16-bit multiplier and a shift. A fine scale, of the
+extension ``exact``, holds a 24-bit multiplier whose top bit is 1, a shift, and a nudge: nudge and
+`BASES` give the amount added before the shift for non-negative sums and subtracted for negative
+ones.
 """
 
 from __future__ import annotations
@@ -13,37 +14,37 @@ MAX_SHIFT = 31
 """Longest shift of an int32 sum."""
 
 MULTIPLIER_BITS = 16
-"""Width of a fixed-point multiplier: unsigned."""
+"""Width of an unsigned fixed-point multiplier."""
 
 MAX_SCALE_SHIFT = 47
-"""Longest shift of a sum times a multiplier: a product has 32 + 16 bits."""
+"""Longest shift of a sum times a multiplier: the product has 32 + 16 bits."""
 
 TWO_DIGITS = 127 * 256 + 127
-"""Greatest factor of a tensor that two products multiply: one of two int8 digits."""
+"""Largest factor of a tensor that two products can apply, one for each of two int8 digits."""
 
 FINE_BITS = 24
-"""Width of a fine multiplier: unsigned."""
+"""Width of an unsigned fine multiplier."""
 
 FINE_SHIFTS = range(20, 52)
-"""Shifts of a fine scale."""
+"""Valid shifts of a fine scale."""
 
 NUDGES = range(-8, 8)
-"""Nudges of a fine scale, in steps of ``2**NUDGE_STEP``."""
+"""Valid nudges of a fine scale, in steps of ``2**NUDGE_STEP``."""
 
 NUDGE_STEP = 14
 
 BASES = (0, 0, 1 << 23, 1 << 24)
-"""What is added to the steps, by the kind of scales: 0 are coarse ones, 1 to 3 fine ones. The kind
-2 is for TFLite's two roundings; 3 for those of means whose multiplier has a bit less."""
+"""Base of the nudge by kind of scale: 0 is coarse, 1 to 3 are fine. Kind 2 is for TFLite's double
+rounding; kind 3 for the double rounding of means whose multiplier lost a bit."""
 
 
 def nudged(kind: int, nudge: Any) -> Any:
-    """Return the number that a nudge stands for; an array for an array of NumPy."""
+    """Return the number that a nudge encodes; elementwise for a NumPy array."""
     return (BASES[kind] + nudge * (1 << NUDGE_STEP)) * (kind > 0)
 
 
 def fine_scale(multiplier: Any, shift: Any, nudge: Any) -> Any:
-    """Return the word of a fine scale, as an int32 holds it.
+    """Return the word of a fine scale, as an int32 value.
 
     Parameters
     ----------
@@ -58,6 +59,6 @@ def fine_scale(multiplier: Any, shift: Any, nudge: Any) -> Any:
 
 
 def fine_parts(word: Any) -> tuple[Any, Any, Any]:
-    """Return multiplier, shift and nudge of a fine scale: what `fine_scale` was given."""
+    """Return (multiplier, shift, nudge) of a fine scale; the inverse of `fine_scale`."""
     multiplier = word % (1 << (FINE_BITS - 1)) + (1 << (FINE_BITS - 1))
     return multiplier, (word >> (FINE_BITS - 1)) % 32 + FINE_SHIFTS.start, word >> 28

@@ -1,4 +1,4 @@
-"""Locks for processes that fork: a child never waits for a thread that only its parent has."""
+"""Fork-safe locks: a child never waits for a thread that exists only in its parent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LOCKS: WeakSet[ForkLock] = WeakSet()
 class ForkLock:
     """A re-entrant lock; a context manager.
 
-    If another thread holds it when the process forks, the child begins with a free lock, as if that
-    thread had been interrupted; or it is refused the use of what is locked.
+    If another thread holds it when the process forks, the child gets a free lock, as if that thread
+    had been interrupted. If `what` is given, the child's attempts to take the lock raise instead.
 
     Parameters
     ----------
     what : str, optional
-        What cannot be used again after an interruption, as the subject of the error.
+        The resource that cannot be used after an interruption, as the subject of the error.
     """
 
     def __init__(self, what: str = "") -> None:
@@ -36,7 +36,7 @@ class ForkLock:
         Raises
         ------
         DeviceError
-            In a forked child, if another thread of the parent was using what cannot be shared.
+            In a forked child, if another thread of the parent was using the named resource.
         """
         if self._is_lost:
             raise DeviceError(
@@ -49,7 +49,7 @@ class ForkLock:
         self._lock.release()
 
     def _after_fork(self) -> None:
-        if self._lock.acquire(blocking=False):  # free, or of the thread that forked
+        if self._lock.acquire(blocking=False):  # free, or held by the thread that forked
             self._lock.release()
             return
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""Modules that have moved: an import by the old path finds the module at its new one.
+"""Moved modules: an import of the old path loads the module at its new path.
 
 `MOVED` is the list of renames since 0.1.
 """
@@ -52,9 +52,10 @@ MOVED = {
 
 
 class MovedModules:
-    """Finds and loads a moved module by its old path; a `DeprecationWarning` names the new one.
+    """A finder and loader for moved modules; a `DeprecationWarning` names the new path.
 
-    The protocols of `importlib.abc`, whose import would cost more than all else here.
+    Implements the protocols of `importlib.abc` without importing it, which would cost more than all
+    else here.
     """
 
     def find_spec(
@@ -64,7 +65,7 @@ class MovedModules:
         return ModuleSpec(name, loader, origin=MOVED[name]) if name in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Return nothing: Python makes the module, which `exec_module` replaces."""
+        """Return None: Python creates a module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
@@ -72,7 +73,7 @@ class MovedModules:
         sys.modules[old] = import_module(MOVED[old])
 
     def get_code(self, name: str) -> CodeType | None:
-        """Return the code of the module, for ``python -m`` with the old path."""
+        """Return the code of a moved module, for ``python -m`` with the old path."""
         from importlib.util import find_spec
 
         spec: Any = find_spec(MOVED[name])
@@ -81,6 +82,6 @@ class MovedModules:
 
 
 def find_moved_modules() -> None:
-    """Let imports find what has moved, after everything else; once is enough."""
+    """Install the finder of moved modules, after all other finders; idempotent."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.append(MovedModules())

@@ -1,7 +1,7 @@
-"""Names as users write them: other spellings of a parameter, and what was probably meant.
+"""User-supplied names: alternative spellings of parameters, and suggestions for typos.
 
-`settle` turns the arguments of a call into keywords by one vocabulary, or says in a sentence what
-is wrong with them; `suggestion` is the end of such a sentence for any unknown name.
+`settle` normalises the keywords of a call, or raises an error that explains the mistake;
+`suggestion` ends an error message about any unknown name.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any
 from vtaops.base.errors import ArgumentError
 
 SPELLINGS = {"kernel_size": "kernel", "stride": "strides"}
-"""PyTorch's names of parameters, and ours; calls take either."""
+"""PyTorch's parameter names mapped to ours; calls accept both."""
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` with the known name closest to another, or nothing."""
+    """Return ``" (did you mean 'x'?)"`` with the closest known name, or an empty string."""
     names = {known_name.lower(): known_name for known_name in known}
     close = get_close_matches(str(name).lower(), names, n=1)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
 def settle(what: str, known: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return keywords in our spelling.
+    """Return the keywords of a call in our spelling.
 
     Parameters
     ----------
     what : str
-        The name of what is called.
+        Name of the called function.
     known : collection of str
         Its keywords.
     given : dict
-        Those of the call.
+        Keywords of the call.
 
     Raises
     ------
     ArgumentError
-        If one is unknown, with what was probably meant, or is given in two spellings.
+        If a keyword is unknown (with a suggestion) or is given in two spellings.
     """
     settled: dict[str, Any] = {}
     for name, value in given.items():

@@ -14,11 +14,12 @@ def optional(module: str, name: str, purpose: str, install: str) -> Any:
     Parameters
     ----------
     module, name : str
-        What is imported, and what people call it.
+        Module to import, and its name in messages.
     purpose : str
-        What needs it, as the beginning of a sentence ("the search over hardware needs").
+        The feature that needs it, as the beginning of a sentence ("the search over hardware
+        needs").
     install : str
-        What pip installs.
+        The argument of ``pip install``.
 
     Raises
     ------

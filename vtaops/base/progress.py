@@ -1,6 +1,6 @@
-"""Progress of long work: who works tells how far it is, who waits says how that is shown.
+"""Progress reporting for long-running work.
 
-Where nobody listens, telling costs nothing. Listeners are those of the calling thread.
+Reporting is free without a listener. Each thread has its own listener.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Listener = Callable[[str, int, int, str], None]
-"""Takes the name of the work, the steps that are done, all steps (0: unknown), and the step that is
-under way."""
+"""Called with the name of the work, steps done, total steps (0: unknown), and the current step."""
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def heard_by(listener: Listener | None) -> Iterator[None]:
-    """Let a listener hear what is told within."""
+    """Register `listener` for progress reports within the context."""
     before = _listener.set(listener)
     try:
         yield
@@ -29,7 +28,7 @@ def heard_by(listener: Listener | None) -> Iterator[None]:
 
 
 def refined(work: str, find: Callable[[int], tuple[int, str]]) -> AbstractContextManager[None]:
-    """Complete what is told of a work within: `find` maps what is done to all, and to its step."""
+    """Refine reports of `work` in the context: `find` maps steps done to (total, current step)."""
     listener = _listener.get()
 
     def told(name: str, done: int, total: int, step: str) -> None:
@@ -42,7 +41,7 @@ def refined(work: str, find: Callable[[int], tuple[int, str]]) -> AbstractContex
 
 
 def tell(work: str, done: int, total: int = 0, step: str = "") -> None:
-    """Tell the listener, if there is one, how far a work is."""
+    """Report progress to the listener, if any."""
     if listener := _listener.get():
         listener(work, done, total, step)
 
@@ -50,7 +49,7 @@ def tell(work: str, done: int, total: int = 0, step: str = "") -> None:
 def tracked(
     work: str, items: Sequence[T], name: Callable[[T], str] = lambda item: ""
 ) -> Iterator[T]:
-    """Yield the items of a work, and tell each one before it is taken up."""
+    """Yield items, reporting progress before each."""
     for number, item in enumerate(items):
         tell(work, number, len(items), name(item))
         yield item

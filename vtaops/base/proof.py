@@ -1,4 +1,4 @@
-"""Proof: what `vtaops.prove` found out."""
+"""Proof: the result of `vtaops.prove`."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from vtaops.base.errors import ProgramError
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proven.
+    """The outcome of a proof.
 
     Attributes
     ----------
     claims : tuple of str
-        What equals its definition, for every input.
+        Results proven equal to their definition, for every input.
     unproven : tuple of str
-        What nothing was proven of, and why.
+        Results without a proof, and the reason.
     products : int
         Multiply-accumulates that were followed.
     leaves : int
-        Results of functions without meaning that were told apart.
+        Distinct results of uninterpreted functions.
     primes : tuple of int
-        The primes of the fields, of all rounds.
+        Primes of the fields, of all rounds.
     error : float
-        The probability is at most this that a difference was overlooked.
+        Upper bound of the probability that a difference was missed.
     overflow : str
-        The first instruction whose sums could leave int32; empty: no sum can.
+        The first instruction whose sums could leave int32; empty if no sum can.
     seconds : float
         CPU time.
     certificate : dict
-        Versions and hashes: what was compared with what. JSON-like.
+        Versions and hashes of everything compared. JSON-like.
     """
 
     claims: tuple[str, ...]
@@ -48,7 +48,7 @@ class Proof:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is unproven."""
+        """Whether everything was proven."""
         return bool(self.claims) and not self.unproven
 
     def require(self) -> None:
@@ -63,7 +63,7 @@ class Proof:
             raise ProgramError(f"not proven: {'; '.join(self.unproven) or 'nothing was claimed'}")
 
     def __str__(self) -> str:
-        """Return the proof in a few lines."""
+        """Return a summary of a few lines."""
         sums = f"sums could wrap first in {self.overflow}" if self.overflow else "no sum wraps"
         lines = [
             *(f"proven: {claim}" for claim in self.claims),

@@ -1,4 +1,4 @@
-"""Shapes as users write them: pairs, padding, lower bounds. Both stacks of operators share them."""
+"""User-supplied shapes: pairs, padding, lower bounds; shared by both operator stacks."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Array = npt.NDArray[Any]
 """An array of any type and shape."""
 
 Pair = int | tuple[int, int]
-"""(height, width); one integer stands for both."""
+"""(height, width), or one integer for both."""
 
 Sides = tuple[int, int, int, int]
 """(top, left, bottom, right)."""
 
 Padding = int | tuple[int, int] | Sides | Literal["same", "valid"]
-"""One integer for all sides, (height, width), or (top, left, bottom, right); "same" for a result of
-the image's size (strides of 1; the odd one at the bottom and the right), "valid" for none."""
+"""One integer for all sides, (height, width), or (top, left, bottom, right). "same" keeps the
+image's size (strides of 1 only; an odd pixel goes to the bottom and right); "valid" is none."""
 
 SIDES = ("padding_top", "padding_left", "padding_bottom", "padding_right")
 
 
 class Concise:
-    """Base class of dataclasses that hold arrays: a `repr` of one line, whatever they hold."""
+    """Base class of dataclasses that hold arrays: a one-line `repr`."""
 
     def __repr__(self) -> str:
-        """Return the call that makes it, without defaults; arrays as dtype and shape."""
+        """Return the constructor call without defaults; arrays as dtype and shape."""
         stated = [
             f"{f.name}={concise(getattr(self, f.name))}"
             for f in fields(self)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ class Concise:
 
 
 def concise(value: object) -> str:
-    """Return a value as Python writes it; what has many elements as int8[64, 3] or (256 items)."""
+    """Return the `repr` of a value; long arrays and tuples as int8[64, 3] or (256 items)."""
     match value:
         case np.ndarray():
             return f"{value.dtype}{[*value.shape]}" if value.size > 4 else repr(value.tolist())
@@ -57,7 +57,7 @@ def as_pair(name: str, value: object) -> tuple[int, int]:
     Raises
     ------
     ShapeError
-        If it is neither an integer nor two.
+        If it is neither an integer nor a pair of integers.
     """
     match (value, value) if isinstance(value, int) else value:
         case (int(height), int(width)):
@@ -71,7 +71,7 @@ def four_sides(padding: object) -> Sides:
     Raises
     ------
     ShapeError
-        If it is neither one integer, two, nor four.
+        If it is not one, two or four integers.
     """
     match (padding,) * 4 if isinstance(padding, int) else padding:
         case (int(side),):
@@ -91,16 +91,16 @@ def resolve_padding(padding: object, extent: tuple[int, int], strides: tuple[int
     Parameters
     ----------
     padding : Padding
-        As users write it.
+        As given by the user.
     extent : (int, int)
         Pixels that the window spans (height, width), dilation included.
     strides : (int, int)
-        Its steps.
+        Strides of the window.
 
     Raises
     ------
     ShapeError
-        If it is nothing of that, or "same" for a window with strides.
+        If it is no valid padding, or "same" with strides other than 1.
     """
     if not isinstance(padding, str):
         return four_sides(padding)
@@ -115,16 +115,16 @@ def resolve_padding(padding: object, extent: tuple[int, int], strides: tuple[int
 
 
 LONGEST_AXIS = 1 << 20
-"""Pixels that an image may have along an axis, with its padding."""
+"""Maximum pixels of an image along an axis, padding included."""
 
 
 def check_padded(size: tuple[int, int]) -> None:
-    """Refuse images whose padding nothing could compute in reasonable time.
+    """Reject padded images that are too large to compute.
 
     Raises
     ------
     ShapeError
-        Naming the axis.
+        If an axis exceeds `LONGEST_AXIS`; the message names the axis.
     """
     for axis, extent in zip(("height", "width"), size, strict=True):
         if extent > LONGEST_AXIS:
@@ -135,12 +135,12 @@ def check_padded(size: tuple[int, int]) -> None:
 
 
 def require_at_least(minimum: int, **values: int) -> None:
-    """Refuse values that are no integers or are too small.
+    """Reject values that are not integers or are below `minimum`.
 
     Raises
     ------
     ShapeError
-        Naming the parameter.
+        If a value is rejected; the message names the parameter.
     """
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:

@@ -1,7 +1,7 @@
-"""Temporary files and folders: who makes one holds its lock, and the next process sweeps the rest.
+"""Temporary files and folders: the creator holds a lock, and later processes sweep unlocked ones.
 
-A process that is killed removes nothing, but the system drops its locks. So whoever can lock a
-temporary removes it. A forked child removes nothing of its parent's.
+A killed process removes nothing, but the system releases its locks. So any process that can lock a
+temporary removes it. A forked child never removes temporaries of its parent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import BinaryIO
 
 
 class TemporaryFolder:
-    """A folder of this user that lasts until `close`, or as long as the object and the process.
+    """A private folder that lasts until `close`, or as long as the object and the process.
 
-    As a context manager it is the path. Nobody else can read it.
+    As a context manager it yields the path.
 
     Parameters
     ----------
     within : Path, optional
-        Where it is made; by default where the system keeps temporary files.
+        Parent folder; by default the system's temporary folder.
 
     Raises
     ------
     OSError
-        If it cannot be made.
+        If it cannot be created.
     """
 
     def __init__(self, within: Path | None = None) -> None:
@@ -59,12 +59,12 @@ class TemporaryFolder:
 
 @contextmanager
 def temporary_file(target: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open a new file beside `target`, which may be renamed to it; else it is gone at the end.
+    """Open a new file beside `target`; unless the caller renames it to `target`, remove it on exit.
 
     Raises
     ------
     OSError
-        If it cannot be made.
+        If it cannot be created.
     """
     sweep(target.parent, f".{escape(target.name)}.*.tmp")
 
@@ -82,7 +82,7 @@ def temporary_file(target: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def sweep(folder: Path, pattern: str) -> None:
-    """Remove the temporaries in a folder that nobody holds; what cannot be removed stays."""
+    """Remove unlocked temporaries in a folder; ignore those that cannot be removed."""
     with suppress(OSError):
         for path in folder.glob(pattern):
             with suppress(OSError):
@@ -97,15 +97,15 @@ def sweep(folder: Path, pattern: str) -> None:
 
 @cache
 def sweep_once(folder: Path, pattern: str) -> None:
-    """Sweep a folder when this process first uses it."""
+    """Sweep a folder at its first use by this process."""
     sweep(folder, pattern)
 
 
 def _held(make: Callable[[str], tuple[Path, int]]) -> tuple[Path, int]:
-    """Make and lock a temporary; again if another process swept it before it was locked."""
+    """Create and lock a temporary; retry if another process swept it before it was locked."""
     while True:
         path, lock = make(secrets.token_hex(4))
-        with suppress(OSError):  # a file system without locks: nobody sweeps there
+        with suppress(OSError):  # a file system without locks: no process sweeps there
             fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
             return path, lock
@@ -113,7 +113,7 @@ def _held(make: Callable[[str], tuple[Path, int]]) -> tuple[Path, int]:
 
 
 def _remove(path: Path, lock: int, maker: int) -> None:
-    """Remove a temporary, unless this is a forked child of its maker."""
+    """Remove a temporary, except in a forked child of its creator."""
     if os.getpid() == maker:
         _delete(path)
         os.close(lock)

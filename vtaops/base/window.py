@@ -1,7 +1,7 @@
-"""Window: how a kernel slides over an image, and how large the result is. One for all operators.
+"""Window: how a kernel slides over an image, and the size of the result.
 
-Operators of the accelerator, of graphs and of CPU and GPU kernels hold a `Window`; nobody else
-computes the size of a result.
+The operators of the accelerator, of graphs and of CPU and GPU kernels all hold a `Window`; result
+sizes are computed only here.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ class Window:
     Attributes
     ----------
     kernel, strides, dilation : (int, int)
-        Taps, their distance from one result to the next, and from one tap to the next, in pixels
-        (height, width).
+        Kernel size, stride between windows, and distance between taps, in pixels (height, width).
     padding : (int, int, int, int)
         Pixels added at the top, left, bottom and right.
     ceil : bool
-        Whether a last window may reach over the padded image, if it begins inside the image or the
-        padding before it (PyTorch's ``ceil_mode``).
+        Whether a last window may extend past the padded image, if it starts inside the image or its
+        leading padding (PyTorch's ``ceil_mode``).
 
     Raises
     ------
@@ -62,12 +61,12 @@ class Window:
         dilation: Pair = 1,
         ceil: bool = False,
     ) -> Window:
-        """Return the window of parameters as users write them; strides of None: its own size.
+        """Create a window from user-supplied parameters; `strides` None: the kernel size.
 
         Raises
         ------
         ShapeError
-            As the class; or if padding is "same" with strides other than 1.
+            As the class, or if padding is "same" with strides other than 1.
         """
         window = Window(
             as_pair("kernel", kernel),
@@ -93,22 +92,22 @@ class Window:
 
     @property
     def count(self) -> int:
-        """Taps of the window."""
+        """Number of taps."""
         return prod(self.kernel)
 
     @property
     def text(self) -> str:
-        """For people: ``3x3 /2``."""
+        """Display form: ``3x3 /2``."""
         (kh, kw), (sh, sw) = self.kernel, self.strides
         return f"{kh}x{kw}" + ("" if sh == sw == 1 else f" /{sh}" if sh == sw else f" /{sh}x{sw}")
 
     def padded(self, height: int, width: int) -> Size:
-        """Return the size of an image with its padding."""
+        """Return the size of an image including its padding."""
         top, left, bottom, right = self.padding
         return height + top + bottom, width + left + right
 
     def out_size(self, height: int, width: int) -> Size:
-        """Return the rows and columns of the result for an image of `height` by `width` pixels.
+        """Return (rows, columns) of the result for an image of `height` by `width` pixels.
 
         Raises
         ------
@@ -129,13 +128,13 @@ class Window:
         return rows, columns
 
     def transposed_size(self, height: int, width: int, added: Size) -> Size:
-        """Return the rows and columns of a transposed convolution, `added` ones included."""
+        """Return (rows, columns) of a transposed convolution, including `added` ones."""
         top, left, bottom, right = self.padding
         rows, columns = self.reach(height, width)
         return rows - top - bottom + added[0], columns - left - right + added[1]
 
     def beyond(self, height: int, width: int) -> Size:
-        """Return the rows and columns by which the last windows reach over the padded image."""
+        """Return the rows and columns by which the last windows extend past the padded image."""
         found = [0, 0]
         for axis, pixels in enumerate((height, width) if self.ceil else ()):
             before, stride, extent = self.padding[axis], self.strides[axis], self.extent[axis]
@@ -146,7 +145,7 @@ class Window:
         return found[0], found[1]
 
     def reach(self, rows: int, columns: int) -> Size:
-        """Return the rows and columns of pixels under the windows of so many results."""
+        """Return the rows and columns of pixels that `rows` by `columns` windows cover."""
         down, across = (
             (results - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
             for axis, results in enumerate((rows, columns))
@@ -154,9 +153,9 @@ class Window:
         return down, across
 
     def taps_inside(self, axis: int, pixels: int, result: int) -> range:
-        """Return the taps along an axis, of the window of a result, in an image of so many pixels.
+        """Return the taps of a result's window that read the image along an axis of `pixels`.
 
-        The others lie in the padding.
+        The other taps read padding.
         """
         start, step = result * self.strides[axis] - self.padding[axis], self.dilation[axis]
         kernel = self.kernel[axis]
@@ -166,15 +165,15 @@ class Window:
     def pixel(self, i: Any, j: Any, kh: Any, kw: Any) -> tuple[Any, Any]:
         """Return (row, column) of the padded image under tap (kh, kw) of the window at (i, j).
 
-        Of numbers, arrays or expressions.
+        Accepts numbers, arrays or expressions.
         """
         (sh, sw), (dh, dw) = self.strides, self.dilation
         return i * sh + kh * dh, j * sw + kw * dw
 
     def taps(self, rows: int, columns: int) -> Iterator[tuple[int, int, Any]]:
-        """Yield each tap (kh, kw) with the pixels that it reads of so many results.
+        """Yield each tap (kh, kw) with the index of the pixels that it reads for all results.
 
-        They index the last two axes of padded images.
+        The index applies to the last two axes of padded images.
         """
         (sh, sw), (dh, dw) = self.strides, self.dilation
         for kh in range(self.kernel[0]):
@@ -183,12 +182,12 @@ class Window:
                 yield kh, kw, (..., down, slice(kw * dw, kw * dw + (columns - 1) * sw + 1, sw))
 
     def check_for_pooling(self, beyond: Size = (0, 0)) -> None:
-        """Refuse windows that could lie in the padding alone.
+        """Reject windows that could lie entirely in padding.
 
         Raises
         ------
         ShapeError
-            If the padding, less what reaches over the image (see `beyond`), exceeds half of them.
+            If the padding, less the part past the last windows (`beyond`), exceeds half the window.
         """
         for axis in (0, 1):
             behind = self.padding[axis + 2] - beyond[axis]

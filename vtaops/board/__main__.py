@@ -38,7 +38,7 @@ PROGRAMS = {
 
 
 def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGRAMS) -> int:
-    """Serve; return the exit code. `programs`: what was typed, by command, for the help."""
+    """Serve; return the exit code. `programs` has the program names by command, for the help."""
     options = _parser(programs).parse_args(arguments)
     before = signal.pthread_sigmask(
         signal.SIG_BLOCK, _SIGNALS
@@ -104,7 +104,7 @@ def _serve_pynq_remote(options: argparse.Namespace) -> None:
 
 
 def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
-    """Inject the faults that are asked for; boards of hardware have none."""
+    """Inject the requested faults; hardware boards support none."""
     if faults is not None:
         for fault, after in options.fault:
             faults.inject(fault, after)
@@ -196,7 +196,7 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
 
 
 def _bitstream(options: argparse.Namespace) -> bytes:
-    """Return the bitstream to start with; empty if there is none."""
+    """Return the initial bitstream; empty if none is given."""
     if options.bitstream is not None:
         return read_bit_file(options.bitstream).to_bytes()
     if options.command != "serve" and options.programmed:

@@ -1,4 +1,4 @@
-"""The ``.bit`` file of Xilinx tools: its header, and its conversion to what the kernel programs.
+"""The ``.bit`` file of Xilinx tools: its header, and its conversion for the kernel's FPGA manager.
 
 A header of tagged fields comes before the configuration data:
 
@@ -64,7 +64,7 @@ class BitFile:
 
     @property
     def die(self) -> str:
-        """The part without package and speed grade: what decides whether data fit."""
+        """The part without package and speed grade; it determines whether a bitstream fits."""
         return die(self.part)
 
     def to_bin(self) -> bytes:
@@ -82,7 +82,7 @@ class BitFile:
 
 
 def blank_bit_file(part: str) -> BitFile:
-    """Return a bitstream without a design: only the virtual board has a use for it."""
+    """Return a bitstream without a design, for the virtual board only."""
     return BitFile("blank", part.removeprefix("xc"), "", "", _SYNC_WORD * 64)
 
 

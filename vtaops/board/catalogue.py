@@ -1,4 +1,4 @@
-"""The bitstreams that are known, and the cache of those that are here.
+"""The catalogue of known bitstreams and the cache of local copies.
 
 What is known comes from ``bitstreams/manifest.toml`` and from what the user added. Files lie in the
 cache under their SHA-256, which is computed again whenever one is used.
@@ -57,9 +57,9 @@ class Entry:
     sha256 : str
         Of the ``.bit`` file, or `UNKNOWN`.
     source : str
-        Where to get it.
+        Origin of the bitstream, shown to users who must get it themselves.
     notes : str
-        What one should know.
+        Notes for users.
     url : str
         Address of the ``.bit`` file; empty if it is not published.
     nbytes : int
@@ -148,11 +148,11 @@ class Catalogue:
         return self.entries[name]
 
     def path(self, entry: Entry) -> Path:
-        """Return where the cache has, or would have, a bitstream."""
+        """Return a bitstream's path in the cache, whether or not it exists."""
         return self.cache / f"{entry.sha256}.bit"
 
     def verify(self, name: str) -> Path:
-        """Return the file of a bitstream, with its checksum and part compared.
+        """Return the file of a bitstream after checking its checksum and part.
 
         Raises
         ------
@@ -274,7 +274,7 @@ def _how_to_get(entry: Entry) -> str:
 
 
 def _check_file(entry: Entry, path: Path) -> None:
-    """Compare checksum and part of a file with what is known of it."""
+    """Compare a file's checksum and part with its catalogue entry."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != entry.sha256:
         raise DeviceError(

@@ -1,4 +1,4 @@
-"""Download of one file of a known SHA-256, which is kept whole and right, or not at all.
+"""Download of a file with a known SHA-256; an incomplete or wrong file is never kept.
 
 Imports no TVM: a board installs this file.
 """
@@ -39,24 +39,24 @@ def download(
     timeout: float = 600.0,
     schemes: Collection[str] = HTTPS_ONLY,
 ) -> None:
-    """Download a file; an existing `target` is replaced at the end, if all is right.
+    """Download a file; replace an existing `target` only after all checks pass.
 
     Parameters
     ----------
     url : str
-        Where it is.
+        The file's URL.
     target : Path
-        Where it shall be; its folder is made.
+        The destination; its folder is created.
     sha256 : str
         Hexadecimal SHA-256 of its bytes.
     max_bytes : int
-        Greatest size; not more than this is read.
+        Maximum size; the download stops beyond it.
     check : callable, optional
-        Looks at the downloaded file before it becomes `target`; raises what is wrong.
+        Checks the downloaded file before it replaces `target`; raises an error to reject it.
     progress : callable, optional
         Called as bytes arrive.
     timeout : float
-        Seconds that all of it may take.
+        Seconds for the whole download.
     schemes : collection of str
         Schemes of addresses that are followed.
 
@@ -91,7 +91,7 @@ def _receive(
     timeout: float,
     schemes: Collection[str],
 ) -> str:
-    """Write what `url` gives to `file`; return its SHA-256."""
+    """Download `url` to `file`; return its SHA-256."""
     deadline = time.monotonic() + timeout
     opener = urllib.request.build_opener(_Redirections(schemes))
     digest, done = hashlib.sha256(), 0

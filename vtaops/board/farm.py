@@ -44,11 +44,11 @@ class Measurement:
     Attributes
     ----------
     outputs : tuple of numpy.ndarray
-        What it computed.
+        The outputs.
     seconds : float
         Median of the launches as the host sees them, with a message each way.
     performance : TsimPerformance or None
-        What the logic counted in one launch, where it counts.
+        The logic's counters for one launch, if it has any.
     """
 
     outputs: tuple[Array, ...]
@@ -69,7 +69,7 @@ class FarmResult:
     board : str
         The board that measured it; empty if none did.
     measurement : Measurement or None
-        How it ran there; its outputs are those of the simulator.
+        The measurement on that board; its outputs equal the simulator's.
     failures : dict of str to str
         Boards on which it failed before, and how.
     """
@@ -80,7 +80,7 @@ class FarmResult:
 
 
 class Board(Protocol):
-    """What a farm needs of a board: `PynqBoard`, `RpcBoard`, or one of your own."""
+    """The board interface of a farm: `PynqBoard`, `RpcBoard`, or your own."""
 
     def measure(
         self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
@@ -94,7 +94,7 @@ class Board(Protocol):
 
 
 class DeviceBoard:
-    """A board as the device that it is behind a connection."""
+    """A board that is a device behind a connection."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -137,13 +137,13 @@ def tracker_boards(
     Parameters
     ----------
     host, port : str, int
-        Where the tracker is.
+        The tracker's address.
     key : str
         Name under which the boards registered.
     count : int
-        How many to ask for.
+        Number of boards to request.
     config : HardwareConfig, optional
-        What they must have.
+        Configuration that the boards must have.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def tracker_boards(
 
 
 Boards = Iterable[str] | dict[str, Callable[[], Board]]
-"""Addresses ``pynq://host:port``, or names and what opens the board."""
+"""Addresses ``pynq://host:port``, or a dict from names to functions that open the board."""
 
 
 class BoardFarm:
@@ -173,7 +173,7 @@ class BoardFarm:
     boards : iterable of str, or dict of str to callable
         Addresses ``pynq://host:port``; or by name what opens a board (`tracker_boards`).
     config : HardwareConfig, optional
-        What boards given as addresses must have.
+        Configuration that boards given as addresses must have.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ class BoardFarm:
         ask: Callable[[Board, _Job], Measurement],
         told: Callable[[_Job], None],
     ) -> None:
-        """Let a board measure until no job is left for it, or it is lost."""
+        """Measure jobs on a board until none is left or the board is lost."""
         board = self._opened(name)
         try:
             while board is not None and (job := queue.take(name)) is not None:
@@ -262,7 +262,7 @@ class BoardFarm:
     def _tried(
         self, name: str, board: Board, job: _Job, ask: Callable[[Board, _Job], Measurement]
     ) -> Board | None:
-        """Let a board try a job; return the board to go on with, if it is not lost."""
+        """Try a job on a board; return the board to continue with, unless it is lost."""
         try:
             job.measurement = ask(board, job)
             job.board = name
@@ -335,7 +335,7 @@ class _Job:
 
     @cached_property
     def expectation(self) -> tuple[Arrays, Arrays]:
-        """Random inputs, and what the simulator makes of them."""
+        """Random inputs and the simulator's outputs for them."""
         arrays = random_inputs(self.program, np.random.default_rng(self.seed))
         with Fsim(self.program.config) as simulator:
             return arrays, as_tuple(run(self.program, simulator, *arrays))
@@ -345,13 +345,13 @@ class _Job:
         return FarmResult(self.board, self.measurement, dict(self.failures))
 
     def suits(self, board: str) -> bool:
-        """Whether a board may try."""
+        """Whether a board may try this job."""
         is_open = self.measurement is None and not self.is_taken
         return is_open and board not in self.failures and len(self.failures) < MOST_ATTEMPTS
 
 
 class _Queue:
-    """Jobs that boards take; one that a board failed at may be another's."""
+    """A job queue; a job that failed on a board may be retried on another."""
 
     def __init__(self, jobs: list[_Job]) -> None:
         self.jobs = jobs
@@ -359,7 +359,7 @@ class _Queue:
         self._is_stopped = False
 
     def take(self, board: str) -> _Job | None:
-        """Return a job for a board, once there is one; None if there will be none."""
+        """Wait for a job for a board and return it; None if no more can come."""
         with self._changed:
             while not self._is_stopped:
                 for job in self.jobs:
@@ -373,7 +373,7 @@ class _Queue:
 
     @contextmanager
     def returning(self, job: _Job) -> Iterator[None]:
-        """Give a job back at the end, measured or not."""
+        """Return a job to the queue on exit, measured or not."""
         try:
             yield
         finally:

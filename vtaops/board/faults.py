@@ -1,4 +1,4 @@
-"""Faults that the virtual board and the server can be told to have, for tests and training."""
+"""Fault injection for the virtual board and the server, for tests and training."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ OF_THE_LOGIC = (Fault.HANG, Fault.LATE_DONE, Fault.REFUSE_PROGRAMMING)
 
 
 class Faults:
-    """The faults still to come; may be used from several threads."""
+    """The pending faults; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._armed: dict[Fault, list[int]] = {fault: [] for fault in Fault}
 
     def inject(self, fault: Fault, after: int = 0) -> None:
-        """Let `fault` happen once more, when `after` occasions for it have passed."""
+        """Inject `fault` once more, after skipping `after` occasions for it."""
         with self._lock:
             self._armed[fault].append(after)
 
     def take(self, fault: Fault) -> bool:
-        """Return whether `fault` is to happen now, on an occasion for it."""
+        """Return whether `fault` happens at this occasion."""
         with self._lock:
             waiting = self._armed[fault]
             if not waiting:
@@ -62,13 +62,13 @@ class Faults:
             return happens
 
     def clear(self) -> None:
-        """Forget what has not happened."""
+        """Discard all pending faults."""
         with self._lock:
             for waiting in self._armed.values():
                 waiting.clear()
 
     def pending(self) -> list[Fault]:
-        """Return the kinds of fault that are still to happen."""
+        """Return the kinds of pending faults."""
         with self._lock:
             return [fault for fault, waiting in self._armed.items() if waiting]
 

@@ -48,11 +48,11 @@ class QuantizedTensor(Protocol):
 
     @property
     def scale(self) -> float:
-        """What a step means."""
+        """The quantization step."""
 
     @property
     def zero_point(self) -> int:
-        """The integer of 0.0."""
+        """The integer that represents 0.0."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Task:
     elements : int
         Of an input.
     holds : str
-        What its files hold: ``"uint8"`` pixels, ``"int8"`` features, ``"float32"`` features.
+        Format of its files: ``"uint8"`` pixels, ``"int8"`` features, ``"float32"`` features.
     """
 
     name: str
@@ -116,7 +116,7 @@ class DeviceUnderTest:
     run : callable
         Returns the output for an input.
     name : str
-        What the runner shows.
+        Name that the runner shows.
     inference_seconds : float, optional
         What an inference takes, of a device that is simulated: timestamps count it instead of the
         time that passes.
@@ -229,7 +229,7 @@ class DeviceUnderTest:
         self._inferences += count
 
     def _features(self) -> Array:
-        """Return the numbers in the buffer."""
+        """Return the features in the buffer."""
         if len(self._buffer) != self.task.nbytes:
             raise ModelError(
                 f"Input db has {len(self._buffer)} bytes, expected {self.task.nbytes} of "
@@ -248,7 +248,7 @@ class DeviceUnderTest:
         return numbers.astype(np.int8).reshape(given.shape)
 
     def _results(self, *ignored: str) -> Iterator[str]:
-        """Yield the output as real numbers; of an autoencoder its mean squared error."""
+        """Yield the output as real numbers; for an autoencoder, its mean squared error."""
         if self._output is None:
             raise ModelError("there are no results before an infer")
         real = (self._output.reshape(-1) - float(self._result.zero_point)) * self._result.scale
@@ -276,12 +276,12 @@ def open_line(path: Path | None, baud: int) -> tuple[int, str]:
 
 
 def serve(device: DeviceUnderTest, file: int) -> None:
-    """Obey the commands that arrive at an open line, until its other end is closed for good.
+    """Answer commands from an open line until its other end closes for good.
 
     Parameters
     ----------
     device : DeviceUnderTest
-        What obeys.
+        The device that answers.
     file : int
         The descriptor of a serial port, a pseudo-terminal or a socket.
 

@@ -30,7 +30,7 @@ class PynqRemote:
     Parameters
     ----------
     host, port : str, int
-        Where PYNQ.remote serves.
+        Address of the PYNQ.remote server.
 
     Raises
     ------

@@ -81,7 +81,7 @@ class _Server:
                 tvm_ffi.register_global_func(f"vtaops.board.rpc.{name}", function, override=True)
 
     def info(self) -> str:
-        """Return what a client compares, as JSON."""
+        """Return the server's description, which clients check, as JSON."""
         config = self._config
         return json.dumps(
             {
@@ -163,7 +163,7 @@ class _Server:
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let errors keep their kind: TVM transports their text only."""
+    """Preserve the type of errors: TVM transports only their text."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -264,7 +264,7 @@ class RpcSession(ConfiguredDevice):
     session : tvm.rpc.RPCSession
         From `connect`, ``tvm.rpc.connect`` or a tracker.
     config : HardwareConfig, str or Path, optional
-        What the device must have.
+        Configuration that the device must have.
 
     Attributes
     ----------
@@ -296,7 +296,7 @@ class RpcSession(ConfiguredDevice):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server tells about itself."""
+        """The server's description of itself."""
         return dict(self._info)
 
     def program_fpga(self, bitstream: str | Path) -> None:
@@ -405,7 +405,7 @@ def connect(
     host, port : str, int
         Address of the server.
     config : HardwareConfig, str or Path, optional
-        What the device must have.
+        Configuration that the device must have.
     key : str
         As the server was started.
     timeout : float

@@ -54,7 +54,7 @@ _DRAIN_SECONDS = 1.0  # for the sender of a malformed message to read why it is 
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may use.
+    """Resource limits of clients.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Limits:
 
 
 class BlobCache:
-    """Byte strings by their SHA-256, the least recently used leaving first; thread-safe.
+    """An LRU cache of byte strings by SHA-256; thread-safe.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class BlobCache:
 
     @property
     def used(self) -> int:
-        """Bytes that are kept."""
+        """Total bytes in the cache."""
         return self._used
 
 
@@ -135,11 +135,11 @@ class BoardServer(Closing):
     accelerator : Accelerator
         The hardware.
     host, port : str, int
-        Where to listen; port 0 takes any free one.
+        Address to listen on; port 0 picks any free port.
     secret : bytes
         The shared secret; may be empty only where nobody but this machine can connect.
     limits : Limits
-        What clients may use.
+        Resource limits of clients.
     faults : Faults, optional
         Faults to have, for tests.
 
@@ -169,7 +169,7 @@ class BoardServer(Closing):
         self.cache = BlobCache(self.limits.cache_bytes)
         self.faults = faults
         self.bitstream: dict[str, str] | None = None
-        """Hash, part and date of what was programmed through this server."""
+        """Hash, part and date of the bitstream programmed through this server."""
         self._secret = secret
         self._folder = TemporaryFolder()
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ class BoardServer(Closing):
 
     @property
     def sessions(self) -> int:
-        """Clients at this moment."""
+        """Number of current clients."""
         return len(self._open)
 
     def serve_forever(self) -> None:
@@ -218,7 +218,7 @@ class BoardServer(Closing):
     # ------------------------------------------------------------------------ sessions
 
     def serve(self, stream: socket.socket) -> None:
-        """Serve one connection to its end; nothing that happens there reaches the others."""
+        """Serve one connection until it ends; its errors do not affect the others."""
         connection = Connection(stream)
         if self.faults is not None:
             connection = FaultyConnection(stream, self.faults)
@@ -241,7 +241,7 @@ class BoardServer(Closing):
             connection.close()
 
     def _admit(self, connection: Connection) -> bool:
-        """Count a client that has logged in, if there is a session left for it."""
+        """Admit a logged-in client if a session is free or can be taken from an idle client."""
         idlest = None
         with self._lock:
             self._logins.pop(connection, None)
@@ -256,7 +256,7 @@ class BoardServer(Closing):
         return True
 
     def _dismiss(self, connection: Connection) -> None:
-        """End the session of a client that asks for nothing."""
+        """End the session of an idle client."""
         error = DeviceError(
             f"the board ended this session, because it was idle for {self.limits.idle_seconds:g} s "
             "and another client needed its place"
@@ -267,7 +267,7 @@ class BoardServer(Closing):
 
     @contextmanager
     def idle(self, connection: Connection) -> Iterator[None]:
-        """Count the time in which a client asks for nothing."""
+        """Track a client's idle time."""
         self._set_idle_since(connection, time.monotonic())
         yield
         self._set_idle_since(connection, math.inf)

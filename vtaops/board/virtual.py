@@ -1,4 +1,4 @@
-"""VirtualBoard: what a driver sees of a Zynq board, in front of a simulator.
+"""VirtualBoard: a Zynq board as drivers see it, backed by a simulator.
 
 It has the interface of the ``pynq`` package that `vtaops.runtime.pynq` uses: contiguous memory with
 a cache that is not coherent with DRAM (a missing flush or invalidate shows as wrong data), pages of
@@ -61,7 +61,7 @@ class VirtualBoard:
     Parameters
     ----------
     config : HardwareConfig
-        What its bitstreams contain; the target decides addresses and part.
+        Configuration of its bitstreams; the target determines addresses and part.
     register_map : RegisterMap
         Design of its bitstreams.
     faults : Faults, optional
@@ -161,7 +161,7 @@ class VirtualBoard:
         return self._logic, offset
 
     def start(self, address: int, count: int) -> None:
-        """Execute the instructions that lie in DRAM, beside the processor; `outcome` tells how."""
+        """Start executing instructions in DRAM asynchronously; see `outcome`."""
         self._live = [buffer for buffer in list(self._coherent) if buffer.block is not None]
         for buffer in self._live:
             buffer.flush()
@@ -169,7 +169,7 @@ class VirtualBoard:
         self._run.wait(SHORT_RUN_SECONDS)
 
     def outcome(self) -> Outcome | None:
-        """Return how the run ended that was started, once; None while there is nothing to tell."""
+        """Return the outcome of the started run, once; None before its end."""
         if self._run is None or self._run.outcome is None:
             return None
         outcome, self._run = self._run.outcome, None
@@ -180,7 +180,7 @@ class VirtualBoard:
         return outcome
 
     def execute(self, address: int, count: int) -> Outcome:
-        """Run the instructions that lie in DRAM to their end."""
+        """Run instructions in DRAM to completion."""
         if self.faults.take(Fault.HANG):
             self.last_error = "a hang was injected"
             return Outcome.HANG
@@ -232,10 +232,10 @@ def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) ->
 
 @runtime_checkable
 class Interruptible(Protocol):
-    """A simulator whose launch another thread can end."""
+    """A simulator whose launch another thread can stop."""
 
     def interrupt(self) -> None:
-        """End the launch that is under way."""
+        """Stop the current launch."""
 
 
 class Outcome(Enum):
@@ -361,7 +361,7 @@ class _Logic:
         self.running = False
 
     def settle(self) -> None:
-        """Take note of the end of a run."""
+        """Record the end of a run."""
         with self.board.looking:
             outcome = self.board.outcome()
             if outcome is not None:

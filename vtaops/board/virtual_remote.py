@@ -51,7 +51,7 @@ class RemoteFiles(remote_device_pb2_grpc.RemoteDeviceServicer):  # type: ignore[
         }
 
     def existsfile(self, request: Any, context: Any) -> Any:
-        """Tell whether there is a file."""
+        """Report whether a file exists."""
         there = request.file_path in self._files
         return remote_device_pb2.ExistsFileResponse(exists=there)
 
@@ -94,7 +94,7 @@ class RemoteFiles(remote_device_pb2_grpc.RemoteDeviceServicer):  # type: ignore[
         return remote_device_pb2.SetPlClkResponse(status=True)
 
     def shutdown(self, request: Any, context: Any) -> Any:
-        """Accept; there are no shutdown managers in the design."""
+        """Accept the call; the design has no shutdown managers."""
         return remote_device_pb2.ShutdownResponse(status=True)
 
 
@@ -221,7 +221,7 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 def _answered(response: Callable[..., Any], act: Callable[[], dict[str, int]]) -> Any:
-    """Return what `act` returns, or its error in the form that the client understands."""
+    """Return `act`'s result, or its error in the form that the client understands."""
     try:
         return response(status=True, **act())
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Descriptions and schedules to verified programs, and the search for tilings."""
+"""Compilation of descriptions and schedules to verified programs; search for tilings."""
 
 from vtaops.compiler.driver import build, compile, emit, timed_tiling
 

@@ -1,7 +1,6 @@
-"""compile: the whole way from an operator description to a verified Program.
+"""compile: translate an operator description to a verified Program.
 
-`emit` goes half the way, for programs of several operators: `vtaops.lowering.link` joins what it
-returns.
+`emit` stops halfway, for programs of several operators: `vtaops.lowering.link` joins its results.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from vtaops.schedule.checks import check as check_schedule
 _log = logging.getLogger(__name__)
 
 ADDRESSES = 1 << 32
-"""Bytes of DRAM that instructions can name."""
+"""Size of the DRAM address space of instructions, in bytes."""
 
 
 _LATER = ("fine", "data_offset", "other_offset", "by_channel")
-"""Parameters that came later: where they say nothing, records are as they were before."""
+"""Parameters added later: omitted from records if default, so that old records stay unchanged."""
 
 
 @collection_paused()
@@ -63,29 +62,29 @@ def compile(
     tiling : Tiling, optional
         Blocking and virtual threads; by default `timed_tiling`.
     capabilities : Capabilities or str, optional
-        What the device can execute, or a name: full, fsim, hls-2020, chisel, portable; by default
-        what the target of the configuration can.
+        Capabilities of the device, or their name: full, fsim, hls-2020, chisel, portable; by
+        default those of the configuration's target.
     keep_weights : bool
-        Whether products with one weight tile follow each other, which reads it once: for less
+        Whether products with one weight tile are consecutive, so that it is read once: saves
         energy, at the cost of more micro-ops, whose load takes some cycles.
     verify : bool
-        Whether to prove the result free of races, deadlocks and accesses out of bounds.
+        Whether to prove the program free of races, deadlocks and out-of-bounds accesses.
 
     Returns
     -------
     Program
-        Ready to save, or to run on any device of this configuration.
+        Ready to save, or to run on any device with this configuration.
 
     Raises
     ------
     ConfigError
-        If there is no such configuration.
+        If the configuration does not exist.
     ScheduleError
         If the tiling does not suit the operator or overflows a scratchpad.
     UnsupportedError
-        If VTA, or this device, cannot run the operator.
+        If VTA, or the device, cannot run the operator.
     VerificationError
-        If the compiler has produced a wrong program: a defect of vtaops.
+        If the compiler produced a wrong program: a bug in vtaops.
     """
     check_arguments(op, tiling)
     begin = perf_counter()
@@ -113,16 +112,16 @@ def emit(
     rows: int = POST_ROWS,
     keep_weights: bool = False,
 ) -> Fragment:
-    """Return the operations of an operator, to be joined with those of others to a program.
+    """Return the operations of an operator, for linking with others to a program.
 
     Parameters
     ----------
     op, config, tiling, capabilities
         As `compile`.
     borders : mapping, optional
-        For buffers of the operator, by name: what surrounds their image in DRAM.
+        Borders of buffers' images in DRAM, by buffer name.
     rows : int
-        Rows of post-processing parameters that it should use at most.
+        Maximum rows of post-processing parameters to use.
     keep_weights : bool
         As `compile`.
 
@@ -131,7 +130,7 @@ def emit(
     ConfigError, ScheduleError, UnsupportedError
         As `compile`.
     ShapeError
-        If a border is asked for around something that is no image of the operator.
+        If a border is requested for an unknown buffer, or one that is not an image.
     """
     check_arguments(op, tiling)
     hardware = HardwareConfig.of(config)
@@ -157,7 +156,7 @@ def emit(
 
 
 _COMPARED_ROWS = 64
-"""Rows and columns of results of which two ways to compute them are compared."""
+"""Maximum rows and columns of the results for which two algorithms are compared."""
 
 _COMPARED_BLOCKS = 4
 """The same for blocks of channels."""
@@ -165,11 +164,11 @@ _COMPARED_BLOCKS = 4
 
 @lru_cache(maxsize=1024)
 def settled(op: Operator, config: HardwareConfig) -> Operator:
-    """Return an operator for which it is chosen how it is computed, where its user left it open.
+    """Return an operator with its implementation chosen where the user left it open.
 
-    Of a maximum pool that is whether maxima are taken along one axis after the other: both ways are
-    compiled with their default tilings, for a part of the image where it is large, since rows and
-    columns beyond are like those before. Tilings belong to the operator that this returns.
+    For a maximum pool, whether maxima are separated by axis: both variants are compiled with their
+    default tilings, for a part of a large image, since further rows and columns are alike. Tilings
+    refer to the operator that this returns.
     """
     if not isinstance(op, MaxPool2d) or op.apart is not None or not op.can_separate(config):
         return op
@@ -192,20 +191,19 @@ def settled(op: Operator, config: HardwareConfig) -> Operator:
 
 
 NEAR = 1.01
-"""How near to the least a default tiling is looked for."""
+"""Tolerance relative to the lower bound within which a default tiling is accepted."""
 
 TIMED_INSTRUCTIONS = 1 << 16
-"""Instructions after which no more tilings are timed: programs so long differ less."""
+"""Program length after which no more tilings are timed: programs this long differ less."""
 
 
 @lru_cache(maxsize=1024)
 def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Tiling:
     """Return the default tiling of an operator that runs alone.
 
-    Of a convolution, the fastest by the timing model of the best by the estimate of each of a few
-    sizes of tiles (`vtaops.schedule.worth_timing`), or the first that is so near to what no tiling
-    goes below that others are not worth their time; of what TVM lowers, which takes long, the best
-    by the estimate.
+    For a convolution, the fastest by the timing model among the best estimate of each of a few tile
+    sizes (`vtaops.schedule.worth_timing`), or the first within `NEAR` of the lower bound. For
+    operators that TVM lowers, which is slow, the best by the estimate.
 
     Raises
     ------
@@ -223,7 +221,7 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
         try:
             program = compile(op, config, tiling, capabilities=able, verify=False)
             cycles = program.cycles()
-        except VTAError:  # not for this device; where none is, compiling the first says why
+        except VTAError:  # not for this device; if none is, compiling the first says why
             continue
         instructions += len(program)
         if cycles < fewest:
@@ -235,7 +233,7 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
 
 @dataclass(frozen=True)
 class _Array:
-    """A configuration, equal to those that differ in what no schedule depends on: scratchpads."""
+    """A configuration; equal to those that differ only in scratchpads, which no schedule uses."""
 
     config: HardwareConfig = field(compare=False)
     log_batch: int
@@ -244,7 +242,7 @@ class _Array:
 
 
 def _lowered(op: Operator, config: HardwareConfig, tiling: Tiling) -> tvm.IRModule:
-    """Return `Operator.lower`; tilings that hold more or fewer tiles at once share it."""
+    """Return `Operator.lower`; tilings that differ in tiles held at once share it."""
     array = _Array(config, config.log_batch, config.log_block, config.extensions)
     return _flat(op, array, replace(tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1))
 
@@ -263,27 +261,27 @@ def build(
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
 ) -> Program:
-    """Build a schedule of one's own: of any te declaration on packed tensors, with our intrinsics.
+    """Build a custom schedule of any te declaration on packed tensors, with our intrinsics.
 
     Parameters
     ----------
     schedule : tvm.s_tir.Schedule or tvm.IRModule
-        One function ``main``, whose blocks are copies between DRAM and a scratchpad, or tensorized
-        with `vtaops.schedule.gemm`, `reset` and `alu`.
+        One function ``main``, whose blocks are copies between DRAM and a scratchpad, or are
+        tensorized with `vtaops.schedule.gemm`, `reset` and `alu`.
     config : HardwareConfig, str or Path
-        The configuration that its tiles are made for.
+        The configuration that its tiles are for.
     buffers : sequence of Buffer, optional
-        How the host sees each argument, in order: with a layout, `Program.run` packs and unpacks.
-        By default arguments are packed tensors, as declared. For the schedule of an operator,
-        ``op.buffers(config)``; weights that are packed as windows (extension ``depthwise``) are
-        declared tap by tap.
+        Logical shape and layout of each argument, in order: `Program.run` packs and unpacks by
+        the layout. By default arguments are packed tensors, as declared. For the schedule of an
+        operator, use ``op.buffers(config)``; weights packed as windows (extension ``depthwise``)
+        are declared tap by tap.
     capacity : Capacity
-        Tiles of each operand that a virtual thread holds at once; a load whose tile is still there
-        is left out.
+        Tiles of each operand that a virtual thread holds at once; a load is omitted if its tile is
+        still resident.
     capabilities : Capabilities or str, optional
-        What the device can execute; by default what the target of the configuration can.
+        Capabilities of the device; by default those of the configuration's target.
     verify : bool
-        Whether to prove the result free of races, deadlocks and accesses out of bounds.
+        Whether to prove the program free of races, deadlocks and out-of-bounds accesses.
 
     Examples
     --------
@@ -293,12 +291,12 @@ def build(
     Raises
     ------
     ScheduleError
-        If a block is no instruction of VTA, a scratchpad overflows, or a copy crosses lanes: naming
-        the block, and what to write instead.
+        If a block maps to no VTA instruction, a scratchpad overflows, or a copy crosses lanes; the
+        message names the block and a remedy.
     ShapeError
-        If `buffers` are not those of the function.
+        If `buffers` do not match the function.
     VerificationError
-        If the program needs what the device lacks, or reads what nothing wrote.
+        If the program needs a feature that the device lacks, or reads undefined data.
     """
     hardware = HardwareConfig.of(config)
     able = of_target(hardware, capabilities)
@@ -318,7 +316,7 @@ def build(
 
 
 def _linked(fragment: Fragment, able: Capabilities, verify: bool) -> Program:
-    """Return the program of one fragment, verified if asked."""
+    """Link one fragment to a program; optionally verify it."""
     program = lowering.link(
         [lowering.whole(fragment)], fragment.buffers, {"capabilities": able.name}
     )
@@ -361,19 +359,19 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
 
 
 def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
-    """Return the shape that te knows: weights of windows are declared tap by tap."""
+    """Return the declared shape: weights of windows are declared tap by tap."""
     if not isinstance(buffer.layout.view, Windows):
         return buffer.packed_shape
     return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
 
 
 def check_arguments(op: Operator, tiling: Tiling | None) -> None:
-    """Refuse what is no operator, or no tiling.
+    """Reject a non-operator or a non-tiling.
 
     Raises
     ------
     ShapeError, ScheduleError
-        Naming what was given.
+        If so; the message quotes the argument.
     """
     if not isinstance(op, Operator):
         raise ShapeError(
@@ -386,7 +384,7 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
 
 @lru_cache(maxsize=1024)
 def _check_sizes(op: Operator) -> None:
-    """Refuse tensors that no memory of a device holds; their shapes depend on no configuration."""
+    """Reject tensors beyond VTA's address space; shapes do not depend on the configuration."""
     for buffer in op.buffers(HardwareConfig()):
         if buffer.nbytes > ADDRESSES:
             raise ShapeError(

@@ -1,6 +1,6 @@
-"""TVM's tuner, MetaSchedule, on schedules for VTA: the timing model in place of a measurement.
+"""TVM's tuner, MetaSchedule, for VTA schedules: the timing model replaces measurements.
 
-`tune` is the short way. `Builder` and `Runner` take the places of TVM's own in any call of
+`tune` is the simple interface. `Builder` and `Runner` replace TVM's own in any call of
 ``tvm.s_tir.meta_schedule`` (``tune_tir``, ``tune_tasks``): TVM's compile with LLVM in worker
 processes and measure; these build a `Program` and count its cycles. Both need no device.
 """
@@ -38,7 +38,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 HOST = {"kind": "llvm", "num-cores": 1}
-"""The target that MetaSchedule is told, since it asks for one; nothing is compiled for it."""
+"""The target that MetaSchedule requires; nothing is compiled for it."""
 
 LOGGER = logging.getLogger("vtaops.compiler.metaschedule")
 
@@ -50,7 +50,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
     Parameters
     ----------
     config : HardwareConfig, str or Path
-        The configuration that the schedules are made for.
+        The configuration of the schedules.
     make : callable, optional
         From a scheduled module to a Program, in place of ``vtaops.build(module, config)``: for a
         capacity, capabilities or buffers of one's own.
@@ -73,7 +73,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         self.refused = ""
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
-        """Return the path of a Program, or why there is none, for each candidate."""
+        """Return each candidate's saved Program path, or its error."""
         return [self._build(candidate.mod) for candidate in build_inputs]
 
     def _build(self, module: tvm.IRModule) -> Any:
@@ -91,7 +91,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
 
 @cache
 def _programs() -> TemporaryFolder:
-    """Return where candidates are saved: they are run after their builder may be gone."""
+    """Return the folder of saved candidates: they may be run after their builder is gone."""
     return TemporaryFolder()
 
 
@@ -102,7 +102,7 @@ class Runner(ms.runner.PyRunner):  # type: ignore[misc]
     Parameters
     ----------
     seconds : callable, optional
-        From a Program to seconds, in place of `seconds_of`: for example a measurement on a board.
+        Maps a Program to seconds, instead of `seconds_of`: for example a measurement on a board.
     """
 
     def __init__(self, seconds: Callable[[Program], float] | None = None) -> None:
@@ -110,12 +110,12 @@ class Runner(ms.runner.PyRunner):  # type: ignore[misc]
         self.seconds = seconds or seconds_of
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
-        """Return the seconds of each candidate."""
+        """Return each candidate's time in seconds."""
         return [_Known(self.seconds(Program.load(i.artifact_path))) for i in runner_inputs]
 
 
 def seconds_of(program: Program) -> float:
-    """Return how long a Program takes on its target, by the timing model."""
+    """Return a Program's time on its target by the timing model, in seconds."""
     return program.cycles() / (program.config.board.clock_mhz * 1e6)
 
 
@@ -130,25 +130,25 @@ def tune(
     make: Callable[[tvm.IRModule], Program] | None = None,
     against: Operator | None = None,
 ) -> tvm.IRModule:
-    """Search a schedule of one's own with MetaSchedule; return the fastest by the timing model.
+    """Search a custom schedule with MetaSchedule; return the fastest by the timing model.
 
     Parameters
     ----------
     module : tvm.IRModule
         One function ``main``: the declaration.
     space : callable
-        Schedules its argument in place, as for `vtaops.build`; what is to be searched it draws
+        Schedules its argument in place, as for `vtaops.build`; samples the searched parameters
         with ``s.sample_perfect_tile``, ``s.sample_categorical`` and the like.
     config : HardwareConfig, str or Path
-        The configuration that its tiles are made for.
+        The configuration that its tiles are for.
     trials : int
         Number of candidates.
     seed : int, optional
-        Seed of TVM's samplers: the same candidates again.
+        Seed of TVM's samplers, for reproducible candidates.
     strategy : str or tvm.s_tir.meta_schedule.SearchStrategy
         ``"replay-func"`` calls `space` for each candidate. ``"evolutionary"`` and
-        ``"replay-trace"`` replay its trace, which wants tiles that divide the operator; the first
-        also mutates tile sizes of the best.
+        ``"replay-trace"`` replay its trace, which requires tiles that divide the operator; the
+        first also mutates tile sizes of the best.
     make : callable, optional
     against : Operator, optional
         As for `Builder`.
@@ -166,7 +166,7 @@ def tune(
     Raises
     ------
     ScheduleError
-        If no candidate can be built, with the reason of the last; or if a trace cannot be replayed.
+        If no candidate builds (with the last reason), or a trace cannot be replayed.
     """
     space(tvm.s_tir.Schedule(module))  # what it raises here keeps its type
     builder, best = Builder(config, make, against), _Best()
@@ -202,7 +202,7 @@ def tune(
 
 
 def _tune(**how: Any) -> None:
-    """Do what ``tune_tir`` does, which would also configure the logging of the whole process."""
+    """Do the work of ``tune_tir`` without configuring the logging of the whole process."""
     try:
         ms.tune_tasks(**how)
     except RuntimeError as error:
@@ -216,9 +216,9 @@ def _tune(**how: Any) -> None:
 
 @contextmanager
 def without_processors() -> Iterator[None]:
-    """Keep MetaSchedule from importing the tensor intrinsics of CPUs and GPUs: some 20 s.
+    """Keep MetaSchedule from importing the tensor intrinsics of CPUs and GPUs, which takes 20 s.
 
-    It does so for each task, and no schedule for VTA uses them. Afterwards they can be imported.
+    It imports them for each task, and no VTA schedule uses them. Afterwards they can be imported.
     """
     name = "tvm.s_tir.tensor_intrin"
     if name in sys.modules:
@@ -238,7 +238,7 @@ class _Known(ms.runner.PyRunnerFuture):  # type: ignore[misc]
         self.seconds = seconds
 
     def done(self) -> bool:
-        """Return whether the result is known: always."""
+        """Return True: the result is always known."""
         return True
 
     def result(self) -> Any:
@@ -248,9 +248,9 @@ class _Known(ms.runner.PyRunnerFuture):  # type: ignore[misc]
 
 @derived_object
 class _Best(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
-    """Keeps the fastest module.
+    """Tracks the fastest module.
 
-    TVM's database keeps its trace, which lacks what is not traced: the conditions that
+    TVM's database only stores its trace, which lacks untraced changes: the conditions that
     `vtaops.schedule.tensorize` puts around overhanging tiles.
     """
 
@@ -267,7 +267,7 @@ class _Best(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         builder_results: list[Any],
         runner_results: list[Any],
     ) -> None:
-        """Look at a batch of results."""
+        """Process a batch of results."""
         for candidate, result in zip(measure_candidates, runner_results, strict=True):
             if result.run_secs and float(result.run_secs[0]) < self.seconds:
                 self.seconds, self.module = float(result.run_secs[0]), candidate.sch.mod

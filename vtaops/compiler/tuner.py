@@ -1,8 +1,8 @@
-"""Search for the tiling of an operator that takes the fewest cycles by the timing model.
+"""Search for the tiling with the fewest cycles by the timing model.
 
 All tilings that fit are ranked by an analytic bound (`schedule.candidates`); the best are compiled
-and timed. Results are deterministic and kept: in a table that travels with the package for the
-named layers, and in a cache on disk for everything else.
+and timed. Results are deterministic and stored: in a table shipped with the package for the named
+layers, and in an on-disk cache for everything else.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Effort = Literal["fast", "thorough"]
 _log = logging.getLogger(__name__)
 
 COMPILED = {"fast": 12, "thorough": 48}
-"""Tilings that are compiled and timed."""
+"""Number of tilings to compile and time, by effort."""
 
 TUNER_VERSION = 3
-"""Results of another version are not used."""
+"""Results of other versions are ignored."""
 
 SHIPPED = Path(__file__).parent.parent / "schedule" / "tuned.json"
-"""Results for the named layers, made by ``python -m benchmarks search --write-shipped``."""
+"""Results for the named layers, written by ``python -m benchmarks search --write-shipped``."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Tuned:
     Attributes
     ----------
     tiling : Tiling
-        The best tiling that was timed.
+        The best tiling.
     cycles : int
         Its cycles by the timing model.
     compiled : int
-        Tilings that were compiled and timed.
+        Number of tilings compiled and timed.
     source : str
         ``"search"``, ``"cache"``, ``"shipped"`` or ``"measured"``.
     cost : float or None
@@ -86,14 +86,14 @@ def tune(
     config : HardwareConfig
         The configuration.
     effort : "fast" or "thorough"
-        How many tilings are compiled; a thorough result also answers a fast search.
+        Number of tilings to compile; a thorough result also answers a fast search.
     use_cache : bool
         Whether to look for a result of an earlier search, and to keep this one.
     capabilities : Capabilities or str, optional
         What the device can execute, or the name of it; by default what the target of the
         configuration can.
     progress : callable, optional
-        Called with the best so far after each of the ``COMPILED[effort]`` tilings.
+        Called with the best result so far after each of the ``COMPILED[effort]`` tilings.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def search(
     effort: Effort,
     capabilities: Capabilities | str | None = None,
 ) -> Iterator[Tuned]:
-    """Compile and time what is `worth_timing`; yield the best after each.
+    """Compile and time the tilings `worth_timing`; yield the best so far after each.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def tuning_key(
     stated = {
         f.name: getattr(op, f.name)
         for f in fields(op)
-        if getattr(op, f.name) != f.default  # so that a new parameter changes no key
+        if getattr(op, f.name) != f.default  # so that new parameters change no keys
     }
     return json.dumps(
         {
@@ -250,7 +250,7 @@ def recall(
             check_tiling(settled(op, config), config, found.tiling)
             return found
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            continue  # not there, damaged, or of another operator: search again
+            continue  # missing, damaged, or of another operator: search again
     return None
 
 
@@ -261,7 +261,7 @@ def keep(
     tuned: Tuned,
     capabilities: Capabilities | str | None = None,
 ) -> None:
-    """Keep a result on disk; a cache that cannot be written is no error."""
+    """Store a result on disk; an unwritable cache is not an error."""
     path = _cache_path(tuning_key(op, config, capabilities), effort)
     record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
     with suppress(OSError):
@@ -284,6 +284,6 @@ def _cache_path(key: str, effort: str) -> Path:
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, dict[str, Any]]:
-    """Return the results that travel with the package, by key."""
+    """Return the results shipped with the package, by key."""
     table: dict[str, dict[str, Any]] = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
     return table

@@ -1,10 +1,10 @@
-"""The operators on the CPU: NumPy, DLPack and PyTorch arrays in, NumPy arrays out.
+"""The operators on the CPU: accept NumPy, DLPack and PyTorch arrays, return NumPy arrays.
 
-Each call takes ``out=``, an array to write to, and returns it; only elementwise operators may write
-over one of their inputs. The first call of a shape compiles a kernel for this machine (some tenths
-of a second) and stores it; see `vtaops.kernels.KernelCache`.
+Each call accepts ``out=``, a destination array, and returns it; only elementwise operators may
+overwrite an input. The first call for a shape compiles a kernel for this machine (some tenths of a
+second) and caches it; see `vtaops.kernels.KernelCache`.
 `vtaops.cpu.layers` packs weights once, for networks.
-float16 and bfloat16 arrays, all of a call alike, are computed in float32 and rounded once, to their
+float16 and bfloat16 arrays (one dtype per call) are computed in float32 and rounded once, to their
 own dtype. The number of threads is TVM_NUM_THREADS, OMP_NUM_THREADS, or the usable CPUs.
 """
 

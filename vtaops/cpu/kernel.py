@@ -23,7 +23,7 @@ Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
 _AROUND: dict[type, Any] = {StackedMatmulOp: stack, StoredOp: storage}
-"""The modules that schedule an operator by wrapping the kernel of another one."""
+"""Modules that schedule an operator by wrapping another operator's kernel."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -35,19 +35,19 @@ class CpuKernel:
     Parameters
     ----------
     op : TensorOp
-        What it computes.
+        The operator.
     target : CpuTarget
-        For which machine.
+        The target machine.
     schedule : callable, optional
-        By default the one for the family of `op`.
+        By default the schedule of the operator's family.
     sources : tuple of str
-        Folders and files below the package on which the kernel depends, beside the modules of `op`
-        and of the schedule.
+        Folders and files, relative to the package, that the kernel depends on besides the modules
+        of `op` and of the schedule.
 
     Attributes
     ----------
     run : callable
-        The machine code, without any check of ours: inputs, then the output (DLPack).
+        The machine code, without our checks: inputs, then the output (DLPack).
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CpuKernel:
         _KERNELS.add(self)
 
     def schedule(self) -> Any:
-        """Return the ``tvm.s_tir.Schedule`` that it is compiled from."""
+        """Return the ``tvm.s_tir.Schedule`` of the kernel."""
         return self._schedule(self.op, self.target)
 
     def script(self) -> str:
@@ -89,12 +89,12 @@ class CpuKernel:
         return compile_schedule(self.schedule(), self.target.tvm)
 
     def __call__(self, *arrays: Array, out: Any = None) -> Array:
-        """Run on arrays as `vtaops.kernels.as_array` returns them, of the operator's shapes.
+        """Run on arrays from `vtaops.kernels.as_array` with the operator's shapes.
 
         Raises
         ------
         ShapeError
-            If `out` does not fit.
+            If `out` has the wrong shape, dtype or layout.
         """
         result = output(out, self._shape, self._dtype)
         self.run(*arrays, result)
@@ -102,7 +102,7 @@ class CpuKernel:
 
 
 def _of_bits(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that passes bfloat16 as uint16: NumPy cannot export it by DLPack."""
+    """Wrap a kernel to pass bfloat16 as uint16: NumPy cannot export it by DLPack."""
 
     def call(*arrays: Array) -> None:
         run(*[a.view(np.uint16) if a.dtype.kind == "V" else a for a in arrays])
@@ -114,7 +114,7 @@ def _of_bits(run: Callable[..., Any]) -> Callable[..., Any]:
 def kernel(
     op: TensorOp, schedule: Schedule | None = None, sources: tuple[str, ...] = ()
 ) -> CpuKernel:
-    """Return the kernel of an operator for this CPU, compiled at most once; see `CpuKernel`."""
+    """Return an operator's kernel for this CPU, compiled at most once; see `CpuKernel`."""
     return CpuKernel(op, CpuTarget.detect(), schedule, sources)
 
 
@@ -125,9 +125,9 @@ _forked = False
 
 
 def _after_fork() -> None:
-    """Keep kernels usable in a forked child, where the threads of TVM's pool no longer run.
+    """Keep kernels usable in a forked child, in which TVM's pool threads do not exist.
 
-    TVM keeps a pool for each calling thread, so kernels run on a new thread.
+    TVM keeps one pool per calling thread, so kernels run on a new thread.
     """
     global _forked
     _forked = True
@@ -137,7 +137,7 @@ def _after_fork() -> None:
 
 
 def _outside(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs machine code on the thread of this forked process."""
+    """Wrap a kernel to run on the worker thread of this forked process."""
     return lambda *arrays: _worker().submit(run, *arrays).result()
 
 

@@ -1,8 +1,8 @@
-"""Layers that pack their weights once: for networks that run more often than they are built.
+"""Layers with prepacked weights, for networks that run many times.
 
-Between layers data are `Packed`, NCHW[b]c with b the lanes of a vector register: a layer takes
-them, or NCHW arrays, and gives them, so that nothing is transposed inside a network. Normalisations
-are folded into weights and bias.
+Layers exchange `Packed` data, NCHW[b]c with b the lanes of a vector register; they also accept
+NCHW arrays. So nothing is transposed inside a network. Normalizations are folded into weights and
+bias.
 
     conv = layers.PackedConv2d(weights, batch_norm=norm, padding=1, activation="relu")
     y = layers.PackedGlobalAvgPool2d()(conv(image)).numpy()
@@ -47,12 +47,12 @@ _OFFSET = 128
 
 @dataclass(frozen=True)
 class Packed:
-    """Images as layers pass them on.
+    """Images as exchanged between layers.
 
     Attributes
     ----------
     blocks : numpy.ndarray
-        (batch, blocks, rows, columns, block), float32, float16, bfloat16, or of quantized layers
+        (batch, blocks, rows, columns, block), float32, float16, bfloat16, or for quantized layers
         int8, uint8 or int32; channels beyond `channels` are undefined. Copied if a kernel cannot
         read it in place.
     channels : int
@@ -61,7 +61,7 @@ class Packed:
     Raises
     ------
     ShapeError
-        If `blocks` is no array of five axes.
+        If `blocks` is not an array with five axes.
     """
 
     blocks: Array
@@ -89,21 +89,21 @@ class Packed:
 
 
 def pack(data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*ANY, "int32")) -> Packed:
-    """Return NCHW images in blocks; packed images are returned unchanged.
+    """Pack NCHW images into channel blocks; return packed images unchanged.
 
     Parameters
     ----------
     data : Packed or array_like
         (N, C, H, W).
     size : int, optional
-        Channels of a block; by default `block`.
+        Channels per block; by default `block`.
     dtypes : tuple of str
-        What the elements may be.
+        Accepted dtypes.
 
     Raises
     ------
     ShapeError
-        If they are no NCHW images of such a dtype.
+        If `data` are not NCHW images of an accepted dtype.
     """
     size = size or block()
     if isinstance(data, Packed):
@@ -115,24 +115,23 @@ def pack(data: Any, size: int | None = None, dtypes: tuple[str, ...] = (*ANY, "i
 
 
 def block() -> int:
-    """Return the channels of a block on this CPU: the lanes of a vector register."""
+    """Return the channels per block on this CPU: the lanes of a vector register."""
     return CpuTarget.detect().lanes
 
 
 class _Layer:
-    """A layer with one kernel for each shape of its input."""
+    """A layer with one kernel per input shape."""
 
     _describe: Callable[..., tuple[TensorOp, Shape]]
-    """Checks what a call depends on, and returns its operator and the shape of its result."""
+    """Validates the parameters of a call; returns its operator and the shape of its result."""
 
     def __init__(self) -> None:
         self._plans: dict[Any, CallPlan] = {}
 
     def _run(self, key: tuple[Any, ...], *arrays: Array) -> Array:
-        """Run the operator that ``_describe(*key)`` returns, which is asked once for each key.
+        """Run the operator that ``_describe(*key)`` returns; it is called once per key.
 
-        The arrays have as many elements as its inputs. A call takes some microseconds beside its
-        kernel.
+        The arrays have the operator's element counts. A call has some microseconds of overhead.
         """
         plan = self._plans.get(key)
         if plan is None:
@@ -143,15 +142,15 @@ class _Layer:
 
 
 class _Weighted(_Layer):
-    """A layer with weights, and what follows its sums."""
+    """A layer with weights and an epilogue."""
 
     def _fold(
         self, weights: Array, offset: int, bias: Any, batch_norm: Any, epsilon: float, **ends: Any
     ) -> Array:
-        """Keep what is added to the sums for data of each dtype, and what follows; return weights.
+        """Store the bias for each data dtype, and the epilogue; return the folded weights.
 
-        A normalisation is folded into the weights and the bias (Ioffe & Szegedy, 2015). int8 data
-        are shifted by `offset`; the bias takes off what that adds.
+        A normalization is folded into weights and bias (Ioffe & Szegedy, 2015). int8 data are
+        shifted by `offset`; the bias compensates.
         """
         kind = dtype_name(weights)
         self._bytes = kind == "int8"
@@ -183,7 +182,7 @@ class _Weighted(_Layer):
     def _operands(
         self, data: Array, weights: Array, added: Array | None, *, shifted: bool = True
     ) -> list[Array]:
-        """Return the arrays of the kernel; int8 data are `shifted` to uint8."""
+        """Return the arrays of the kernel; int8 data are optionally `shifted` to uint8."""
         dtype = dtype_name(data)
         if shifted and dtype == "int8":
             data = data.view(np.uint8) ^ np.uint8(_OFFSET)
@@ -192,17 +191,17 @@ class _Weighted(_Layer):
 
 
 def _wide(vector: Any, name: str) -> Array:
-    """Return a vector of floating-point numbers as float32."""
+    """Convert a floating-point vector to float32."""
     return as_array(vector, name, FLOAT + STORAGE, rank=1).astype(np.float32, copy=False)
 
 
 def _sum_dtype(dtype: str) -> str:
-    """Return the dtype of results without `clip`, and of what is added to them."""
+    """Return the dtype of results without `clip`, and of a residual."""
     return dtype if dtype in STORAGE else ACCUMULATOR[dtype]
 
 
 class PackedConv2d(_Weighted):
-    """A convolution with its weights.
+    """A convolution layer.
 
     Parameters
     ----------
@@ -212,23 +211,23 @@ class PackedConv2d(_Weighted):
     bias : array_like, optional
         (O,); int32 for int8 weights.
     batch_norm : tuple of array_like, optional
-        (gamma, beta, mean, variance), each (O,), of the normalisation that follows.
+        (gamma, beta, mean, variance), each (O,), of the following normalization.
     epsilon : float
-        Of the normalisation.
+        Epsilon of the normalization.
     strides, padding, dilation
         As `vtaops.cpu.conv2d`.
     groups : int
-        1, or C for a depthwise convolution with one kernel for each channel.
+        1, or C for a depthwise convolution with one kernel per channel.
     activation : str, optional
-        What follows; see `vtaops.cpu.activation`.
+        Final activation; see `vtaops.cpu.activation`.
     shift, clip : optional
-        Of int8 weights: as `vtaops.cpu.conv2d`; with `clip` results are int8, else int32.
+        For int8 weights: as `vtaops.cpu.conv2d`; with `clip` results are int8, else int32.
 
     Raises
     ------
     ShapeError
-        If shapes or dtypes do not fit, or `groups` is neither 1 nor C (`vtaops.cpu.conv2d` has
-        them all).
+        If shapes or dtypes do not fit, or `groups` is neither 1 nor C (`vtaops.cpu.conv2d`
+        supports all).
     """
 
     def __init__(
@@ -257,11 +256,11 @@ class PackedConv2d(_Weighted):
                 f"channels with one kernel each: use vtaops.cpu.conv2d"
             )
         self._block = block()
-        # Dot products multiply shifted bytes; sums within a channel take them as they are.
+        # Dot products multiply shifted bytes; sums within a channel use them unshifted.
         self._shifted = kernel.dtype == np.int8 and not self.depthwise
         ends = {"activation": activation, "shift": shift, "clip": clip}
         folded = self._fold(kernel, _OFFSET * self._shifted, bias, batch_norm, epsilon, **ends)
-        # Few channels are no block: the first layer of a network reads NCHW and pads no channel.
+        # Few channels do not fill a block: a network's first layer reads NCHW without padding.
         floats = not (self.depthwise or self._bytes)
         self._plain = floats and self.in_channels < self._block
         vectors = Layout(f"C{self._block}c")
@@ -270,7 +269,7 @@ class PackedConv2d(_Weighted):
         self._kernel = aligned(self._packed(folded).astype(kernel.dtype, copy=False))
 
     def _packed(self, kernel: Array) -> Array:
-        """Return the weights in blocks; of bytes, set how many channels of the data meet them."""
+        """Return the blocked weights; for bytes, set the number of data channels per block."""
         size = self._block
         if self.depthwise:
             return Layout(f"CHW{size}c").pack(kernel[:, 0])
@@ -285,14 +284,14 @@ class PackedConv2d(_Weighted):
         return packed
 
     def __call__(self, data: Any, residual: Packed | None = None) -> Packed:
-        """Return the convolution, with `residual` added before the activation.
+        """Compute the convolution, adding `residual` before the activation.
 
         Parameters
         ----------
         data : Packed or array_like
             (N, C, H, W).
         residual : Packed or array_like, optional
-            Of the shape of the result.
+            Has the shape of the result.
 
         Raises
         ------
@@ -315,7 +314,7 @@ class PackedConv2d(_Weighted):
     def _describe(
         self, images: Shape, dtype: str, channels: int, added: Shape | None
     ) -> tuple[TensorOp, Shape]:
-        """Return the operator for images, and the shape of the blocks of its result."""
+        """Return the operator for images, and the blocked shape of its result."""
         batch, window = images[0], self.window
         epilogue = replace(self._epilogue, residual=added is not None)
         height, width = images[2:4]
@@ -333,7 +332,7 @@ class PackedConv2d(_Weighted):
             return PackedWindowOp(
                 "depthwise", *data, window, self._block, epilogue, computed
             ), shape
-        if window == Window((1, 1)):  # the image as one long row: no tails at the ends
+        if window == Window((1, 1)):  # treat the image as one long row: no tails at row ends
             height, width = 1, height * width
         data = batch, ceil_div(self.in_channels, self._inner), height, width
         op = PackedConv2dOp(
@@ -353,14 +352,14 @@ class PackedConv2d(_Weighted):
 
 
 class PackedDense(_Weighted):
-    """A fully connected layer with its weights.
+    """A fully connected layer.
 
     Parameters
     ----------
     weights : array_like
-        (N, K); dtypes as of `PackedConv2d`.
+        (N, K); dtypes as for `PackedConv2d`.
     bias, batch_norm, epsilon, activation, shift, clip
-        As `PackedConv2d`, of N elements.
+        As for `PackedConv2d`, with N elements.
 
     Raises
     ------
@@ -390,14 +389,14 @@ class PackedDense(_Weighted):
         self._matrix = aligned(layout.pack(folded).astype(matrix.dtype, copy=False))
 
     def __call__(self, data: Any, residual: Any = None) -> Array:
-        """Return ``data @ weights.T``, with what follows it.
+        """Compute ``data @ weights.T`` and the epilogue.
 
         Parameters
         ----------
         data : array_like
             (..., K).
         residual : array_like, optional
-            Of the shape of the result, added before the activation; int32 for int8 weights.
+            Has the shape of the result; added before the activation; int32 for int8 weights.
 
         Raises
         ------
@@ -439,7 +438,7 @@ class _Pool(_Layer):
         self.window.check_for_pooling()
 
     def __call__(self, data: Any) -> Packed:
-        """Return the pooling of (N, C, H, W) data, packed or not."""
+        """Pool (N, C, H, W) data, packed or not."""
         packed = pack(data, dtypes=FLOAT + STORAGE)
         key = packed.blocks.shape, packed.blocks.dtype
         return Packed(self._run(key, packed.blocks), packed.channels)
@@ -461,7 +460,7 @@ class PackedMaxPool2d(_Pool):
 
 
 class PackedAvgPool2d(_Pool):
-    """The average over windows with their padding; parameters as `vtaops.cpu.avg_pool2d`."""
+    """The average over padded windows; parameters as `vtaops.cpu.avg_pool2d`."""
 
     kind = "avg"
 
@@ -479,10 +478,10 @@ class PackedGlobalAvgPool2d(_Pool):
 
 
 class PackedAdd(_Layer):
-    """The sum of two tensors of one shape."""
+    """The sum of two tensors of equal shape."""
 
     def __call__(self, a: Any, b: Any) -> Packed:
-        """Return ``a + b``, each packed or not."""
+        """Return ``a + b``; each may be packed or not."""
         left = pack(a, dtypes=FLOAT + STORAGE)
         right = pack(b, dtypes=(dtype_name(left.blocks),))
         if left.shape != right.shape:

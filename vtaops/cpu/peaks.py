@@ -1,4 +1,4 @@
-"""Measured peaks of this processor: multiply-adds in registers, bytes from memory."""
+"""Measured peaks of this processor: register multiply-adds and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from vtaops.kernels.build import compile_schedule, create_schedule
 from vtaops.kernels.timing import median_seconds
 
 _CHAINS, _STEPS = 12, 50_000
-"""Independent sums that hide a multiply-add's latency, and its number in each of them."""
+"""Independent sums that hide a multiply-add's latency, and the length of each."""
 
 _COPIED = 1 << 26
-"""Bytes of an array that no cache holds."""
+"""Size in bytes of an array that exceeds every cache."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Limits of the processor: arithmetic of all threads that kernels use, memory of one.
+    """Processor limits: arithmetic of all kernel threads, memory bandwidth of one thread.
 
     Attributes
     ----------
     gflops : float
         float32 operations per nanosecond; a multiply-add counts as two.
     gigabytes_per_second : float
-        Of memory, by copying in one thread: bytes read and written.
+        Memory bandwidth, by copying in one thread: bytes read plus bytes written.
     """
 
     gflops: float
@@ -39,9 +39,9 @@ class Peaks:
 
 @cache
 def measured_peaks(budget: float = 0.3) -> Peaks:
-    """Measure the limits, for `budget` seconds each; once in a process.
+    """Measure the limits, for `budget` seconds each, once per process.
 
-    Take the best of some medians: other load on the machine can only hide a limit.
+    Takes the best of several medians: other load on the machine can only hide a limit.
     """
     target = CpuTarget.detect()
     a, b = te.placeholder((target.lanes,), name="a"), te.placeholder((_CHAINS,), name="b")

@@ -1,8 +1,8 @@
-"""Tuning: the best tile of an operator on this CPU, found by trying.
+"""Tuning: search for the best tile of an operator on this CPU.
 
-Two ways: `search`, our own brute force over the tiles of the hand-written schedules, and
-`meta_schedule`, TVM's evolutionary search over schedules of its own (which needs the packages
-cloudpickle and psutil).
+Two methods: `search`, a brute-force search over the tiles of the hand-written schedules, and
+`meta_schedule`, TVM's evolutionary search over its own schedules (needs the packages cloudpickle
+and psutil).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def search(
     budget: float = 0.05,
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """Time all tiles of an operator and return the trials, the fastest first.
+    """Time all tiles of an operator; return the trials, fastest first.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def search(
     Raises
     ------
     UnsupportedError
-        If the operator has no tiles to choose from.
+        If the operator's schedule has no tiles.
     """
     from vtaops.cpu.schedule import family
     from vtaops.kernels.build import compile_schedule
@@ -58,19 +58,19 @@ def search(
 def meta_schedule(
     op: TensorOp, directory: Path, trials: int = 64, target: CpuTarget | None = None
 ) -> Any:
-    """Tune the plain declaration of an operator with TVM's MetaSchedule; return the schedule.
+    """Tune an operator's plain declaration with TVM's MetaSchedule; return the schedule.
 
-    The script that calls this must be guarded by ``if __name__ == "__main__"``: TVM starts worker
-    processes that import it.
+    The calling script must be guarded by ``if __name__ == "__main__"``: TVM starts worker processes
+    that import it.
 
     Parameters
     ----------
     op : TensorOp
-        What is tuned.
+        The operator.
     directory : Path
-        For the records.
+        Folder for the records.
     trials : int
-        Number of schedules that are measured.
+        Number of schedules to measure.
     target : CpuTarget, optional
         By default this CPU.
 
@@ -93,8 +93,8 @@ def meta_schedule(
     target = target or CpuTarget.detect()
     module = schedule_default(op, target).mod
     limit = ms.runner.EvaluatorConfig(number=3, repeat=1, min_repeat_ms=50)
-    # TVM's own build function imports its intrinsics, half a minute in each worker: longer than
-    # the builder waits, so that no schedule is ever built. Ours does without them.
+    # TVM's own build function imports its intrinsics, which takes half a minute per worker, more
+    # than the builder's timeout, so that no schedule is ever built. Ours does not need them.
     database = ms.tir_integration.tune_tir(
         module,
         target.tvm,

@@ -14,25 +14,26 @@ _FEATURES = (
     "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma", "f16c",
     "neon", "i8mm", "amx-tile", "amx-int8",
 )  # fmt: skip
-"""The features that affect a schedule, or that a hypervisor may hide."""
+"""Features that affect a schedule, or that a hypervisor may hide."""
 
 
 @dataclass(frozen=True)
 class CpuTarget:
-    """A CPU for which kernels are compiled.
+    """A CPU to compile kernels for.
 
     Attributes
     ----------
     mcpu : str
         LLVM's name of the processor.
     features : tuple of str
-        LLVM features that are present, of those that matter to a schedule.
+        Present LLVM features, among those that matter to a schedule.
     missing : tuple of str
-        Features that LLVM ascribes to `mcpu` but this machine lacks (hidden by a hypervisor, say).
+        Features that LLVM ascribes to `mcpu` but this machine lacks (for example hidden by a
+        hypervisor).
     cores : int
         Threads that a kernel may use.
     triple : str
-        LLVM's name of another platform, to compile for it; empty: this one.
+        LLVM triple for cross-compilation; empty: this platform.
     """
 
     mcpu: str
@@ -81,15 +82,15 @@ class CpuTarget:
 
     @property
     def accumulators(self) -> int:
-        """Vector registers that a tile of sums may fill; the others hold operands."""
+        """Vector registers available for a tile of sums; the others hold operands."""
         return self.registers - 4
 
     @property
     def dot_instruction(self) -> str:
-        """Instruction that multiplies bytes and adds neighbouring products; "" if there is none.
+        """Byte dot-product instruction, or "" if none.
 
-        Four u8 by s8 to a 32-bit sum at once: vpdpbusd (VNNI) or usdot (i8mm); pmaddwd takes two
-        16-bit numbers, into which bytes are widened.
+        vpdpbusd (VNNI) and usdot (i8mm) add four u8 by s8 products to a 32-bit sum; pmaddwd takes
+        two 16-bit numbers, to which bytes are widened.
         """
         if "i8mm" in self.features:
             return "usdot"
@@ -99,7 +100,7 @@ class CpuTarget:
 
     @property
     def dot_lanes(self) -> int:
-        """int32 lanes of `dot_instruction`, 0 where there is none."""
+        """int32 lanes of `dot_instruction`, 0 without one."""
         wide = {"vpdpbusd": "avx512vnni", "pmaddwd": "avx512bw"}
         instruction = self.dot_instruction
         if {"avx512f", wide.get(instruction)} <= set(self.features):
@@ -108,12 +109,12 @@ class CpuTarget:
 
     @property
     def amx(self) -> bool:
-        """Whether tiles of bytes are multiplied by AMX."""
+        """Whether AMX multiplies tiles of bytes."""
         return {"avx512f", "amx-tile", "amx-int8"} <= set(self.features)
 
     @property
     def storage(self) -> tuple[str, ...]:
-        """The 16-bit dtypes that it converts: bfloat16 by shifts, float16 by F16C."""
+        """Supported 16-bit storage dtypes: bfloat16 by shifts, float16 by F16C."""
         converts = {"f16c", "neon"} & set(self.features)
         return ("float16", "bfloat16") if converts else ("bfloat16",)
 
@@ -128,7 +129,7 @@ class CpuTarget:
             description["mtriple"] = self.triple
             attributes += [f"+{name}" for name in self.features]
         attributes += [f"+{name}" for name in self.features if name.startswith("amx")]
-        if "avx512f" in self.features:  # or LLVM's own vectors are half as long
+        if "avx512f" in self.features:  # otherwise LLVM's own vectors are half as long
             attributes.append("-prefer-256-bit")
         if attributes:
             description["mattr"] = attributes
@@ -146,7 +147,7 @@ def thread_count() -> int:
 
 @cache
 def _may_use_tiles() -> bool:
-    """Request the tile registers of AMX, which Linux grants to a process that asks for them."""
+    """Request AMX's tile registers, which Linux grants to a process on request."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18

@@ -1,10 +1,10 @@
-"""The operators on an NVIDIA GPU: the calls of `vtaops.cpu`, where a GPU is.
+"""The operators on an NVIDIA GPU: the same calls as `vtaops.cpu`.
 
-NumPy arrays are copied there and back. Arrays that lie on the GPU (PyTorch, CuPy, whatever has
+NumPy arrays are copied to the GPU and back. Arrays on the GPU (PyTorch, CuPy, anything with
 ``__dlpack__``) stay there: the result is one of the same library, computed on its current stream.
 
 Without a GPU every kernel can still be scheduled, printed and compiled to CUDA source
-(`CudaKernel`), and to machine code where nvcc is (`resources`).
+(`CudaKernel`), and with nvcc to machine code (`resources`).
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class _Cuda(GpuCalls):
         parameters: tuple[Any, ...] = (),
         keywords: dict[str, Any] | None = None,
     ) -> Any:
-        """As of every backend; arrays on the GPU are neither copied nor moved."""
+        """Run a call; as any backend, but arrays on the GPU are not copied."""
         if not any(map(lies_on_gpu, arrays)):
             return super().call(describe, arrays, out, parameters, keywords)
         call = GpuCall(partial(describe, self), arrays, parameters, keywords or {})

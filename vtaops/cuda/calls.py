@@ -1,4 +1,4 @@
-"""The calls that only a GPU has: a separable convolution in one kernel, and one of packed data."""
+"""GPU-only calls: a separable convolution in one kernel, and a convolution of packed data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtaops.kernels.ops.common import ACCUMULATOR, ceil_div
 
 
 class GpuCalls(OperatorCalls):
-    """All operators; the separable convolution keeps what lies between its parts on the chip."""
+    """All operators; the separable convolution keeps its intermediate results on chip."""
 
     @operator(3)
     def depthwise_separable_conv2d(
@@ -70,9 +70,9 @@ class GpuCalls(OperatorCalls):
     ) -> KernelCall:
         """Return the 2-D convolution of NCHW[b]c data, float32 or int8.
 
-        The products of int8 data are those of an instruction (dp4a). `vtaops.machine.layout.Layout`
-        packs and unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32
-        kernel; an int8 kernel is packed by `pack_int8_kernel`.
+        int8 data are multiplied by the dp4a instruction. `vtaops.machine.layout.Layout` packs and
+        unpacks: ``Layout("NCHW16c")`` the data, ``Layout("OIHW16i16o")`` a float32 kernel; an int8
+        kernel is packed by `pack_int8_kernel`.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class GpuCalls(OperatorCalls):
 
 
 def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
-    """Pack an int8 OIHW kernel in blocks of channels, which zeros fill up.
+    """Pack an int8 OIHW kernel in channel blocks, padded with zeros.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Kernels as files, for a machine with a GPU but without TVM: machine code and how to launch it.
+"""Export kernels to files, for a machine with a GPU but without TVM.
 
-A folder holds one fatbin per candidate and ``kernels.json``: what is computed, and for each
-candidate its file, its launches in order (entry point, grid, block, the order of the arguments) and
-the arrays by which one hands on results to the next. Needs no GPU;
+A folder holds one fatbin per candidate and ``kernels.json``: the operators, and for each candidate
+its file, its launches in order (entry point, grid, block, argument order) and the arrays passed
+from one kernel to the next. Needs no GPU;
 ``benchmarks/cuda_run.py`` runs such a folder with NumPy and PyTorch alone.
 """
 
@@ -21,7 +21,7 @@ from vtaops.cuda.target import entry_points
 from vtaops.kernels.ops import TensorOp
 
 ARCHS = ("sm_80", "sm_90")
-"""Ampere and Hopper; PTX for the second serves what is newer."""
+"""Ampere and Hopper; PTX for the second serves newer GPUs."""
 
 FORMAT = 2
 """Version of kernels.json."""

@@ -1,8 +1,8 @@
-"""The GPU of this machine: whether there is one, what it lacks, and arrays in its memory.
+"""The GPU of this machine: its presence, what is missing, and arrays in its memory.
 
-Arrays on the GPU come in by DLPack and stay there. A call is checked with stand-ins, host arrays of
-the same shapes and dtypes that nobody reads or writes; then the kernel runs on the arrays
-themselves, on the stream that their library uses at that time.
+GPU arrays are passed by DLPack and stay there. A call is checked with stand-ins, host arrays of the
+same shapes and dtypes that are never read or written; then the kernel runs on the actual arrays, on
+their library's current stream.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vtaops.kernels.calls.backend import KernelCall
 from vtaops.kernels.ops import BroadcastOp, NormalizeOp, UnaryOp
 
 _ON_GPU = (2, 13)
-"""DLPack's device types of CUDA memory: the device's own, and managed."""
+"""DLPack's device types of CUDA memory: device and managed."""
 
 _ALIGNMENT = 64
-"""Bytes to which kernels expect arrays on the GPU to be aligned."""
+"""Alignment in bytes that kernels require of GPU arrays."""
 
 
 def device_present() -> bool:
-    """Return whether an NVIDIA GPU, its driver and TVM's runtime for them are there."""
+    """Return whether an NVIDIA GPU, its driver and TVM's runtime are available."""
     import tvm
 
     return bool(tvm.cuda(0).exist)
@@ -38,7 +38,7 @@ def device_present() -> bool:
 
 @lru_cache(maxsize=1)
 def detect() -> CudaTarget:
-    """Return the target of this machine's GPU; the default where there is none."""
+    """Return the target of this machine's GPU, or the default without one."""
     if not device_present():
         return CudaTarget()
     import tvm
@@ -49,12 +49,12 @@ def detect() -> CudaTarget:
 
 
 def require_device() -> None:
-    """Refuse to go on without a GPU.
+    """Require a GPU.
 
     Raises
     ------
     DeviceError
-        If there is no GPU that kernels could run on; it says what is missing.
+        If no usable GPU is available; the message says what is missing.
     """
     if not device_present():
         raise DeviceError(
@@ -64,7 +64,7 @@ def require_device() -> None:
 
 
 def _missing() -> str:
-    """Return what is missing, of driver, TVM's runtime library and card."""
+    """Return which of driver, TVM's runtime library and card is missing."""
     import tvm
 
     try:
@@ -84,34 +84,34 @@ def _missing() -> str:
 
 
 def lies_on_gpu(value: Any) -> bool:
-    """Return whether an argument is an array in the memory of a GPU."""
+    """Return whether an argument is an array in GPU memory."""
     if type(value) is np.ndarray or not hasattr(value, "__dlpack_device__"):
         return False
     return int(value.__dlpack_device__()[0]) in _ON_GPU
 
 
 class GpuCall:
-    """One call whose arrays lie on a GPU.
+    """A call with arrays in GPU memory.
 
     Parameters
     ----------
     describe : callable
-        Checks and describes the call, see `vtaops.kernels.calls.backend.Backend.call`.
+        Validates and describes the call, see `vtaops.kernels.calls.backend.Backend.call`.
     arrays, parameters, fused
-        What it takes.
+        Its arguments.
 
     Attributes
     ----------
     work : KernelCall
         The call with stand-ins for its arrays.
     arrays : list of array
-        The arrays on the GPU, in the order and the shapes of the kernel's inputs.
+        The GPU arrays, in the order and the shapes of the kernel's inputs.
 
     Raises
     ------
     ShapeError
-        If some of the arrays lie in host memory, are not C-contiguous or not aligned, or whatever
-        `describe` refuses.
+        If some arrays are in host memory, are not C-contiguous or not aligned, or from
+        `describe`.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class GpuCall:
         self.arrays = [self._array(stand_in, spec) for stand_in, spec in pairs]
 
     def _stand_in(self, value: Any) -> Any:
-        """Return a host array like an array on the GPU; anything else as it is."""
+        """Return a host stand-in for a GPU array; anything else unchanged."""
         if isinstance(value, tuple | list):
             return tuple(map(self._stand_in, value))
         if not lies_on_gpu(value):
@@ -139,7 +139,7 @@ class GpuCall:
         return stand_in
 
     def _array(self, stand_in: Any, spec: Any) -> Any:
-        """Return the array that a stand-in stands for, in the shape of the kernel's argument."""
+        """Return the GPU array of a stand-in, in the shape of the kernel's argument."""
         value = self._given.get(stand_in.ctypes.data)
         if value is None:
             raise ShapeError(
@@ -148,7 +148,7 @@ class GpuCall:
         return _checked(value, spec.name).reshape(spec.shape)
 
     def result(self, out: Any) -> Any:
-        """Return `out`, checked, or a new array of the library that the first input is from.
+        """Return `out`, checked, or a new array of the first input's library.
 
         Raises
         ------
@@ -167,13 +167,13 @@ class GpuCall:
         return _checked(out, "out")
 
     def _empty(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a new array of the library that the first input is from."""
+        """Return a new array of the first input's library."""
         first = self.arrays[0]
         library = _library(first)
         return library.empty(shape, dtype=getattr(library, dtype), device=first.device)
 
     def run(self, kernel: Any, result: Any) -> None:
-        """Run a kernel (`CudaKernel`) on the arrays, on the current stream of their library."""
+        """Run a `CudaKernel` on the arrays, on their library's current stream."""
         import tvm_ffi
 
         first = self.arrays[0]
@@ -189,7 +189,7 @@ def _dtype_name(value: Any) -> str:
 
 
 def _checked(value: Any, name: str) -> Any:
-    """Return an array on the GPU if a kernel can use its memory as it is."""
+    """Return a GPU array if a kernel can use its memory directly."""
     import tvm_ffi
 
     plain = value.detach() if hasattr(value, "detach") else value
@@ -204,14 +204,14 @@ def _checked(value: Any, name: str) -> Any:
 
 
 def _library(value: Any) -> Any:
-    """Return the module that makes arrays like this one: empty, and dtypes by name."""
+    """Return the array module of an array: has `empty`, and dtypes by name."""
     if hasattr(value, "__array_namespace__"):
         return value.__array_namespace__()
     return import_module(type(value).__module__.partition(".")[0])
 
 
 def _current_stream(value: Any) -> int:
-    """Return the stream on which the library of an array works now; 0 is CUDA's default."""
+    """Return the current stream of an array's library; 0 is CUDA's default."""
     root = type(value).__module__.partition(".")[0]
     if root == "torch":
         return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream)

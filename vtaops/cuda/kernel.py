@@ -18,7 +18,7 @@ Schedule = Callable[[Any, CudaTarget], Any]
 
 
 _SOURCES = ("kernels/ops", "kernels/build.py", "cuda/schedule", "cuda/target.py")
-"""What the machine code of every kernel comes from."""
+"""Sources of every kernel's machine code."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -30,14 +30,14 @@ class CudaKernel:
     Parameters
     ----------
     op : TensorOp
-        What it computes.
+        The operator.
     target : CudaTarget, optional
-        For which GPU.
+        The target GPU.
     schedule : callable, optional
-        ``schedule(op, target)``; by default the one for the family of `op`.
+        ``schedule(op, target)``; by default that of the operator's family.
     sources : tuple of str, optional
-        Folders and files below the package that declare `op` or schedule it, beside those of all
-        kernels. A kernel with a schedule of its own is kept on disk only if they are given.
+        Folders and files, relative to the package, that declare or schedule `op`, besides those of
+        all kernels. A kernel with a custom schedule is cached on disk only if they are given.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CudaKernel:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Grids and blocks: of one kernel, or of two where the second adds up parts of sums."""
+        """Grids and blocks: of one kernel, or of two if the second adds up partial sums."""
         return launches_of(self.scheduled)
 
     @property
@@ -71,10 +71,10 @@ class CudaKernel:
 
     @property
     def workspace(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape and dtype of what the first kernel hands on to the second, by name.
+        """Shape and dtype of the arrays passed from the first kernel to the second, by name.
 
-        They are arguments before the output, so that whoever calls allocates them as its own: TVM
-        would reuse them for the next call, on another stream perhaps.
+        They are arguments before the output, allocated by the caller: TVM would reuse its own for
+        the next call, possibly on another stream.
         """
         named = {spec.name for spec in self.op.arguments}
         buffers = self.scheduled.mod["main"].params
@@ -98,12 +98,12 @@ class CudaKernel:
 
     @cached_property
     def function(self) -> Any:
-        """The compiled kernel, for arrays on the GPU: inputs, `workspace`, then the output.
+        """The compiled kernel, for GPU arrays: inputs, `workspace`, then the output.
 
         Raises
         ------
         DeviceError
-            If there is no GPU.
+            If no GPU is available.
         """
         require_device()
         if self._sources is None:
@@ -119,7 +119,7 @@ class CudaKernel:
         Raises
         ------
         DeviceError
-            If there is no GPU.
+            If no GPU is available.
         """
         function = self.function
         import tvm
@@ -142,12 +142,12 @@ class CudaKernel:
         self(*arguments[:-1], out=arguments[-1])
 
     def time(self, budget: float = 0.5) -> float:
-        """Return the seconds of one run on the GPU, without copies.
+        """Return the time of one run on the GPU in seconds, without copies.
 
         Raises
         ------
         DeviceError
-            If there is no GPU.
+            If no GPU is available.
         """
         require_device()
         import tvm
@@ -166,5 +166,5 @@ class CudaKernel:
 def kernel(
     op: TensorOp, schedule: Schedule | None = None, sources: tuple[str, ...] | None = None
 ) -> CudaKernel:
-    """Return the kernel of an operator for the GPU of this machine; see `CudaKernel`."""
+    """Return an operator's kernel for this machine's GPU; see `CudaKernel`."""
     return CudaKernel(op, detect(), schedule, sources)

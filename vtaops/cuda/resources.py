@@ -1,4 +1,4 @@
-"""Machine code by NVIDIA's compiler, and the resources of a kernel that it reports."""
+"""Machine code from NVIDIA's compiler, and its report of a kernel's resources."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _AMOUNTS = (
     r"(\d+) bytes stack frame",
     r"(\d+) bytes spill (?:stores|loads)",
 )
-"""What a report says of the fields of `Resources`."""
+"""Patterns in a report for the fields of `Resources`."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel occupies; of several in one source, the most.
+    """Resource usage of a kernel; of several in one source, the maximum.
 
     Attributes
     ----------
     registers : int
-        Of one thread.
+        Per thread.
     shared : int
-        Bytes of shared memory of one block.
+        Bytes of shared memory per block.
     stack : int
-        Bytes of local memory of one thread that arrays occupy which did not fit into registers.
+        Bytes of local memory per thread for arrays that do not fit into registers.
     spills : int
-        Bytes that are stored to and loaded from local memory because registers ran out.
+        Bytes stored to and loaded from local memory because registers ran out.
     """
 
     registers: int
@@ -52,12 +52,12 @@ class Resources:
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What the blocks on one multiprocessor share (CUDA programming guide, compute capabilities).
+    """Limits of a multiprocessor for its blocks (CUDA programming guide, compute capabilities).
 
     Attributes
     ----------
     registers, shared, threads, blocks : int
-        Registers, bytes of shared memory, threads and blocks at most.
+        Maximum registers, bytes of shared memory, threads and blocks.
     """
 
     registers: int
@@ -73,28 +73,28 @@ MULTIPROCESSORS = {
     "sm_90": Multiprocessor(1 << 16, 228 << 10, 2048, 32),
 }
 _RESERVED = 1 << 10
-"""Bytes of shared memory that the system keeps for each block, from sm_80 on."""
+"""Bytes of shared memory that the system reserves per block, from sm_80 on."""
 
 _REGISTER_UNIT = 8
-"""Registers are given to threads in such portions."""
+"""Allocation granularity of a thread's registers."""
 
 
 def occupancy(used: Resources, threads: int, arch: str = "sm_90") -> float:
-    """Return which share of a multiprocessor's threads blocks of a kernel can keep busy, 0 to 1.
+    """Return the fraction of a multiprocessor's threads that a kernel's blocks can occupy, 0 to 1.
 
     Parameters
     ----------
     used : Resources
-        Of the kernel.
+        Resources of the kernel.
     threads : int
-        Of a block.
+        Threads per block.
     arch : str
         One of `MULTIPROCESSORS`.
 
     Raises
     ------
     UnsupportedError
-        If the limits of the architecture are not known here.
+        If the architecture's limits are unknown.
     """
     if arch not in MULTIPROCESSORS:
         raise UnsupportedError(f"limits are known of {', '.join(MULTIPROCESSORS)}, not of {arch}")
@@ -112,7 +112,7 @@ def occupancy(used: Resources, threads: int, arch: str = "sm_90") -> float:
 
 
 def resources(source: str, arch: str = "sm_90") -> Resources:
-    """Assemble CUDA source with nvcc and return what its kernels occupy.
+    """Assemble CUDA source with nvcc; return its kernels' resource usage.
 
     Parameters
     ----------
@@ -124,15 +124,15 @@ def resources(source: str, arch: str = "sm_90") -> Resources:
     Raises
     ------
     UnsupportedError
-        If nvcc is not there, or refuses the source.
+        If nvcc is not available, or rejects the source.
     """
     return assemble(source, (arch,))[1][arch]
 
 
 def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Resources]]:
-    """Return the machine code of source for several GPUs (a fatbin), and what it occupies there.
+    """Return the machine code of source for several GPUs (a fatbin), and its resource usage.
 
-    PTX for the last of them is included: newer GPUs translate it when they load it.
+    Includes PTX for the last of them: newer GPUs translate it at load time.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
     Raises
     ------
     UnsupportedError
-        If nvcc is not there, or refuses the source.
+        If nvcc is not available, or rejects the source.
     """
     compiler = find_nvcc()
     if compiler is None:
@@ -173,7 +173,7 @@ def assemble(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, Reso
 
 
 def reported(report: str) -> dict[str, Resources]:
-    """Return what kernels occupy by architecture, from what ``ptxas -v`` reports."""
+    """Parse the resource usage by architecture from the output of ``ptxas -v``."""
     used: dict[str, Resources] = {}
     for arch, text in _REPORT.findall(report):
         found = [sum(map(int, re.findall(amount, text))) for amount in _AMOUNTS]
@@ -183,7 +183,7 @@ def reported(report: str) -> dict[str, Resources]:
 
 
 def find_nvcc() -> str | None:
-    """Return the path of nvcc: the one on the PATH, or that of NVIDIA's packages on PyPI."""
+    """Return the path of nvcc: from the PATH, or from NVIDIA's PyPI packages."""
     packages = Path(sysconfig.get_path("purelib"), "nvidia")
     return shutil.which("nvcc") or next(
         (str(path) for path in sorted(packages.glob("*/bin/nvcc"))), None
@@ -192,7 +192,7 @@ def find_nvcc() -> str | None:
 
 @cache
 def known_archs() -> tuple[str, ...]:
-    """Return the compute capabilities that nvcc assembles for, oldest first; none without it."""
+    """Return the compute capabilities that nvcc supports, oldest first; empty without nvcc."""
     compiler = find_nvcc()
     if compiler is None:
         return ()

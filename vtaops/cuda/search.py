@@ -1,4 +1,4 @@
-"""Brute-force search for the tile of an operator on this machine's GPU, as Hu's article does it."""
+"""Brute-force search for an operator's best tile on this machine's GPU, as in Hu's article."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def search(
     budget: float = 0.05,
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """Time all tiles of an operator on the GPU and return the trials, the fastest first.
+    """Time all tiles of an operator on the GPU; return the trials, fastest first.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ def search(
     Raises
     ------
     DeviceError
-        If there is no GPU.
+        If no GPU is available.
     UnsupportedError
-        If the operator has no tiles to choose from.
+        If the operator's schedule has no tiles.
     """
     schedule, tiles = tile_space(op, target or CudaTarget(), family)
 

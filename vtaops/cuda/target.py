@@ -1,4 +1,4 @@
-"""CudaTarget: the NVIDIA GPU that kernels are generated for; CUDA source from schedules."""
+"""CudaTarget: the NVIDIA GPU to generate kernels for; CUDA source from schedules."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any
 from vtaops.base.errors import UnsupportedError
 
 WARP = 32
-"""Threads that run in step."""
+"""Threads that execute in lockstep."""
 
 
 @dataclass(frozen=True)
 class CudaTarget:
-    """A GPU for which kernels are compiled.
+    """A GPU to compile kernels for.
 
     Attributes
     ----------
     arch : str
-        Compute capability, as nvcc writes it.
+        Compute capability, in nvcc's notation.
     threads : int
-        Most threads of a block.
+        Maximum threads per block.
     shared : int
-        Bytes of shared memory that a block may use without asking for more.
+        Bytes of shared memory that a block may use without opting in to more.
     multiprocessors : int
-        Blocks that it takes to keep all of the GPU busy.
+        Number of blocks that keep the whole GPU busy.
     """
 
     arch: str = "sm_90"
@@ -40,16 +40,16 @@ class CudaTarget:
 
     @property
     def capability(self) -> int:
-        """The compute capability as a number: 75 of sm_75."""
+        """The compute capability as a number: 75 for sm_75."""
         return int("".join(filter(str.isdigit, self.arch)))
 
     @property
     def copies_ahead(self) -> bool:
-        """Whether it has ``cp.async`` (PTX ISA, "Data Movement": sm_80 and higher)."""
+        """Whether it supports ``cp.async`` (PTX ISA, "Data Movement": sm_80 and higher)."""
         return self.capability >= 80
 
     def tensor_cores(self, dtype: str) -> bool:
-        """Whether it has tensor cores for a dtype (PTX ISA, "wmma.mma")."""
+        """Whether its tensor cores support a dtype (PTX ISA, "wmma.mma")."""
         return self.capability >= {"float16": 70, "int8": 72, "uint8": 72}.get(dtype, 1000)
 
     @cached_property
@@ -70,10 +70,10 @@ class CudaTarget:
 
 
 def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
-    """Return the executable of a scheduled kernel.
+    """Compile a scheduled kernel.
 
-    Arrays keep their own memory: TVM 0.27 would let tiles of different dtypes share it and then
-    refuse the tensor cores' pointers into it.
+    Arrays keep separate memory: TVM 0.27 would let tiles of different dtypes share it and then
+    reject the tensor cores' pointers into it.
     """
     import tvm
 
@@ -85,7 +85,7 @@ def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
 
 
 def cuda_source(schedule: Any, target: CudaTarget) -> str:
-    """Return the CUDA C++ source of a scheduled kernel. Needs neither a GPU nor nvcc."""
+    """Return a scheduled kernel's CUDA C++ source. Needs neither a GPU nor nvcc."""
     with _source_only():
         executable = compile_cuda(schedule, target)
     return str(executable.mod.imports_[0].inspect_source("cuda"))
@@ -93,7 +93,7 @@ def cuda_source(schedule: Any, target: CudaTarget) -> str:
 
 @contextmanager
 def _source_only() -> Iterator[None]:
-    """Keep TVM from calling a CUDA compiler even where there is one."""
+    """Keep TVM from calling a CUDA compiler even if available."""
     name = "TVM_COMPILE_FORCE_FALLBACK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -108,7 +108,7 @@ def _source_only() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Launch:
-    """Grid and block of a kernel, (x, y, z) each."""
+    """Grid and block of a kernel, each (x, y, z)."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -121,7 +121,7 @@ class Launch:
 
 
 def launches_of(schedule: Any) -> tuple[Launch, ...]:
-    """Return the grids and blocks that a schedule binds its loops to, of each kernel in order."""
+    """Return grid and block of each of a schedule's kernels, in order."""
     from tvm.tirx import SeqStmt
 
     body = schedule.mod["main"].body.block.body
@@ -146,9 +146,9 @@ _PROTOTYPE = re.compile(
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """How a kernel is called: its name, and its parameters in order.
+    """A kernel's name, and its parameters in order.
 
-    They are pointers to the tensors of those names; TVM orders them in its own way.
+    The parameters are pointers to the tensors of those names, in TVM's own order.
     """
 
     name: str
@@ -162,7 +162,7 @@ def entry_points(source: str) -> tuple[EntryPoint, ...]:
     Raises
     ------
     UnsupportedError
-        If there is none.
+        If the source has no kernels.
     """
     found = []
     for name, types in sorted(_PROTOTYPE.findall(source)):

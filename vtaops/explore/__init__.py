@@ -1,8 +1,8 @@
-"""Exploration: which hardware for which network, by figures that are exact to the RTL's cycle.
+"""Design-space exploration: hardware for a network, with cycle counts exact to the RTL.
 
-`Space` says what hardware there is, `Network` what it is judged by, `sweep` finds what each design
-reaches and `front` which ones nothing beats. An `Engine` computes on any executor and keeps results
-in a `ResultStore`. `search` finds fronts of large spaces; `Problem` is the same for research.
+`Space` defines the hardware, `Network` the workload; `sweep` evaluates each design and `front`
+returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps results in a
+`ResultStore`. `search` finds fronts of large spaces; `Problem` offers the same for research.
 """
 
 from vtaops.explore.area import area, share

@@ -1,9 +1,9 @@
-"""Area: estimates the FPGA resources of a design without synthesis.
+"""Area: FPGA resource estimates of a design without synthesis.
 
 DSP blocks and block RAMs follow from the RTL's structure. LUTs and flip-flops of each block of
-`vtaops synth-report` are linear in a few `quantities` of the design, with coefficients from runs of
-Yosys 0.70 (``python -m benchmarks area_model`` makes runs and prints the error on each).
-All of it is of the 7 series, before placing and routing.
+`vtaops synth-report` are linear in a few `quantities` of the design, with coefficients fitted to
+runs of Yosys 0.70 (``python -m benchmarks area_model`` makes runs and prints the error on each).
+All figures are for the 7 series, before place and route.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from vtaops.machine.config import (
 )
 from vtaops.program.timing.pipeline import TREE_LEVELS_PER_STAGE
 
-_RAM_WORDS, _RAM_BITS = 512, 32  # of half a block RAM of 36 Kbit, read and written at once
+_RAM_WORDS, _RAM_BITS = 512, 32  # half a 36 Kbit block RAM, with simultaneous read and write
 _PRODUCT_BITS = 16
-_DSP_ALU, _DSP_POST = 3, 2  # of each lane: MUL; the multiplier of post-processing
+_DSP_ALU, _DSP_POST = 3, 2  # per lane: MUL; the multiplier of post-processing
 
 QUANTITIES = {
     "once": "in every design",
@@ -41,7 +41,7 @@ QUANTITIES = {
     "channels": "of an output tile, with the extension post: what all rows of a batch share",
     **{name: f"lanes, with the extension {name}" for name in EXTENSIONS},
 }
-"""What LUTs and flip-flops are linear in."""
+"""The quantities in which LUTs and flip-flops are linear."""
 
 LUTS: dict[str, dict[str, float]] = {
     "GEMM core": {"adders": 0.91, "lanes": 10.6},
@@ -70,19 +70,19 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "registers and counters": {"once": 2402},
     "port, tokens, wiring": {"once": 258},
 }
-"""Coefficients: kind of block -> quantity -> number, by the first 20 designs of
-benchmarks/results/area_runs.json, rounded. What they cannot tell apart: `with post` and `post`, so
-a lane takes what a single module of one does; `slots` is what the registers and multiplexers of a
-lane should take, since no run has any."""
+"""Coefficients: kind of block -> quantity -> number, fitted to the first 20 designs of
+benchmarks/results/area_runs.json, rounded. Not identifiable from them: `with post` versus `post`,
+so a lane takes a single module's resources; and `slots`, which no run has, so it is the expected
+size of a lane's registers and multiplexers."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
-    """Return the share used of the scarcest resource of a part; above 1: it does not fit.
+    """Return the used fraction of a part's scarcest resource; above 1 the design does not fit.
 
     Parameters
     ----------
     resources : FpgaResources
-        What is needed.
+        Required resources.
     part : str
         An FPGA of `vtaops.hardware.synthesis.CAPACITY`.
     """
@@ -92,12 +92,12 @@ def share(resources: FpgaResources, part: str) -> float:
 
 
 def area(design: Design) -> FpgaResources:
-    """Return the estimated resources of a design."""
+    """Estimate the resources of a design."""
     return sum(area_by_block(design).values(), FpgaResources())
 
 
 def area_by_block(design: Design) -> dict[str, FpgaResources]:
-    """Return the estimated resources of each block, by the titles of the report of Yosys."""
+    """Estimate the resources of each block, keyed by the titles of Yosys's report."""
     dsps, rams = _dsps(design.config), _rams(design)
     found = {}
     for title in dict.fromkeys(title for title, _ in BLOCKS):
@@ -151,14 +151,14 @@ def quantities(design: Design, title: str) -> dict[str, float]:
 
 
 def _tree(config: HardwareConfig) -> tuple[int, int]:
-    """Return the bits of one adder tree's adders, and of the registers behind its stages."""
+    """Return the bits of one adder tree's adders, and of its pipeline registers."""
     levels = config.log_block
     bits = [(config.block_in >> level) * (_PRODUCT_BITS + level) for level in range(levels + 1)]
     return sum(bits[1:]), sum(bits[levels:0:-TREE_LEVELS_PER_STAGE])
 
 
 def _slots(design: Design, memory: Scratchpad) -> int:
-    """Return how many elements of a memory a word of the port holds."""
+    """Return the number of elements of a memory in a port word."""
     return max(1, design.port_bytes // memory.element_bytes)
 
 
@@ -196,10 +196,10 @@ def _rams(design: Design) -> dict[str, float]:
 
 
 def _blocks(design: Design, memory: Scratchpad) -> float:
-    """Return the block RAMs of a scratchpad.
+    """Return the number of block RAMs of a scratchpad.
 
-    Of what LOAD writes, each word of the port has a write enable; Yosys cuts the words into bytes
-    of 9 bits.
+    Memories that LOAD writes have a write enable per port word; Yosys maps the words to 9-bit
+    bytes.
     """
     banks, bits = _banks(design, memory), 8 * memory.element_bytes
     if memory.memory in (Memory.INP, Memory.WGT):

@@ -1,7 +1,7 @@
-"""Design and Space: the hardware that an exploration chooses from.
+"""Design and Space: the hardware options of an exploration.
 
-Owns what a design is (a configuration of VTA, its DRAM port and its clock) and how axes of values
-become designs. Evaluates nothing.
+Defines a design (a VTA configuration with DRAM port and clock) and the expansion of axes of values
+to designs. Evaluates nothing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MACHINE_AXES = {
     "BANDWIDTH": "bytes per cycle of the DRAM, both directions; 0: what the port takes",
     "CLOCK_MHZ": "clock of the accelerator",
 }
-"""Axes beside the keys of upstream's configurations, with their meaning."""
+"""Axes in addition to the keys of upstream's configurations, with their meaning."""
 
 Value = int | float | str
-"""Of an axis; EXTENSIONS is written as names joined by ``+``, no extension as an empty text."""
+"""A value of an axis; EXTENSIONS is written as names joined by ``+``, or empty."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """A hardware design: the parameters of the RTL and of the DRAM that it is connected to.
+    """A hardware design: the parameters of the RTL and of its DRAM.
 
     Attributes
     ----------
@@ -42,14 +42,14 @@ class Design:
     dram_latency : int
         Cycles from a request to its first word.
     bandwidth : float
-        Bytes per cycle of the DRAM, both directions together; 0: what the port takes.
+        Bytes per cycle of the DRAM, both directions together; 0: the port's maximum.
     clock_mhz : int
         Clock; 0: that of the configuration's board.
 
     Raises
     ------
     ConfigError
-        If such hardware cannot be.
+        If such hardware cannot exist.
     """
 
     config: HardwareConfig
@@ -66,7 +66,7 @@ class Design:
         object.__setattr__(self, "clock_mhz", self.clock_mhz or board.clock_mhz)
         if type(self.clock_mhz) is not int or self.clock_mhz < 1:
             raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
-        _ = self.timing  # refuses what is out of range
+        _ = self.timing  # rejects values out of range
         memories = (self.config.inp, self.config.wgt, self.config.out)
         smallest = min(memories, key=lambda memory: memory.element_bytes)
         if smallest.element_bytes < self.port_bytes:
@@ -77,7 +77,7 @@ class Design:
 
     @cached_property
     def timing(self) -> TimingParameters:
-        """The machine of the timing model."""
+        """Parameters of the timing model."""
         return TimingParameters(
             port_bytes=self.port_bytes,
             dram_latency=self.dram_latency,
@@ -112,7 +112,7 @@ class Design:
         return tuple(getattr(self.config, f"log_{memory}_buff_size") for memory in memories)
 
     def contains(self, other: Design) -> bool:
-        """Whether every program for `other` fits this design and takes as long on it."""
+        """Whether every program for `other` fits this design and takes the same time."""
         sizes = zip(self.sizes, other.sizes, strict=True)
         return self.kind == other.kind and all(mine >= its for mine, its in sizes)
 
@@ -127,7 +127,7 @@ class Design:
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """The values of all axes that cycles can depend on: all but the clock."""
+        """The values of all axes that affect cycles: all except the clock."""
         return {axis: value for axis, value in self.as_dict().items() if axis != "CLOCK_MHZ"}
 
     def as_dict(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Design:
         Raises
         ------
         ConfigError
-            If a key is unknown, or such hardware cannot be.
+            If a key is unknown, or such hardware cannot exist.
         """
         config = {key: value for key, value in values.items() if key not in MACHINE_AXES}
         extensions = str(config.pop("EXTENSIONS", ""))
@@ -155,12 +155,12 @@ class Design:
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of values of some axes, with a base for the others.
+    """The product of the values of some axes, with a base for the others.
 
     Parameters
     ----------
     base : Design
-        Gives the values of all other axes.
+        Supplies the values of all other axes.
     axes : mapping
         Axis -> values: upstream's keys and those of `MACHINE_AXES`, for example
         ``{"LOG_INP_BUFF_SIZE": [14, 15], "EXTENSIONS": ["", "overwrite+post"]}``.
@@ -183,7 +183,7 @@ class Space:
                 raise ConfigError(f"axis {axis} has no values")
 
     def __len__(self) -> int:
-        """Return the number of combinations, including impossible ones."""
+        """Return the number of combinations, including invalid ones."""
         return math.prod(len(values) for values in self.axes.values())
 
     def design(self, values: Mapping[str, Value]) -> Design:
@@ -192,7 +192,7 @@ class Space:
         Raises
         ------
         ConfigError
-            If it cannot be.
+            If such hardware cannot exist.
         """
         known = self.base.as_dict()
         if unknown := set(values) - set(known):
@@ -205,7 +205,7 @@ class Space:
             yield dict(zip(self.axes, values, strict=True))
 
     def designs(self) -> tuple[list[Design], dict[str, str]]:
-        """Return the possible designs, each once, and why the others are not possible.
+        """Return the valid designs without duplicates, and the reasons against the others.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """Engine: answers each question once, on any `concurrent.futures.Executor`, and stores it.
 
-What is known is not asked again; what another process is computing is waited for; what is computed
-is kept at once. So a sweep that was killed goes on where it stopped, and the result depends neither
-on the executor nor on the order in which workers answer.
+Stored answers are reused; answers that another process is computing are awaited; new answers are
+stored at once. So a killed sweep resumes where it stopped, and the result depends neither on the
+executor nor on the order of the workers' answers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _POLL_SECONDS = 0.2
 _MOST_LOSSES = 3  # of workers, without an answer in between
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the kind of work, the number of finished tasks, and the total."""
 
 
 class InThisProcess(Executor):
-    """An executor without workers: each call is made when it is submitted."""
+    """An executor without workers: runs each call when it is submitted."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -52,17 +52,16 @@ class InThisProcess(Executor):
 
 
 def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
-    """Return a pool of processes, by default as many as there are cores.
+    """Return a pool of processes, by default one per core.
 
-    They are started anew, not forked: TVM has threads. Ctrl-C ends them without a word, also while
-    they start.
+    They are spawned, not forked: TVM has threads. Ctrl-C ends them silently, even while they start.
     """
     context = multiprocessing.get_context("spawn")
     return _Pool(workers, mp_context=context, initializer=_die_of_interrupts)
 
 
 class _Pool(ProcessPoolExecutor):
-    """Processes that start with SIGINT blocked: Python's own handler would print where it came."""
+    """Processes that start with SIGINT blocked: Python's default handler prints a traceback."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -80,8 +79,8 @@ def _die_of_interrupts() -> None:
 def dask_executor(client: Client | str) -> Executor:
     """Return an executor that computes on a Dask cluster: one machine, SSH, Slurm.
 
-    Only questions and answers travel: workers need vtaops and no access to the store. Dask computes
-    again what a lost worker was busy with.
+    Only questions and answers are transferred: workers need vtaops but no access to the store. Dask
+    recomputes the tasks of lost workers.
 
     Parameters
     ----------
@@ -93,7 +92,7 @@ def dask_executor(client: Client | str) -> Executor:
     UnsupportedError
         If Dask is not installed.
     DeviceError
-        If there is no scheduler at the address.
+        If no scheduler answers at the address.
     """
     dask = optional("distributed", "Dask", "a cluster needs", "'vtaops[explore]'")
     if isinstance(client, str):
@@ -104,7 +103,7 @@ def dask_executor(client: Client | str) -> Executor:
 
 
 Task = Question | Ranking
-"""A question with an address; those that share work are answered together."""
+"""A question with a key; tasks that share work are answered together."""
 
 
 @dataclass
@@ -114,12 +113,12 @@ class Engine:
     Attributes
     ----------
     store : ResultStore
-        Where answers are kept.
+        Stores the answers.
     executor : Executor, callable or None
-        Who computes: an executor, or what makes one, which is asked for another when its workers
-        are lost. None: this process.
+        An executor, or a factory, which is called again when workers are lost. None: compute in
+        this process.
     progress : callable, optional
-        Told of each answer.
+        Called after each answer.
     """
 
     store: ResultStore = field(default_factory=lambda: ResultStore(":memory:"))
@@ -182,13 +181,13 @@ class Engine:
             known |= self.store.get(key for key in wanted if key not in known)
             self._tell(kind, len(known), len(wanted))
             if not mine and len(known) < len(wanted):
-                time.sleep(_POLL_SECONDS)  # others compute the rest
+                time.sleep(_POLL_SECONDS)  # other processes compute the rest
         return known
 
     def _computed(
         self, kind: str, tasks: Sequence[Task], job: Any, together: range
     ) -> Iterator[dict[str, Record]]:
-        """Let workers compute; store and yield their results."""
+        """Compute tasks on workers; store and yield their results."""
         if self._executor is None:
             assert self._make is not None
             self._executor = self._make()
@@ -213,7 +212,7 @@ class Engine:
         return {task.key: record for task, record in pairs}
 
     def _replace(self, error: BaseException, losses: int) -> None:
-        """Replace an executor whose workers were lost."""
+        """Replace an executor that lost its workers."""
         if self._make is None or losses > _MOST_LOSSES:
             raise DeviceError(
                 f"workers were lost {losses} times without an answer in between ({error!r}); what "
@@ -228,11 +227,11 @@ class Engine:
 
 
 _RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
-"""Tasks of a part: at least so many, if there are, and fewer than so many."""
+"""Minimum (if available) and exclusive maximum number of tasks per part."""
 
 
 def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
-    """Split tasks where they no longer share work, or where a part becomes large."""
+    """Split tasks where they stop sharing work, or where a part becomes too large."""
     part: list[Task] = []
     for task in tasks:
         alone = bool(part) and task.shares != part[-1].shares

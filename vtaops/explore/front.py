@@ -1,6 +1,6 @@
-"""Objectives and fronts: what is minimised, and the points that no other dominates.
+"""Objectives and Pareto fronts: the costs to minimize, and the non-dominated points.
 
-Owns the search by the free bound, too: designs whose bound is beaten already are never compiled.
+Also owns the search by the free bound: designs whose bound is dominated are never compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OBJECTIVES: dict[str, Callable[[Point], float]] = {
     "dsp": lambda point: point.area.dsp,
     "bram": lambda point: point.area.bram,
 }
-"""What can be made small, by name."""
+"""The costs that can be minimized, by name."""
 
 _LEAST: dict[str, Callable[[Point], float]] = {
     **OBJECTIVES,
@@ -37,7 +37,7 @@ _LEAST: dict[str, Callable[[Point], float]] = {
     "dram": lambda point: 0.0,
     "energy": lambda point: 0.0,
 }
-"""Bounds of the objectives that need no compilation."""
+"""Lower bounds of the objectives, without compilation."""
 
 
 def costs(point: Point, objectives: Sequence[str]) -> Costs:
@@ -51,7 +51,7 @@ def check_objectives(objectives: Sequence[str]) -> None:
     Raises
     ------
     ConfigError
-        Naming those there are.
+        If a name is unknown, or none is given; the message lists the known names.
     """
     for name in objectives:
         if name not in OBJECTIVES:
@@ -66,7 +66,7 @@ def beats(one: Costs, other: Costs) -> bool:
 
 
 def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram")) -> list[Point]:
-    """Return the points that nothing beats, in their order; incomplete ones are left out.
+    """Return the non-dominated complete points, in their order.
 
     Raises
     ------
@@ -87,10 +87,10 @@ def front_by_bound(
     objectives: Sequence[str] = ("cycles", "sram"),
     batch: int = 16,
 ) -> tuple[list[Point], int]:
-    """Return the front of all designs without compiling for those whose bound is beaten.
+    """Return the front of all designs, compiling only for designs whose bound is not dominated.
 
-    Bounds are free; designs are timed in the order of their estimated cycles, some at a time, and
-    left out once a timed point beats even their bound.
+    Bounds are free; designs are timed in batches in the order of their estimated cycles, and
+    skipped once a timed point dominates even their bound.
 
     Parameters
     ----------
@@ -99,14 +99,14 @@ def front_by_bound(
     objectives : sequence of str
         Names of `OBJECTIVES`.
     batch : int
-        Designs that are timed together.
+        Number of designs to time together.
 
     Returns
     -------
     points : list of Point
         The front, in the order of the designs.
     timed : int
-        How many designs were compiled for.
+        Number of designs compiled for.
     """
     check_objectives(objectives)
     guesses = [p for p in sweep(designs, network, engine, "bound") if p.complete]
@@ -121,7 +121,7 @@ def front_by_bound(
 
 
 class Timed:
-    """The designs that were timed, which decide which others are worth timing.
+    """The timed designs, which determine the designs still worth timing.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ class Timed:
     Attributes
     ----------
     points : dict
-        Design -> what it reaches.
+        Design -> its point.
     beaten : set of Design
-        Those whose bound is beaten by one of the points; they were not timed.
+        Designs whose bound a timed point dominates; they are not timed.
     """
 
     def __init__(
@@ -157,13 +157,13 @@ class Timed:
             self._reached = [costs(point, self.objectives) for point in complete]
 
     def add_unless_beaten(self, designs: Iterable[Design]) -> None:
-        """Time those designs whose bound no timed design beats."""
+        """Time the designs whose bound no timed design dominates."""
         new = [design for design in designs if design not in {*self.points, *self.beaten}]
         guesses = self._sweep(new, effort="bound")
         self.beaten |= {guess.design for guess in guesses if guess.complete and self.beat(guess)}
         self.add(guess.design for guess in guesses if guess.design not in self.beaten)
 
     def beat(self, guess: Point) -> bool:
-        """Whether a timed design beats even the bound of `guess`."""
+        """Whether a timed design dominates even the bound of `guess`."""
         least = tuple(_LEAST[name](guess) for name in self.objectives)
         return any(beats(cost, least) for cost in self._reached)

@@ -1,8 +1,8 @@
-"""Keeps freed memory in processes that compile one program after the other.
+"""Keep freed memory in processes that compile many programs.
 
-Each program takes and frees megabytes. By default glibc's malloc gives them back to the system and
-gets them again, page by page, which takes a tenth of the time of a sweep; Dask's nanny tells its
-workers to do so at once (``MALLOC_TRIM_THRESHOLD_``), and two processes that do it slow each other.
+Each program allocates and frees megabytes. By default glibc's malloc returns them to the system and
+obtains them again, page by page, which takes a tenth of a sweep's time; Dask's nanny even makes its
+workers return memory at once (``MALLOC_TRIM_THRESHOLD_``), and two such processes slow each other.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cache
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
 _KEPT_BYTES = 1 << 30
-_LARGEST_ON_HEAP = 32 << 20  # the most that glibc accepts
+_LARGEST_ON_HEAP = 32 << 20  # glibc's maximum
 
 
 @cache
 def keep_freed_memory() -> bool:
     """Let malloc keep up to 1 GiB of freed memory in this process; return whether it does.
 
-    Only glibc is told; elsewhere nothing happens.
+    Applies to glibc only.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -1,7 +1,8 @@
-"""Network: the operators by which a design is judged, each with its number of occurrences.
+"""Network: the operators that a design is evaluated on, with their numbers of occurrences.
 
-Named layers are the same on every design. What of a model the accelerator executes, and as which
-operators, depends on its blocks and scratchpads: a model is mapped anew for each configuration.
+Named layers are the same on every design. The part of a model that the accelerator executes, and
+its operators, depend on the design's blocks and scratchpads: a model is mapped for each
+configuration.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from vtaops.schedule.workloads import WORKLOADS, Workload, find
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network by which designs are judged.
+    """The workload of an exploration.
 
     Attributes
     ----------
     name : str
-        For people.
+        Display name.
     layers : tuple of Workload
-        The operators; empty where `graph` says them.
+        The operators; empty if `graph` determines them.
     graph : Graph, optional
         A model, whose operators depend on the configuration.
     """
@@ -43,7 +44,7 @@ class Network:
 
     @classmethod
     def named(cls, names: Sequence[str]) -> Network:
-        """Return named layers, each as often as it occurs in its network.
+        """Create a network of named layers, with their occurrences.
 
         Parameters
         ----------
@@ -54,7 +55,7 @@ class Network:
         Raises
         ------
         ShapeError
-            If there is no such layer.
+            If a layer is unknown.
         """
         found: dict[str, Workload] = {}
         for name in names:
@@ -66,7 +67,7 @@ class Network:
 
     @classmethod
     def model(cls, source: Any) -> Network:
-        """Return a model as `vtaops.compile_model` takes it: a file, an ONNX model, a graph.
+        """Create a network from any source that `vtaops.compile_model` accepts.
 
         Raises
         ------
@@ -78,12 +79,12 @@ class Network:
         return cls(name or "model", graph=graph)
 
     def on(self, design: Design) -> tuple[Workload, ...]:
-        """Return the operators that a design executes, without those left to the host.
+        """Return the operators that a design executes, excluding those left to the host.
 
         Raises
         ------
         ShapeError
-            If that is the whole model.
+            If there are none.
         """
         if self.graph is None:
             return self.layers
@@ -95,7 +96,7 @@ class Network:
 
 @lru_cache(maxsize=256)
 def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
-    """Return the operators of a graph on a configuration; equal ones are merged."""
+    """Return the operators of a graph on a design; equal ones are merged."""
     target = target_of(design.config, None)
     count: Counter[Operator] = Counter()
     names: dict[Operator, str] = {}

@@ -1,7 +1,7 @@
-"""Problem: one operator on one design as a gym for search research; reference searches.
+"""Problem: tiling one operator for one design, as a gym for search research; reference searches.
 
-A candidate is a tiling; each verdict is that of a program that the compiler made and the timing
-model timed. Verdicts are counted, so that searches compare on the same budget.
+A candidate is a tiling; each verdict comes from a compiled program and the timing model. Verdicts
+are counted, so that searches compare on equal budgets.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from vtaops.schedule.candidates import ranked
 from vtaops.schedule.tiling import Operand
 
 MOST_TILES = 8
-"""Tiles of an operand that a random candidate holds at once."""
+"""Maximum tiles of an operand that a random candidate holds at once."""
 
 
 MOST_STEPS = 2000
-"""Steps (loads and products of one tile) of a legal candidate; good ones have some tens, those
-of depthwise convolutions up to 1,500. Programs of more take many seconds to compile."""
+"""Maximum steps (loads and products of one tile) of a legal candidate; good ones have some tens,
+those of depthwise convolutions up to 1,500. Longer programs take many seconds to compile."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Worth:
     legal : bool
         Whether it compiles and fits.
     reason : str
-        Why not.
+        Why it does not.
     cycles : int
-        Of one run, by the timing model.
+        Cycles of one run, by the timing model.
     dram_nbytes : int
         DRAM traffic without instructions.
     energy_pj : float
@@ -60,7 +60,7 @@ class Worth:
 
 @dataclass
 class Problem:
-    """Find the tiling of an operator that takes the fewest cycles on a design.
+    """The task of finding the tiling of an operator with the fewest cycles on a design.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Problem:
     prove : bool
         Whether a candidate is legal only if its program is proven (`vtaops.prove`).
     best : tuple of (int, Tiling) or None
-        The fewest cycles so far.
+        The fewest cycles so far, with their tiling.
     """
 
     op: Operator
@@ -85,18 +85,18 @@ class Problem:
 
     @property
     def settled(self) -> Operator:
-        """The operator that tilings belong to."""
+        """The operator that tilings refer to."""
         return settled(self.op, self.design.config)
 
     @property
     def verdicts(self) -> int:
-        """Number of different candidates evaluated so far."""
+        """Number of distinct candidates evaluated so far."""
         return len(self._asked)
 
     def evaluate(self, candidate: Tiling | str) -> Worth:
-        """Evaluate a candidate; a text is parsed as on the command line.
+        """Evaluate a candidate; text is parsed as on the command line.
 
-        No candidate is an error: what is no tiling, too, has a reason, but is not counted.
+        Never raises: an invalid tiling also gets a reason, but is not counted.
         """
         try:
             tiling = Tiling.parse(candidate) if isinstance(candidate, str) else candidate
@@ -141,7 +141,7 @@ class Problem:
 
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each field of a tiling that random candidates choose from."""
+        """Values of each tiling field for random candidates."""
         shape, config = blocked_shape(self.settled, self.design.config), self.design.config
         counts = tuple(range(1, MOST_TILES + 1))
         return {
@@ -161,7 +161,7 @@ class Problem:
         return Tiling(**values, padding="skip")
 
     def mutated(self, tiling: Tiling, rng: random.Random) -> Tiling:
-        """Return a candidate that differs in one field."""
+        """Return a copy of a candidate with one field changed."""
         name, choices = rng.choice([(n, c) for n, c in self.axes.items() if len(c) > 1])
         at = choices.index(getattr(tiling, name))
         nearby = [at + step for step in (-2, -1, 1, 2) if 0 <= at + step < len(choices)]
@@ -171,11 +171,11 @@ class Problem:
 # ------------------------------------------------------------------ reference searches
 
 Search = Callable[[Problem, int, int], None]
-"""Spends a budget of verdicts on a problem; the last number is the seed."""
+"""Spends a budget of verdicts on a problem; the last argument is the seed."""
 
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
-    """Evaluate candidates in the order of the free estimate; nothing is random."""
+    """Evaluate candidates in the order of the free estimate; deterministic."""
     for tiling in ranked(problem.settled, problem.design.config, timing=problem.design.timing):
         if problem.verdicts >= budget:
             return
@@ -189,7 +189,7 @@ def at_random(problem: Problem, budget: int, seed: int) -> None:
 
 
 def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
-    """Mutate one to three fields of one of the best so far; begin with the best by the estimate."""
+    """Mutate one to three fields of one of the best so far; start from the best by the estimate."""
     first = default_tiling(problem.settled, problem.design.config)
     alive = [(problem.evaluate(first).cycles, first)]
 
@@ -222,7 +222,7 @@ SEARCHES: dict[str, Search] = {
 def _fresh(
     problem: Problem, budget: int, rng: random.Random, make: Callable[[random.Random], Tiling]
 ) -> Iterator[Tiling]:
-    """Yield candidates that were not evaluated yet, until the budget is spent."""
+    """Yield new candidates until the budget is spent."""
     for _ in range(100 * budget):
         if problem.verdicts >= budget:
             return

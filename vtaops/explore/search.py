@@ -1,8 +1,8 @@
-"""Search over hardware with Optuna: NSGA-II by ask and tell, pruned by the free bound.
+"""Hardware search with Optuna: NSGA-II by ask and tell, pruned by the free bound.
 
-For spaces that are too large to sweep. A trial is a design; what Optuna proposes is evaluated some
-at a time by the same `sweep`, so equal designs cost nothing twice, and what cannot be better than
-what is known is never compiled. With a journal a search that was stopped goes on.
+For spaces that are too large to sweep. A trial is a design; Optuna's proposals are evaluated in
+batches by the same `sweep`, so duplicate designs cost nothing, and designs that cannot improve the
+front are never compiled. With a journal, a stopped search resumes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Found:
     Attributes
     ----------
     points : tuple of Point
-        All designs that were timed.
+        All timed designs.
     front : tuple of Point
-        Those that nothing beats.
+        The non-dominated ones.
     trials, pruned, refused : int
-        Proposals of Optuna; of these, beaten by their bound alone; hardware that cannot be, or
-        that does not run everything.
+        Optuna's proposals; of these, those whose bound is dominated; and those with invalid
+        hardware, or hardware that does not run every layer.
     """
 
     points: tuple[Point, ...]
@@ -63,15 +63,15 @@ def search(
     space, network, engine, effort
         As `sweep`.
     trials : int
-        Proposals, those included that a journal knows.
+        Number of proposals, including those in the journal.
     objectives : tuple of str
         Names of `OBJECTIVES`.
     batch, population : int
         Designs evaluated together; designs of a generation.
     seed : int
-        Of the random choices: with one journal from beginning to end, the result is determined.
+        Seed of random choices: for one journal from beginning to end, the result is reproducible.
     journal : Path, optional
-        File in which Optuna keeps its trials.
+        File in which Optuna stores its trials.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def search(
 
 
 def _proposed(space: Space, trial: Any) -> Design | None:
-    """Return the design of a trial, or None if such hardware is not possible."""
+    """Return the design of a trial, or None if the hardware is invalid."""
     values = {
         axis: trial.suggest_categorical(axis, list(choices)) for axis, choices in space.axes.items()
     }
@@ -143,7 +143,7 @@ def _study(
 
 
 def _outcome(states: Any, timed: Timed, design: Design | None) -> dict[str, Any]:
-    """Return what Optuna is told of a proposal: its costs, or why there are none."""
+    """Return a proposal's outcome for Optuna: its costs, or why there are none."""
     if design is not None and design in timed.points and timed.points[design].complete:
         return {"values": costs(timed.points[design], timed.objectives)}
     return {"state": states.PRUNED if design in timed.beaten else states.FAIL}

@@ -1,6 +1,6 @@
 """Shortlist: the tilings of an operator that are worth compiling on a design.
 
-Owns what the efforts of a search mean. A shortlist takes milliseconds and compiles nothing.
+Defines the efforts of a search. A shortlist takes milliseconds and compiles nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Effort = Literal["bound", "first", "default", "fast", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 
 TIMED = {"bound": 0, "first": 1, "default": TIMED_BY_DEFAULT, **COMPILED}
-"""Effort -> tilings that are compiled and timed; none: the estimate counts."""
+"""Effort -> number of tilings to compile and time; if zero, the estimate is used."""
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Tilings in the order in which they are worth timing: the best by the estimate first.
+    """Tilings in the order in which they are worth timing: best estimate first.
 
     Attributes
     ----------
     tilings : tuple of Tiling
-        At most as many as `TIMED` says, and at least one where any fits.
+        At most as many as `TIMED` says, and at least one if any fits.
     estimate : int
         Estimated cycles of the first.
     least : int
-        Cycles that no tiling goes below.
+        Lower bound of any tiling's cycles.
     reason : str
         Why there is none.
     """
@@ -55,12 +55,12 @@ class Shortlist:
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Shortlist:
-        """Return the shortlist of plain data.
+        """Deserialize a shortlist.
 
         Raises
         ------
         StoreError
-            If it is not what `as_dict` makes.
+            If `data` is not from `as_dict`.
         """
         try:
             found = cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
@@ -91,22 +91,22 @@ class Ranking:
 
     @property
     def data(self) -> dict[str, Any]:
-        """All that the answer depends on, as plain data."""
+        """Everything that the answer depends on, as plain data."""
         op, machine = operator_dict(self.op), self.design.machine
         return {"operator": op, "design": machine, "effort": self.effort}
 
     @cached_property
     def key(self) -> str:
-        """Its address in a store."""
+        """Key of the record in a store."""
         return key_of(self.data)
 
     @cached_property
     def shares(self) -> tuple[object, ...]:
-        """Equal for rankings of one operator on one array."""
+        """A key that is equal for rankings of one operator on one array."""
         return name_of(self.op), *array_of(self.design.config)
 
     def questions(self, shortlist: Shortlist) -> list[Question]:
-        """Return what is to be compiled and timed."""
+        """Return the questions to compile and time."""
         wanted = TIMED[self.effort]
         return [Question(self.op, tiling, self.design) for tiling in shortlist.tilings[:wanted]]
 
@@ -114,7 +114,7 @@ class Ranking:
 def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
     """Rank the tilings of operators on designs; an empty list is a valid answer.
 
-    Neighbours with one operator on one array share the enumeration of its tilings.
+    Consecutive rankings of one operator on one array share the enumeration of its tilings.
     """
     found: list[Shortlist] = []
     for _, group in groupby(rankings, lambda ranking: ranking.shares):
@@ -153,7 +153,7 @@ def check_effort(effort: str) -> None:
     Raises
     ------
     ScheduleError
-        Naming those there are.
+        If the name is unknown; the message lists the known names.
     """
     if effort not in EFFORTS:
         raise ScheduleError(f"effort is {effort!r}; it must be one of {', '.join(EFFORTS)}")

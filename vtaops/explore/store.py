@@ -1,9 +1,9 @@
-"""ResultStore: computed results in one SQLite file that processes share.
+"""ResultStore: computed results in one SQLite file shared by processes.
 
-A record is found by the hash of its question, which holds the version of the model (`key_of`). It
-is written in one transaction or not at all, so a process may be killed at any moment. Who is about
-to compute something claims it first; a claim ends with the process that made it, or after
-`LEASE_SECONDS` without a sign of life. How often a record was computed is counted.
+A record's key is a hash of its question, including the version of the model (`key_of`). Writes are
+transactions, so a process may be killed at any moment. A process claims a key before computing it;
+a claim expires when its process ends, or after `LEASE_SECONDS` without a heartbeat. The store
+counts how often each record was computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from vtaops.base.errors import StoreError, raising
 
 LEASE_SECONDS = 600.0
-"""A claim whose owner has not been heard of for so long is free."""
+"""Seconds without a heartbeat after which a claim expires."""
 
 _SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x56544153  # "VTAS"
@@ -53,18 +53,18 @@ Record = dict[str, Any]
 
 
 class ResultStore:
-    """A file of results; created if it does not exist.
+    """A file of results, created if it does not exist.
 
     Parameters
     ----------
     path : str or Path
-        The file, on a disk of this machine: SQLite's locks do not work on network file systems. Of
-        a cluster only the process that drives the search needs it.
+        The file, on a local disk: SQLite's locks do not work on network file systems. In a cluster
+        only the process that drives the search needs it.
 
     Raises
     ------
     StoreError
-        If it cannot be opened, or is something else.
+        If it cannot be opened, or is no store.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -110,7 +110,7 @@ class ResultStore:
     # ------------------------------------------------------------------- records
 
     def get(self, keys: Iterable[str]) -> dict[str, Record]:
-        """Return the known records of some keys."""
+        """Return the stored records of some keys."""
         query = f"SELECT key, record FROM records WHERE key IN ({_LISTED})"
         rows = self._rows(query, [json.dumps(list(keys))])
         return {key: self._object(key, text) for key, text in rows}
@@ -121,11 +121,11 @@ class ResultStore:
         Parameters
         ----------
         kind : str
-            What they are, e.g. ``"verdict"``.
+            Kind of the results, e.g. ``"verdict"``.
         version : str
-            Of the model that computed them.
+            Version of the model that computed them.
         items : mapping
-            Key -> the question as plain data, the result.
+            Key -> (question as plain data, result).
         """
         rows = [
             (key, kind, version, json.dumps(question, sort_keys=True), json.dumps(record))
@@ -141,12 +141,12 @@ class ResultStore:
             self._sign(database)
 
     def count(self) -> dict[str, dict[str, int]]:
-        """Return for each kind the number of records and how often they were computed."""
+        """Return for each kind the number of records and of computations."""
         rows = self._rows("SELECT kind, count(*), sum(computed) FROM records GROUP BY kind")
         return {kind: {"records": records, "computed": total} for kind, records, total in rows}
 
     def versions(self) -> dict[str, int]:
-        """Return the versions of the model that the records are of, with their number."""
+        """Return the number of records for each version of the model."""
         return dict(self._rows("SELECT version, count(*) FROM records GROUP BY version"))
 
     def records(self, kind: str | None = None) -> Iterator[dict[str, Any]]:
@@ -162,7 +162,7 @@ class ResultStore:
     # -------------------------------------------------------------------- claims
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Claim those keys that are neither known nor claimed by others, and return them."""
+        """Claim the keys that are neither stored nor claimed by others; return them."""
         wanted = list(keys)
         with self._transaction() as database:
             self._sign(database)
@@ -187,19 +187,19 @@ class ResultStore:
             database.execute("DELETE FROM owners WHERE owner = ?", [self.owner])
 
     def _sign(self, database: sqlite3.Connection) -> None:
-        """Give a sign of life."""
+        """Record a heartbeat."""
         row = (self.owner, socket.gethostname(), os.getpid(), time.time())
         database.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", row)
 
     def _gone(self, database: sqlite3.Connection) -> list[str]:
-        """Return the owners that have ended, or have been silent for too long."""
+        """Return the owners that have ended, or whose heartbeat is too old."""
         rows = database.execute("SELECT owner, host, pid, seen FROM owners").fetchall()
         return [owner for owner, *rest in rows if owner != self.owner and not _at_work(*rest)]
 
     # ------------------------------------------------------------------- details
 
     def _object(self, key: str, text: Any) -> Record:
-        """Return a JSON object that a row holds."""
+        """Parse the JSON object in a row."""
         damaged = f"the store {str(self.path)!r}: {key} is damaged"
         with raising(StoreError, damaged, ValueError, TypeError, RecursionError):
             found = json.loads(text)
@@ -227,7 +227,7 @@ def _at_work(host: Any, pid: Any, seen: Any) -> bool:
         return False
     if host != socket.gethostname():
         return True
-    if not isinstance(pid, int) or pid <= 0:  # which no driver wrote
+    if not isinstance(pid, int) or pid <= 0:  # not written by a driver
         return False
     try:
         os.kill(pid, 0)

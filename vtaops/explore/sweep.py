@@ -1,8 +1,8 @@
-"""Sweep: many designs on one network, ranked fairly.
+"""Sweep: evaluate many designs on one network, ranked fairly.
 
-A design is judged by the best tilings that are known for it: those of its own shortlist and those
-of every design of the sweep that it contains, whose programs fit it and take as long. So a larger
-scratchpad is never worse, whatever the heuristics of the shortlists.
+A design is judged by the best known tilings: those of its own shortlist and those of every design
+in the sweep that it contains, whose programs fit it and take the same time. So a larger scratchpad
+is never worse, whatever the shortlists' heuristics.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from vtaops.schedule.workloads import Workload
 _Figure = TypeVar("_Figure", int, float, Statistics, Energy)
 
 LATENCY_BOUND = 0.8
-"""A point of which neither the array nor the port is in use for this share waits for latencies."""
+"""A point is latency-bound if array and port are both busy less than this share of the time."""
 
 
 @dataclass(frozen=True)
 class LayerResult:
-    """The best that is known of one layer on one design.
+    """The best known result of one layer on one design.
 
     Attributes
     ----------
     layer : Workload
         The layer.
     cycles : int
-        Of one run: by the timing model, or (effort ``bound``) estimated.
+        Cycles of one run: by the timing model, or (effort ``bound``) estimated.
     tiling : Tiling
-        How.
+        The tiling.
     design : Design
         The design that this was found for; its program runs on the point's design, too.
     verdict : Verdict or None
-        All that is known of the program; None for an estimate.
+        The verdict on the program; None for an estimate.
     """
 
     layer: Workload
@@ -66,11 +66,11 @@ class Point:
     design : Design
         The hardware.
     layers : tuple of LayerResult
-        What runs, in the order of the network.
+        Results of the layers that run, in network order.
     failures : dict
         Name of a layer -> why it does not run.
     least : int
-        Cycles that no tilings go below.
+        Lower bound of the network's cycles.
     """
 
     design: Design
@@ -90,7 +90,7 @@ class Point:
 
     @property
     def cycles(self) -> int:
-        """Cycles of the network: each layer as often as it occurs."""
+        """Cycles of the network: each layer times its occurrences."""
         return sum(r.layer.occurrences * r.cycles for r in self.layers)
 
     @property
@@ -115,23 +115,23 @@ class Point:
 
     @property
     def energy(self) -> Energy:
-        """Estimated energy; none for estimates of cycles."""
+        """Estimated energy; zero for estimates of cycles."""
         return self._sum(lambda verdict: energy(self.design, verdict), Energy())
 
     @property
     def array_share(self) -> float:
-        """Share that the array does of the tile products it can do in these cycles."""
+        """Fraction of the array's peak tile products that is used."""
         products = self.design.config.products_per_cycle
         return self.statistics.array_share(self.cycles, products)
 
     @property
     def compute_share(self) -> float:
-        """Share of the cycles in which the compute unit works."""
+        """Fraction of the cycles in which the compute unit works."""
         return self._sum(lambda verdict: verdict.compute_cycles, 0) / max(1, self.cycles)
 
     @property
     def port_share(self) -> float:
-        """Share of the cycles in which the DRAM port is as busy as it can be."""
+        """Fraction of the cycles in which the DRAM port is saturated."""
 
         def busy(verdict: Verdict) -> float:
             beats = verdict.read_beats, verdict.write_beats
@@ -141,14 +141,14 @@ class Point:
         return self._sum(busy, 0.0) / max(1, self.cycles)
 
     def _sum(self, of: Callable[[Verdict], Any], zero: _Figure) -> _Figure:
-        """Sum a figure over all timed layers, each as often as it occurs."""
+        """Sum a figure over all timed layers, times their occurrences."""
         timed = [(r.layer.occurrences, r.verdict) for r in self.layers if r.verdict is not None]
         total: _Figure = sum((times * of(verdict) for times, verdict in timed), zero)
         return total
 
     @property
     def limit(self) -> str:
-        """What keeps it from being faster: ``"compute"``, ``"port"`` or ``"latency"``."""
+        """The bottleneck: ``"compute"``, ``"port"`` or ``"latency"``."""
         if not self.timed:
             return ""
         if max(self.compute_share, self.port_share) < LATENCY_BOUND:
@@ -171,7 +171,7 @@ class Point:
 
     @property
     def layer_rows(self) -> list[dict[str, Any]]:
-        """What runs, layer by layer, as plain data."""
+        """The results layer by layer, as plain data."""
         return [
             {
                 "name": r.layer.name,
@@ -185,7 +185,7 @@ class Point:
 
 
 _Best = tuple[LayerResult | str, int]
-"""The best of a layer on a design, or why there is none; cycles that no tiling goes below."""
+"""A layer's best result on a design, or why there is none; and a lower bound of its cycles."""
 
 
 def sweep(
@@ -196,21 +196,21 @@ def sweep(
     Parameters
     ----------
     designs : iterable of Design
-        The hardware; equal ones count once.
+        The hardware; duplicates count once.
     network : Network
-        What it is judged by.
+        The workload.
     engine : Engine
-        Who computes, and where results are kept.
+        Computes and stores results.
     effort : str
-        How tilings are found: ``"bound"`` compiles nothing and estimates; ``"first"`` compiles the
-        best by the estimate and times it, ``"default"`` a few, as `vtaops.compile` does for a
+        Search for tilings: ``"bound"`` compiles nothing and estimates; ``"first"`` compiles and
+        times the best by the estimate, ``"default"`` a few, as `vtaops.compile` does for a
         convolution, ``"fast"`` and ``"thorough"`` dozens.
 
     Returns
     -------
     list of Point
-        In the order of the designs. It depends on nothing but the arguments: not on the executor,
-        nor on what the store held.
+        In the order of the designs. Depends only on the arguments, not on the executor or on the
+        store's contents.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def _best(
     questions: Sequence[Question],
     verdicts: dict[str, Verdict],
 ) -> _Best:
-    """Return the best of a shortlist, or why there is none; and the bound on its cycles."""
+    """Return the best of a shortlist, or why there is none, and a lower bound of its cycles."""
     layer, design, least = Workload("", ranking.op), ranking.design, shortlist.least
     if shortlist.reason:
         return shortlist.reason, least
@@ -256,7 +256,7 @@ def _best(
 
 
 def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
-    """Return each design with itself and the designs that it contains."""
+    """Map each design to itself and the designs that it contains."""
     kinds: dict[tuple[object, ...], list[Design]] = defaultdict(list)
     for design in designs:
         kinds[design.kind].append(design)
@@ -272,7 +272,7 @@ def _point(
     inherited: Sequence[Design],
     judged: dict[tuple[Design, Operator], _Best],
 ) -> Point:
-    """Return a design with the best of what is known of it and of those that it contains."""
+    """Combine the best known results of a design and of the designs that it contains."""
     results, failures, least = [], {}, 0
     for layer in layers:
         found = [judged[d, layer.op] for d in inherited if (d, layer.op) in judged]

@@ -1,4 +1,4 @@
-"""Tables of rows: CSV, JSON and Parquet; and what a store holds as rows."""
+"""Tables of rows as CSV, JSON and Parquet; a store's contents as rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Row = dict[str, Any]
 
 
 def table_bytes(rows: Sequence[Row], suffix: str) -> bytes:
-    """Return rows in the format of a suffix.
+    """Serialize rows in the format of a suffix.
 
     Raises
     ------
     UnsupportedError
-        If there is no such format, or Parquet is asked for and pyarrow is not installed.
+        If the format is unknown, or is Parquet and pyarrow is not installed.
     """
     if suffix == ".json":
         return json.dumps(rows, indent=1).encode()

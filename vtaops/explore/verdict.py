@@ -1,9 +1,9 @@
-"""Question and Verdict: one operator with one tiling on one design, and what the model says.
+"""Question and Verdict: one operator with one tiling on one design, and the model's answer.
 
-Owns the identity of a question. What scratchpads hold a tiling does not change its cycles, so
-questions that differ in nothing else are one: the program is compiled for the smallest scratchpads
-that hold it. The size of the micro-op memory does count, since micro-ops are loaded again where
-they do not all fit.
+Defines the identity of a question. Scratchpad sizes do not affect the cycles of a tiling that fits,
+so questions that differ only in them are one: the program is compiled for the smallest scratchpads
+that hold it. The size of the micro-op memory does matter, since micro-ops are reloaded if they do
+not all fit.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _DECISIVE = (
 def model_version() -> str:
     """Return a digest of the sources that a verdict depends on and of TVM's version.
 
-    The loop of the timing model brings the digest of its own sources, which are C++.
+    The timing model's loop, in C++, contributes a digest of its own sources.
 
-    A verdict of another version is never taken for one of this.
+    A verdict of another version is never reused.
     """
     digest = hashlib.sha256(f"{version('apache-tvm')} {_timing.sources}".encode())
     for room in _DECISIVE:
@@ -59,7 +59,7 @@ def model_version() -> str:
 
 
 def key_of(question: dict[str, Any]) -> str:
-    """Return the address of a question by its content and the version of the model."""
+    """Return the key of a question: a hash of its content and the version of the model."""
     text = json.dumps({**question, "version": model_version()}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -93,7 +93,7 @@ class Question:
     tiling : Tiling
         Its tiling.
     design : Design
-        The hardware; of its scratchpads only that of micro-ops counts.
+        The hardware; of its scratchpads only the micro-op memory matters.
     """
 
     op: Operator
@@ -102,14 +102,14 @@ class Question:
 
     @cached_property
     def config(self) -> HardwareConfig:
-        """The configuration that is compiled for: the smallest scratchpads that hold the tiling."""
+        """The configuration to compile for: the smallest scratchpads that hold the tiling."""
         config = self.design.config
         key = (*array_of(config), config.log_uop_buff_size)
         return _smallest(self.op, self.tiling, _Held(config, key))
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """All that the answer depends on, as plain data."""
+        """Everything that the answer depends on, as plain data."""
         timing = self.design.timing
         return {
             "operator": operator_dict(self.op),
@@ -123,12 +123,12 @@ class Question:
 
     @cached_property
     def key(self) -> str:
-        """Its address in a store."""
+        """Key of the record in a store."""
         return key_of(self.data)
 
     @cached_property
     def shares(self) -> tuple[object, ...]:
-        """Equal for questions about one program; alike for programs of one loop nest."""
+        """Key equal for questions about one program; groups the programs of one loop nest."""
         loops = replace(self.tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1)
         array, held = array_of(self.config), self.tiling.text
         return name_of(self.op), *array, loops.text, held, self.config.bitstream_id
@@ -136,7 +136,7 @@ class Question:
 
 @dataclass(frozen=True)
 class _Held:
-    """A configuration, equal to those that differ in the scratchpads that tilings compete for."""
+    """A configuration; equal to those that differ only in scratchpads that tilings compete for."""
 
     config: HardwareConfig = field(compare=False)
     key: tuple[object, ...]
@@ -146,7 +146,7 @@ class _Held:
 def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     """Return the configuration with the smallest scratchpads that hold a tiling.
 
-    The packing rules refuse a few combinations of sizes; then the next larger one is taken.
+    The packing rules reject a few combinations of sizes; then the next larger one is tried.
     """
     config = replace(hardware.config, target="sim")
     used = blocked_shape(settled(op, config), config).footprint(tiling, config)
@@ -165,20 +165,20 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the model says of a question.
+    """The model's answer to a question.
 
     Attributes
     ----------
     reason : str
-        Why there is no such program; empty where there is one, and only then the rest counts.
+        Why there is no such program; if empty, the other fields are valid.
     cycles : int
-        Of one run, by the timing model.
+        Cycles of one run, by the timing model.
     compute_cycles : int
         Cycles in which the compute unit works: GEMM, ALU, and its own loads.
     read_beats, write_beats : int
-        Words over the DRAM port.
+        Words transferred over the DRAM port.
     instructions : int
-        Of the program.
+        Number of instructions.
     counters : dict
         Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes;
         and reads and writes of each memory (`vtaops.program.accesses.Accesses`).
@@ -202,12 +202,12 @@ class Verdict:
 
     @property
     def statistics(self) -> Statistics:
-        """Upstream's counters; zeros where nothing was counted."""
+        """Upstream's counters; zeros if nothing was counted."""
         return self._counted(Statistics)
 
     @property
     def accesses(self) -> Accesses:
-        """Reads and writes of each memory; zeros where nothing was counted."""
+        """Reads and writes of each memory; zeros if nothing was counted."""
         return self._counted(Accesses)
 
     def _counted(self, kind: type[_Counts]) -> _Counts:
@@ -225,12 +225,12 @@ class Verdict:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Verdict:
-        """Return the verdict of plain data.
+        """Deserialize a verdict.
 
         Raises
         ------
         StoreError
-            If it is not what `as_dict` makes.
+            If `data` is not from `as_dict`.
         """
         counters = data.get("counters") or {}
         if (
@@ -244,7 +244,7 @@ class Verdict:
 
 
 def energy(design: Design, verdict: Verdict) -> Energy:
-    """Return the estimated energy of a run of a program; none where nothing was counted."""
+    """Estimate the energy of a program's run; zero if nothing was counted."""
     return energy_of(design.config, verdict.statistics, verdict.accesses)
 
 
@@ -252,7 +252,7 @@ _COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instruction
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is an integer that counts something."""
+    """Whether a value is a non-negative integer."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -283,7 +283,7 @@ def answer(question: Question) -> Verdict:
 def _compiled(
     op: Operator, config: HardwareConfig, tiling: Tiling, able: str
 ) -> tuple[Program, dict[str, int], str]:
-    """Return a program, which several machines time; its `Verdict.counters`, and its hash."""
+    """Return a program, to be timed on several machines, its `Verdict.counters`, and its hash."""
     program = compile(op, config, tiling, capabilities=able, verify=False)
     counters = program.stats().as_dict() | count_accesses(program).as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()

@@ -1,4 +1,4 @@
-"""Fallback: operators of the VTA on the host, by CPU or GPU kernels that TVM schedules."""
+"""Fallback: VTA operators on the host, by CPU or GPU kernels that TVM compiles."""
 
 from vtaops.fallback.host import Host, host_op, kernel, run
 

@@ -1,8 +1,8 @@
-"""Fallback: operators of the VTA on the host, by CPU or GPU kernels that TVM schedules.
+"""Fallback: VTA operators on the host, by CPU or GPU kernels that TVM compiles.
 
 Convolutions and matrix products become those of `vtaops.cpu` or `vtaops.cuda`, with the ALU passes
-as epilogue: dot-product instructions and tensor cores compute them. Everything else is the
-declaration of the operator with tiles of one lane (`PlainOp`).
+as epilogue, and use dot-product instructions and tensor cores. All other operators use their own
+declaration with one-lane tiles (`PlainOp`).
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from vtaops.program import Buffer, Role
 Host = Literal["cpu", "cuda"]
 
 _PACKING_PAYS = 32
-"""Rows of a matrix product from which on a CPU's dot products make up for their packing."""
+"""Minimum rows of a matrix product for which CPU dot products pay for their packing."""
 
 _SOURCES = ("fallback", "ops")
-"""Where the operators and their schedules lie."""
+"""Source folders of the operators and their schedules."""
 
 Int8Array = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
 class AluEpilogue(Epilogue):
-    """Passes of the vector ALU, then the low 8 bits: the epilogue of a sum on any processor.
+    """Vector ALU passes, then the low 8 bits: the epilogue of a sum on any processor.
 
-    The stages are those that an operator of the VTA lists for its accumulators, so both compute the
-    same, overflows included: sums and products wrap.
+    The stages are those that a VTA operator lists for its accumulators, so both compute the same,
+    including overflows: sums and products wrap.
 
     Attributes
     ----------
     stages : tuple of AluStage or ScaleStage
         The passes.
     residual_scale : int
-        Factor of an operand that is a tensor.
+        Factor of a tensor operand.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -89,23 +89,23 @@ class AluEpilogue(Epilogue):
 
 
 def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> Int8Array:
-    """Compute an operator on the host; its kernel is compiled at the first call and stored.
+    """Run an operator on the host; its kernel is compiled at the first call and cached.
 
     Parameters
     ----------
     op : Operator
-        What is computed.
+        The operator.
     arrays : sequence of array_like
-        Its arguments, as VTA takes them.
+        Its arguments, as for VTA.
     host : "cpu" or "cuda"
-        Where.
+        The processor.
 
     Raises
     ------
     ShapeError
-        If number, shapes or dtypes of the arguments are not those of the operator.
+        If number, shapes or dtypes of the arguments do not match the operator.
     DeviceError
-        If there is no GPU.
+        If no GPU is available.
     """
     if isinstance(op, Conv2d) and op.fold_columns:
         op = replace(op, fold_columns=False)
@@ -114,14 +114,14 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> In
     if isinstance(op, Conv2dTranspose):
         op, images = _as_convolution(op, images)
     found = kernel(op, host)
-    specs = found.op.inputs  # the constants are among them only where the operator is a `PlainOp`
+    specs = found.op.inputs  # includes the constants only for a `PlainOp`
     inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=False)]
     return cast(Int8Array, found(*inputs).reshape(buffers[-1].shape))
 
 
 @lru_cache(maxsize=1024)
 def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
-    """Return the kernel that computes an operator on the host."""
+    """Return an operator's kernel for the host."""
     found = host_op(op, host)
     plain = isinstance(found, PlainOp)
     if host == "cuda":
@@ -130,7 +130,7 @@ def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
 
 
 def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
-    """Return what a CPU or GPU computes for an operator of the VTA."""
+    """Return the CPU or GPU operator equivalent to a VTA operator."""
     end = AluEpilogue(stages=(*op.stages,), residual_scale=getattr(op, "residual_scale", 1))
     match op:
         case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
@@ -148,7 +148,7 @@ def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
 
 
 def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
-    """Return the arguments of a plain operator: first those of the user, then its constants."""
+    """Return the arguments of a plain operator: the user's, followed by its constants."""
     inputs = [b for b in buffers if b.role in (Role.INPUT, Role.PARAMETER)]
     if len(arrays) != len(inputs):
         names = ", ".join(buffer.name for buffer in inputs)
@@ -158,7 +158,7 @@ def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> lis
 
 
 def _image(buffer: Buffer, array: npt.ArrayLike) -> Array:
-    """Return an argument as VTA would pack it into tiles of one lane, copied only if it must be."""
+    """Return an argument in the layout for one-lane tiles, copied only if necessary."""
     data, layout = buffer.checked(array), buffer.layout
     if layout.view is not None:
         data = layout.view.apply(data)
@@ -166,10 +166,10 @@ def _image(buffer: Buffer, array: npt.ArrayLike) -> Array:
 
 
 def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
-    """Return a transposed convolution as one over the image with zeros between its pixels.
+    """Rewrite a transposed convolution as one over the image with zeros between its pixels.
 
-    On VTA no such zero is multiplied; the dot products of a CPU are faster with them than loops
-    over the phases without.
+    VTA multiplies no such zeros; on a CPU, dot products with them are faster than loops over the
+    phases without.
     """
     (kh, kw), (sh, sw), (top, left, *_) = op.window.kernel, op.window.strides, op.pads
     data, kernel, *rest = images

@@ -1,9 +1,9 @@
-"""PlainOp: an operator of the VTA as a tensor operator of any processor.
+"""PlainOp: a VTA operator as a tensor operator for any processor.
 
-With tiles of one lane a packed tensor is a plain one, and what a VTA operator declares for tiles
-declares it for plain arrays: the same te stages, whatever runs them. On a CPU everything but the
-image on its way into a sum is inlined into the loops of the result, of which LLVM makes vectors of
-the innermost; a GPU has a thread for each element of the result.
+With one-lane tiles a packed tensor is a plain one, and a VTA operator's declaration for tiles
+applies to plain arrays: the same te stages on every processor. On a CPU everything except the
+padded image of a sum is inlined into the loops of the result, and LLVM vectorizes the innermost; a
+GPU has one thread per element of the result.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from vtaops.ops import AvgPool2d, MaxPool2d, Operator
 
 
 class _OneLane(HardwareConfig):
-    """Tiles of one lane: no hardware has them."""
+    """One-lane tiles; no hardware has them."""
 
     def __post_init__(self) -> None:
-        """Leave out the checks: no instruction will address these tiles."""
+        """Skip the checks: no instruction addresses these tiles."""
 
 
 ONE_LANE = _OneLane(log_batch=0, log_block=0, name="plain")
-"""The configuration with which declarations and layouts are those of plain tensors."""
+"""The configuration whose declarations and layouts are those of plain tensors."""
 
 
 @dataclass(frozen=True)
 class PlainOp(TensorOp):
-    """An operator of the VTA on plain tensors, with its constants among the inputs.
+    """A VTA operator on plain tensors, with its constants among the inputs.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class PlainOp(TensorOp):
 
 
 def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
-    """Inline all elementwise stages of a schedule but the last; return the sums, which stay."""
+    """Inline all elementwise stages except the last; return the reductions, which remain."""
     sums = []
     for block in s.get_child_blocks(s.get_sblock("root")):
         found = s.get(block)
@@ -81,11 +81,11 @@ def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
 
 
 _ROW = 16
-"""Results from which on a row of them is innermost; in shorter ones, the pixels of a window are."""
+"""Minimum row length to vectorize over rows; for shorter rows, window pixels are innermost."""
 
 
 def schedule_on_cpu(op: PlainOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of an operator of the VTA."""
+    """Schedule a VTA operator's kernel for a CPU."""
     s = cpu_schedule(op.declare())
     worth = op.nbytes >= PARALLEL_ELEMENTS
     if isinstance(op.op, MaxPool2d | AvgPool2d):
@@ -97,14 +97,14 @@ def schedule_on_cpu(op: PlainOp, target: CpuTarget) -> Any:
 
 
 def _outer(s: Any, target: CpuTarget) -> Any:
-    """Return a loop over pieces of the result."""
+    """Return a loop over chunks of the result."""
     loops = s.get_loops(s.get_sblock("res"))
     pieces = 4 * target.cores
     return s.split(s.fuse(*loops), [pieces, None])[0]
 
 
 def _schedule_pool(s: Any, worth: bool) -> None:
-    """Pad (and widen) a channel at a time, then reduce row by row."""
+    """Pad (and widen) one channel at a time, then reduce row by row."""
     image = "res_data" if "res_data" in block_names(s) else "data_buf"
     window = "res_max" if image == "res_data" else "res_sum"
     _inline_into_result(s, keep=(image,))
@@ -123,7 +123,7 @@ _THREADS = 256
 
 
 def schedule_on_cuda(op: PlainOp, _: CudaTarget) -> Any:
-    """Return the scheduled kernel of an operator of the VTA."""
+    """Schedule a VTA operator's kernel for a GPU."""
     s = cuda_schedule(op.declare())
     sums = _inline_into_result(s)
     element = s.fuse(*s.get_loops(s.get_sblock("res")))

@@ -1,4 +1,4 @@
-"""Graphs: networks on integers, built by hand or by an importer, and what they mean."""
+"""Graphs: integer networks, built by hand or by an importer, and their NumPy semantics."""
 
 from vtaops.graph import operators
 from vtaops.graph.executor import evaluate, evaluate_all

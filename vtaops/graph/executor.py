@@ -1,6 +1,6 @@
-"""The values of a graph, in NumPy: its operators, one after the other, by their `meaning`.
+"""Evaluate a graph in NumPy: run its operators in order by their `meaning`.
 
-Also what runs integer operators that stay on the host. Imports no TVM.
+Also runs integer operators that stay on the host. Imports no TVM.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from vtaops.graph.tensor import Tensor
 
 
 def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
-    """Return the outputs of a graph on arrays for its inputs.
+    """Evaluate a graph on input arrays; return its outputs.
 
     Raises
     ------
     ShapeError
-        If the arrays are not what the inputs say.
+        If the arrays do not match the inputs.
     """
     values = evaluate_all(graph, *arrays)
     return tuple(values[tensor.name] for tensor in graph.outputs)
 
 
 def evaluate_all(graph: Graph, *arrays: npt.ArrayLike) -> dict[str, Array]:
-    """Return all values of a graph, by name; as `evaluate`."""
+    """Evaluate a graph; return all tensors' values by name. Raises as `evaluate`."""
     values = checked_inputs(graph.inputs, arrays)
     for node in graph.nodes:
         values.update(evaluate_node(node, values))
@@ -37,12 +37,12 @@ def evaluate_all(graph: Graph, *arrays: npt.ArrayLike) -> dict[str, Array]:
 
 
 def checked_inputs(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) -> dict[str, Array]:
-    """Return arrays by the names of the inputs.
+    """Return the arrays by input name.
 
     Raises
     ------
     ShapeError
-        If their number, shapes or dtypes are others.
+        If their number, shapes or dtypes do not match.
     """
     if len(arrays) != len(inputs):
         names = ", ".join(tensor.name for tensor in inputs)
@@ -60,12 +60,12 @@ def checked_inputs(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) ->
 
 
 def evaluate_node(node: Node, values: dict[str, Array]) -> dict[str, Array]:
-    """Return the results of one node, by name.
+    """Evaluate one node; return its results by name.
 
     Raises
     ------
     ShapeError
-        If a host function returns something else than it said.
+        If a host function returns results of undeclared number, shape or dtype.
     """
     made = node.op.meaning(node.inputs, [values[tensor.name] for tensor in node.inputs])
     results = made if isinstance(made, tuple) else (made,)

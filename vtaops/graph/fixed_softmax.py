@@ -1,9 +1,9 @@
-"""The softmax of int8 values in fixed point, bit for bit as TFLite's reference kernel has it.
+"""Fixed-point softmax of int8 values, bit for bit equal to TFLite's reference kernel.
 
-Numbers are integers of 32 bits with a binary point: Qn.m has n bits before it. An exponential is a
+Numbers are 32-bit integers with a binary point: Qn.m has n bits before it. An exponential is a
 Taylor polynomial around -1/8 times factors for the bits beyond a quarter; the reciprocal of the sum
-takes three steps of Newton's method. The 256 differences to the maximum give 256 exponentials, so
-a row costs a sum, a reciprocal and a product for each value.
+takes three Newton steps. The 256 differences to the maximum have 256 precomputed exponentials, so a
+row costs a sum, a reciprocal and one product per value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Integers = npt.NDArray[np.int64]
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
 SUM_BITS = 12
-"""Bits of a sum of exponentials before its binary point."""
+"""Bits before the binary point of a sum of exponentials."""
 MOST = (1 << SUM_BITS) - 1
-"""Exponentials of which a sum has room."""
+"""Maximum number of exponentials that a sum can hold."""
 INPUT_BITS = 5
-"""Bits of a difference times the scale, before its binary point."""
+"""Bits before the binary point of a scaled difference."""
 
 
 def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
@@ -35,13 +35,13 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
     values : ndarray of int8
         The input.
     scale : float
-        What one step of it means.
+        Real value of one input step.
     """
     terms_of, reach = exponentials(scale)
     below = values.max(axis=-1, keepdims=True).astype(np.int64) - values
     terms, counted = terms_of[below], below <= reach
     total = np.where(counted, _shifted_right(terms, SUM_BITS), 0).sum(-1, keepdims=True)
-    zeros = 32 - np.frexp(total.astype(np.float64))[1]  # before the first one of 32 bits
+    zeros = 32 - np.frexp(total.astype(np.float64))[1]  # leading zeros of 32 bits
     inverse = _one_over_one_plus((total << zeros) - (1 << 31))
     quotient = _shifted_right(_product(inverse, terms), SUM_BITS - zeros + 23)
     found = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
@@ -50,7 +50,7 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
 
 
 def exponentials(scale: float) -> tuple[Integers, int]:
-    """Return exp(-d * scale), Q0.31, for d = 0..255; and the greatest d that counts."""
+    """Return exp(-d * scale), Q0.31, for d = 0..255, and the largest d that counts in a sum."""
     real = min(scale * (1 << (31 - INPUT_BITS)), (1 << 31) - 1.0)
     multiplier, shift = quantized_multiplier(real)
     left = 31 - shift
@@ -96,7 +96,7 @@ def _one_over_one_plus(x: Integers) -> Integers:
 
 
 def _product(a: Integers, b: Any) -> Integers:
-    """Return the high half of twice a product, the nearest: halves up, to -0.5 as well."""
+    """Return the high half of 2 * a * b, rounded to nearest, halves up."""
     product = a * b
     nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     total = product + nudge
@@ -105,7 +105,7 @@ def _product(a: Integers, b: Any) -> Integers:
 
 
 def _shifted_right(x: Integers, bits: Any) -> Integers:
-    """Return ``x / 2**bits``, the nearest, halves away from zero."""
+    """Return ``x / 2**bits``, rounded to nearest, halves away from zero."""
     half = (np.int64(1) << np.asarray(bits, np.int64)) >> 1
     result: Integers = np.sign(x) * ((np.abs(x) + half) >> bits)
     return result

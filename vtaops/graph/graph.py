@@ -1,7 +1,7 @@
-"""Graph: operators and the tensors between them; it only ever grows.
+"""Graph: operators and the tensors between them; append-only.
 
-Built by hand, or by an importer (`vtaops.relax`), in the order of computation: an operator may read
-what is there. Nodes and tensors are immutable.
+Built in order of computation, by hand or by an importer (`vtaops.relax`): an operator may read any
+tensor added before it. Nodes and tensors are immutable.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from vtaops.graph.tensor import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operator of a graph, applied.
+    """One application of an operator in a graph.
 
     Attributes
     ----------
     name : str
         Unique in its graph; the name of its first result.
     op : GraphOperator
-        What is computed.
+        The operator.
     inputs, outputs : tuple of Tensor
-        Of what, and what it makes.
+        Operands and results.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Node:
 
 
 class Graph:
-    """A network on integers.
+    """An integer network.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class Graph:
     nodes : list of Node
         In the order of computation.
     inputs, outputs : list of Tensor
-        What the host gives and receives, in order.
+        Tensors that the host provides and receives, in order.
     tensors : dict of str to Tensor
-        All values, by name.
+        All tensors, by name.
 
     Examples
     --------
@@ -82,12 +82,12 @@ class Graph:
         scale: float = 1.0,
         zero_point: int = 0,
     ) -> Tensor:
-        """Declare a value that the host gives.
+        """Declare an input tensor.
 
         Raises
         ------
         ShapeError
-            If the name is taken, or shape, dtype, scale or zero point cannot be.
+            If the name is taken, or shape, dtype, scale or zero point is invalid.
         """
         tensor = Tensor(name, tuple(shape), dtype, scale, zero_point)
         self._define(tensor)
@@ -95,7 +95,7 @@ class Graph:
         return tensor
 
     def input_like(self, tensor: Tensor) -> Tensor:
-        """Declare an input with all that a tensor, of another graph, states; as `input`."""
+        """Declare an input with the name and type of a tensor of another graph; as `input`."""
         return self.input(
             tensor.name,
             tensor.shape,
@@ -107,23 +107,23 @@ class Graph:
     def add(
         self, op: GraphOperator, *inputs: Tensor, name: str = "", scale: float | None = None
     ) -> Tensor:
-        """Apply an operator of one result; return it.
+        """Apply a single-result operator; return its result.
 
         Parameters
         ----------
         op : GraphOperator
-            What is computed.
+            The operator.
         inputs : Tensor
-            Values of this graph.
+            Tensors of this graph.
         name : str
-            Of the result; by default made of the operator's kind and a number.
+            Name of the result; by default the operator's kind and a number.
         scale : float, optional
-            Real value of one step of the result; by default what the operator gives.
+            Real value of one step of the result; by default set by the operator.
 
         Raises
         ------
         ShapeError
-            If the inputs do not suit the operator, are of another graph, or the name is taken.
+            If the operator rejects the inputs, they are of another graph, or the name is taken.
         """
         scales = None if scale is None else [scale]
         (result,) = self.add_many(op, *inputs, names=[name] if name else None, scales=scales)
@@ -136,7 +136,7 @@ class Graph:
         names: Sequence[str] | None = None,
         scales: Sequence[float] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Apply an operator of any number of results; as `add`."""
+        """Apply an operator with any number of results; as `add`."""
         self._check(op, inputs)
         made = op.results(inputs)
         if names is None:
@@ -158,9 +158,9 @@ class Graph:
     def add_like(
         self, node: Node, op: GraphOperator | None = None, inputs: Sequence[str] | None = None
     ) -> tuple[Tensor, ...]:
-        """Apply what a node of another graph applies, or `op`; its results keep names and scales.
+        """Apply a node of another graph, or `op` in its place; results keep names and scales.
 
-        `inputs` are names of tensors of this graph; by default those that the node reads.
+        `inputs` are names of tensors of this graph; by default the names of the node's inputs.
         """
         if inputs is None:
             inputs = [tensor.name for tensor in node.inputs]
@@ -172,7 +172,7 @@ class Graph:
         )
 
     def rewritten(self, put: Callable[[Graph, Node], object]) -> Graph:
-        """Return a graph of the same inputs and outputs; `put` adds to it what a node becomes."""
+        """Return a graph with the same inputs and outputs; `put` adds each node's replacement."""
         result = Graph(self.name)
         for tensor in self.inputs:
             result.input_like(tensor)
@@ -182,7 +182,7 @@ class Graph:
         return result
 
     def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:
-        """Refuse an operator that is none, and inputs of another graph, number or dtype."""
+        """Reject a non-operator, and inputs of another graph, number or dtype."""
         if not isinstance(op, GraphOperator):
             raise ShapeError(f"{op!r} is no operator of a graph; see vtaops.graph.operators")
         for tensor in inputs:
@@ -201,12 +201,12 @@ class Graph:
             raise ShapeError(f"{tensor!r} is no tensor of this graph")
 
     def output(self, *tensors: Tensor) -> None:
-        """Declare values that the host receives.
+        """Declare output tensors.
 
         Raises
         ------
         ShapeError
-            If one is no tensor of this graph.
+            If one is not a tensor of this graph.
         """
         for tensor in tensors:
             self._require(tensor)

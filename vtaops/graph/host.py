@@ -1,7 +1,6 @@
-"""HostFunction: a part of a network that an importer made for the host.
+"""HostFunction: a part of a network that an importer compiled for the host.
 
-The graph knows it as an opaque callable on arrays; the room that made it can write it to a file
-and read it again.
+The graph treats it as an opaque callable on arrays; the room that created it can serialize it.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ from vtaops.base.errors import ProgramError, TrustError
 from vtaops.base.shapes import Array
 
 NOT_QUANTIZED = "the model is not quantised: see vtaops.quantize and the command vtaops quantize"
-"""The reason of a function that computes a whole float model."""
+"""The reason given for a function that computes a whole float model."""
 
 _HOMES = {
     "relax": ("vtaops.relax.host", "RelaxFunction"),
     "onnx": ("vtaops.graph.onnx_function", "OnnxFunction"),
 }
-"""For each kind of function: the module and the class whose `from_bytes` reads it again."""
+"""Maps each kind of function to the module and class whose `from_bytes` reads it."""
 
 _DATA = frozenset({"onnx"})
-"""Kinds of functions that are no machine code: what executes them is installed here."""
+"""Kinds of functions that are data, not machine code: an installed package executes them."""
 
 
 class HostFunction(ABC):
-    """A function on arrays that travels with a network.
+    """A serializable function on arrays.
 
     Attributes
     ----------
     kind : str
-        Which class reads it from bytes.
+        Selects the class that deserializes it.
     trusted : bool
-        Whether it may run; code of this process may.
+        Whether it may run; always True for code of this process.
     """
 
     kind: str
@@ -41,29 +40,29 @@ class HostFunction(ABC):
 
     @abstractmethod
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
-        """Return the results on arrays of the shapes and dtypes that it was made for."""
+        """Call the function on arrays of the shapes and dtypes that it was compiled for."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Return the bytes from which the class of its kind makes it again (`from_bytes`)."""
+        """Serialize the function; the `from_bytes` of its kind's class is the inverse."""
 
 
 class StoredFunction(HostFunction):
-    """A function as a file holds it: machine code or a model, which only its first call loads.
+    """A serialized function, machine code or a model, that the first call loads.
 
     Parameters
     ----------
     kind : str
-        Which class reads it.
+        Selects the class that deserializes it.
     data : bytes
-        What that class wrote.
+        The serialized function.
     trusted : bool
-        Whether machine code may be loaded. Loading alone runs it: the constructors of a library.
+        Whether machine code may be loaded. Loading alone executes code: a library's constructors.
 
     Raises
     ------
     ProgramError
-        If there is no such kind.
+        If the kind is unknown.
     """
 
     def __init__(self, kind: str, data: bytes, *, trusted: bool) -> None:
@@ -80,16 +79,16 @@ class StoredFunction(HostFunction):
         Raises
         ------
         TrustError
-            If it may not be loaded.
+            If it is machine code and not trusted.
         ProgramError
-            If its bytes describe no function of this processor.
+            If the bytes are no function for this processor.
         """
         if self._function is None:
             self._function = self._load()
         return self._function(*arrays)
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the file; loads nothing."""
+        """Return the serialized bytes without loading the function."""
         return self._data
 
     def _load(self) -> HostFunction:

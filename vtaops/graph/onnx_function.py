@@ -1,8 +1,7 @@
 """OnnxFunction: a part of an ONNX model that ONNX Runtime executes on the host.
 
-It holds a model of its own: data, not machine code. Who executes it is ONNX Runtime, from the extra
-`models`, with one thread: forked processes may call it, and its results do not depend on the number
-of processors.
+It holds a model: data, not machine code. ONNX Runtime, from the extra `models`, executes it in one
+thread, so forked processes may call it and results do not depend on the number of processors.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class OnnxFunction(HostFunction):
     Parameters
     ----------
     data : bytes
-        The model; its inputs and outputs are those of the function, in order.
+        The serialized model; its inputs and outputs are those of the function, in order.
     """
 
     kind = "onnx"
@@ -41,7 +40,7 @@ class OnnxFunction(HostFunction):
         Raises
         ------
         UnsupportedError
-            If ONNX Runtime is not installed, or does not know an operator.
+            If ONNX Runtime is not installed or does not support an operator.
         """
         if self._session is None:
             self._session = _session(self._data)
@@ -57,12 +56,12 @@ class OnnxFunction(HostFunction):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> OnnxFunction:
-        """Return the function of a model that comes from a file.
+        """Deserialize the function of a model read from a file.
 
         Raises
         ------
         ProgramError
-            If it is no ONNX model, or names operators of others or weights in other files.
+            If it is no ONNX model, uses non-ONNX operator domains, or refers to external weights.
         """
         onnx = optional("onnx", "onnx", "parts of ONNX models need", "'vtaops[models]'")
         with raising(ProgramError, "a host function is no ONNX model", Exception):
@@ -84,7 +83,7 @@ def _session(data: bytes) -> Any:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """Yield all tensors of a message, in whatever part of it."""
+    """Yield all tensors of a Protobuf message, recursively."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
         return

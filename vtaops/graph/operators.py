@@ -1,9 +1,8 @@
-"""The operators of a graph: what a network computes on int8 tensors, with weights.
+"""The graph operators: computation on int8 tensors, with weights.
 
-Each is a frozen description. `GraphOperator.results` gives the tensors that it makes of its inputs,
-and refuses inputs that do not suit. `GraphOperator.meaning` gives their values in NumPy: what each
-device must equal, bit for bit. It follows ``docs/quantization.md`` and shares no code with the
-compiler or the simulators.
+Each is a frozen description. `GraphOperator.results` infers the result tensors and rejects invalid
+inputs. `GraphOperator.meaning` computes the results in NumPy: every device must match it bit for
+bit. It follows ``docs/quantization.md`` and shares no code with the compiler or the simulators.
 
 Activations are ``real = scale * (value - zero_point)``; weights and factors have no zero point.
 """
@@ -73,13 +72,13 @@ Pair = tuple[int, int]
 Shape = tuple[int, ...]
 
 ACCUMULATOR = 1 << 31
-"""Sums must stay below it: int32."""
+"""Exclusive bound of a sum's magnitude: int32."""
 
 MAX_FACTOR = 1 << 15
-"""Largest factor of a tensor in a sum."""
+"""Largest factor of an operand in a sum."""
 
 _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
-"""How many integers the parameters of windows have."""
+"""Number of integers in each window parameter."""
 
 
 class GraphOperator(Concise, ABC):
@@ -92,53 +91,53 @@ class GraphOperator(Concise, ABC):
     """Dtypes of the inputs."""
 
     def __post_init__(self) -> None:
-        """Make parameters of windows tuples of integers; refuse others."""
+        """Convert window parameters to tuples of integers; reject invalid ones."""
         for name, length in _WINDOWS.items():
             if getattr(self, name, None) is not None:
                 _check_window(self, name, length)
 
     @abstractmethod
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the tensors that it makes; the graph gives them their names.
+        """Infer the result tensors; the graph names them.
 
         Raises
         ------
         ShapeError
-            If the inputs do not suit.
+            If the operator rejects the inputs.
         """
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        """Return the values of its result, or of its results as a tuple, of arrays for the inputs.
+        """Compute the result, or a tuple of results, from input arrays.
 
         Raises
         ------
         UnsupportedError
-            If it has no meaning in NumPy.
+            If the operator has no NumPy implementation.
         """
         raise UnsupportedError(f"{self.kind} has no meaning in NumPy")
 
     @property
     def kind(self) -> str:
-        """The name of the operator for people, for example ``max_pool``."""
+        """Display name of the operator, for example ``max_pool``."""
         name = type(self).__name__
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
 
 
 class Requantized(GraphOperator):
-    """An operator that ends in a requantisation."""
+    """An operator that ends in a requantization."""
 
     requantization: Requantization
     channels_axis = 1
-    """The axis of the sums along which the requantisation has numbers of its own."""
+    """Axis of the sums to which per-channel requantization applies."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
-        """Return the int8 result of a shape."""
+        """Return the int8 result tensor of a shape."""
         return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
 
     def sums(self, *real: Integers) -> Integers:
-        """Return what is requantised, from the real values of the inputs in steps of their scales.
+        """Compute the sums to requantize from zero-point-free inputs, in steps of their scales.
 
-        Sums of products go through float64, which is exact below 2**53.
+        Sums of products use float64, which is exact below 2**53.
         """
         raise NotImplementedError
 
@@ -152,15 +151,15 @@ class Requantized(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weighted(Requantized):
-    """Base of sums of products of a tensor with int8 weights, and of a bias."""
+    """Base class of sums of products of a tensor with int8 weights, plus a bias."""
 
     weight: npt.NDArray[np.int8]
     bias: npt.NDArray[np.int32] | None = None
     requantization: Requantization = field(default_factory=Requantization)
     rank: ClassVar[int] = 4
-    """Axes of the weights."""
+    """Rank of the weights."""
     outputs_axis: ClassVar[int] = 0
-    """The axis of the weights that counts output channels."""
+    """Output-channel axis of the weights."""
 
     def __post_init__(self) -> None:
         rank, weight, bias = self.rank, self.weight, self.bias
@@ -187,7 +186,7 @@ class Weighted(Requantized):
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:
-        """Return exact sums of products, and the bias."""
+        """Return exact products plus the bias."""
         acc: Integers = products.astype(np.int64)
         if self.bias is None:
             return acc
@@ -207,7 +206,7 @@ class Convolution(Weighted):
     bias : ndarray of int32, shape (O,), optional
         Bias, in steps of the sums.
     requantization : Requantization
-        From sums to results; numbers of channels are O.
+        Maps sums to results; per-channel values have O elements.
     strides, dilation : (int, int)
         (height, width).
     padding : (int, int, int, int)
@@ -215,7 +214,7 @@ class Convolution(Weighted):
     groups : int
         Groups of channels.
     residual_factor : ndarray of int, shape () or (O,), optional
-        Factor of the residual, 1..32768: its scale over that of the sums.
+        Factor of the residual, 1..32768: its scale divided by that of the sums.
     """
 
     strides: Pair = (1, 1)
@@ -358,7 +357,7 @@ class Matmul(Requantized):
     Parameters
     ----------
     requantization : Requantization
-        From sums to results; one for all channels.
+        Maps sums to results; one for all channels.
     """
 
     requantization: Requantization = field(default_factory=Requantization)
@@ -381,15 +380,15 @@ class Matmul(Requantized):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaxPool(GraphOperator):
-    """The greatest value of each window; padding never wins (a window of padding: -128).
+    """Maximum of each window; padding never wins (a window of only padding gives -128).
 
     Parameters
     ----------
     kernel, strides : (int, int)
         Window and step.
     padding : (int, int, int, int)
-        (top, left, bottom, right); more at the bottom and the right than a model states is how
-        rounding up of the output's size is expressed.
+        (top, left, bottom, right); to round the output size up, add padding at the bottom and
+        right.
     """
 
     kernel: Pair
@@ -413,9 +412,9 @@ class MaxPool(GraphOperator):
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
-    The division is part of the scales: `from_ratio` finds factor and requantisation. Padding counts
-    as zeros unless `exclude_padding`; then each window has factor and requantisation by its real
-    pixels (`of_count`).
+    The scales include the division: `from_ratio` computes factor and requantization. Padding counts
+    as zeros unless `exclude_padding`; then factor and requantization depend on each window's number
+    of real pixels (`of_count`).
 
     Parameters
     ----------
@@ -430,7 +429,7 @@ class AveragePool(Requantized):
     requantization : Requantization
         One for all channels.
     exclude_padding : bool
-        Whether means at the border are those of the real pixels.
+        Whether means at the border average only the real pixels.
     """
 
     kernel: Pair | None = None
@@ -456,8 +455,9 @@ class AveragePool(Requantized):
     ) -> AveragePool:
         """Return the pool of windows of `count` pixels with ``x.scale / y.scale == ratio``.
 
-        With `shifts_only` the factor is the 7-bit number next to the mean's, so that a shift is
-        left for every VTA; else it is 1, and the multiplier of 16 bits takes it all.
+        With `shifts_only` the factor is the nearest 7-bit number such that a shift remains, which
+        every VTA supports; otherwise the factor is 1, and a 16-bit multiplier holds the whole
+        ratio.
         """
         wanted, factor = ratio / count, 1
         if shifts_only:
@@ -467,19 +467,19 @@ class AveragePool(Requantized):
         return AveragePool(factor=factor, requantization=scaling, **window)
 
     def window(self, data: Tensor) -> Window:
-        """Return the window on a tensor."""
+        """Return the window for an input tensor."""
         return Window(self.kernel or (data.shape[2], data.shape[3]), self.strides, self.padding)
 
     def of_count(self, count: int, size: int) -> tuple[int, Requantization]:
-        """Return factor and requantisation of windows of which `count` of `size` pixels are real.
+        """Return factor and requantization for windows with `count` of `size` real pixels.
 
-        Their product is ``size / count`` times that of whole windows, to as many bits: a factor of
-        7 bits where a shift follows, else a multiplier of 16.
+        Their product is ``size / count`` times that of whole windows, in the same precision: a
+        7-bit factor if a shift follows, else a 16-bit multiplier.
 
         Raises
         ------
         ShapeError
-            If they are out of range.
+            If a factor or multiplier is out of range.
         """
         scaling = self.requantization
         if count in (0, size):
@@ -497,7 +497,7 @@ class AveragePool(Requantized):
         return self.factor, replace(scaling, multiplier=found[0], shift=found[1])
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
-        """Return the real pixels of windows along the height and the width of an image."""
+        """Count the real pixels of windows along the height and the width of an image."""
         window, size = self.window(data), data.shape[2:]
         return tuple(
             np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs)])
@@ -593,15 +593,15 @@ class Add(Requantized):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RescaledAdd(Requantized):
-    """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's sums.
+    """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's addition.
 
-    A value shifted left by 20 bits is multiplied and rounded twice to the unit of the sums, each
-    operand for itself (`vtaops.graph.requantization.Rounding`). Inputs: as `Add`.
+    Each operand is shifted left by 20 bits, then multiplied and rounded twice to the unit of the
+    sums (`vtaops.graph.requantization.Rounding`). Inputs: as `Add`.
 
     Parameters
     ----------
     multipliers, shifts : (int, int)
-        Of the operands: 31 bits, 0..62; a negative multiplier subtracts.
+        Per operand: 31 bits, 0..62; a negative multiplier subtracts.
     requantization : Requantization
         One for all channels.
     """
@@ -615,7 +615,7 @@ class RescaledAdd(Requantized):
     def from_scales(
         a: float, b: float, result: float, *, sign: int, zero_point: int, clip: tuple[int, int]
     ) -> RescaledAdd:
-        """Return the sum of tensors of scales `a` and `b` (`sign` -1: their difference).
+        """Return the sum of tensors of scales `a` and `b`; their difference if `sign` is -1.
 
         Raises
         ------
@@ -635,7 +635,7 @@ class RescaledAdd(Requantized):
         return a + b
 
     def rescaled(self, index: int, real: Integers) -> Integers:
-        """Return the values of an operand in the unit of the sums."""
+        """Rescale an operand to the unit of the sums."""
         multiplier, shift = self.multipliers[index], self.shifts[index]
         acc = (real << 20) * (1 if multiplier > 0 else -1)
         more = np.where(acc < 0, -1, 1) * ((1 << 30) if shift > 31 else 0)
@@ -662,7 +662,7 @@ class Multiply(Requantized):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Requantize(Requantized):
-    """``y = requantize(x - x.zero_point)``: another scale, a clip, a ReLU by itself."""
+    """``y = requantize(x - x.zero_point)``: a change of scale, a clip, or a standalone ReLU."""
 
     requantization: Requantization = field(default_factory=Requantization)
 
@@ -716,11 +716,11 @@ class LookupTable(GraphOperator):
     Parameters
     ----------
     table : ndarray of int8, shape (256,) or (C, 256)
-        The results for -128..127: for all values, or for each channel (axis 1).
+        Results for -128..127: one table for all values, or one for each channel (axis 1).
     zero_point : int
         Zero point of the result.
     function : str
-        What it computes, for people.
+        Display name of the function.
     """
 
     table: npt.NDArray[np.int8]
@@ -757,7 +757,7 @@ class LookupTable(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Concat(GraphOperator):
-    """Tensors of one scale and zero point, one after the other on `axis`."""
+    """Concatenate tensors of one scale and zero point along `axis`."""
 
     axis: int = 1
     arity = None
@@ -785,7 +785,7 @@ class Concat(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Upsample(GraphOperator):
-    """Nearest neighbour: every pixel `factors` (height, width) times."""
+    """Nearest-neighbour upsampling: repeat every pixel `factors` (height, width) times."""
 
     factors: Pair = (2, 2)
     takes = DTYPES
@@ -803,7 +803,7 @@ class Upsample(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
-    """Pixels of value 0.0 around an image: (top, left, bottom, right)."""
+    """Pad an image with 0.0: (top, left, bottom, right)."""
 
     padding: Sides
 
@@ -819,7 +819,7 @@ class Pad(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Slice(GraphOperator):
-    """``x[..., start:stop:step, ...]`` on one axis; a split is several of them."""
+    """``x[..., start:stop:step, ...]`` on one axis; a split is several slices."""
 
     axis: int
     start: int
@@ -847,7 +847,7 @@ class Slice(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChannelShuffle(GraphOperator):
-    """Channel ``g * (C // groups) + i`` becomes channel ``i * groups + g``."""
+    """Move channel ``g * (C // groups) + i`` to channel ``i * groups + g``."""
 
     groups: int
     takes = DTYPES
@@ -866,7 +866,7 @@ class ChannelShuffle(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reshape(GraphOperator):
-    """The same scalars in C order under another shape."""
+    """Reshape in C order."""
 
     shape: Shape
     takes = DTYPES
@@ -882,7 +882,7 @@ class Reshape(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transpose(GraphOperator):
-    """Axes in another order, as ``numpy.transpose``."""
+    """Permute the axes, as ``numpy.transpose``."""
 
     axes: Shape
     takes = DTYPES
@@ -901,9 +901,9 @@ class Transpose(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quantize(GraphOperator):
-    """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as ONNX does.
+    """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as in ONNX.
 
-    What is not a number becomes the zero point.
+    NaN becomes the zero point.
     """
 
     scale: float
@@ -914,7 +914,7 @@ class Quantize(GraphOperator):
         return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        with np.errstate(over="ignore"):  # infinity is clipped like what is large
+        with np.errstate(over="ignore"):  # an overflow to infinity is clipped
             steps = np.rint(arrays[0] / np.float32(self.scale)) + np.float32(self.zero_point)
         steps = np.where(np.isnan(steps), np.float32(self.zero_point), steps)
         return np.clip(steps, -128, 127).astype(np.int8)
@@ -951,7 +951,7 @@ class Softmax(FloatOperator):
 
     @property
     def kind(self) -> str:
-        """The name that importers give it."""
+        """The importers' name of the operator."""
         return "nn.softmax"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -1037,9 +1037,9 @@ class AddTerm(FloatOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FixedSoftmax(GraphOperator):
-    """The softmax along the last axis of int8 values, in steps of 1/256 above -128: as TFLite's.
+    """TFLite's int8 softmax along the last axis, in steps of 1/256 above -128.
 
-    Its fixed-point arithmetic is `vtaops.graph.fixed_softmax`; the input's scale matters.
+    `vtaops.graph.fixed_softmax` does the fixed-point arithmetic; it uses the input's scale.
     """
 
     @property
@@ -1060,16 +1060,16 @@ class FixedSoftmax(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Host(GraphOperator):
-    """A function that an importer made for the host: nothing of it is known but its results.
+    """An opaque function that an importer compiled for the host.
 
     Parameters
     ----------
     function : HostFunction
-        What is called with the inputs' arrays.
+        Called with the input arrays.
     outputs : tuple of Tensor
-        Its results: shapes, dtypes, scales (the names count for nothing).
+        Its results: shapes, dtypes, scales (names are ignored).
     operators : tuple of str
-        What it computes, for people: names of the operators of the model.
+        Display names of the model's operators that it computes.
     reason : str
         Why it does not run on VTA.
     """
@@ -1096,7 +1096,7 @@ class Host(GraphOperator):
 
 
 def narrow(ratio: float) -> tuple[int, int]:
-    """Return (factor, shift) with a factor of 7 bits next to ``ratio * 2**shift``.
+    """Return (factor, shift): the 7-bit factor nearest to ``ratio * 2**shift``.
 
     Raises
     ------
@@ -1119,12 +1119,12 @@ def narrow(ratio: float) -> tuple[int, int]:
 
 
 def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
-    """Refuse sums that could leave int32.
+    """Reject sums that could leave int32.
 
     Raises
     ------
     ShapeError
-        With the bound.
+        If `bound` exceeds int32; the message quotes it.
     """
     if np.max(bound) >= ACCUMULATOR:
         raise ShapeError(f"the sums of {kind} could reach {int(np.max(bound))}, beyond int32")
@@ -1194,8 +1194,8 @@ def inverse_root(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def exponential(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return exp(x) for -700 <= x <= 0, by a polynomial: the same bits on every processor."""
-    power = np.trunc(x * 1.4426950408889634 - 0.5)  # the nearest of x / log 2
+    """Return exp(x) for -700 <= x <= 0 by a polynomial: the same bits on every processor."""
+    power = np.trunc(x * 1.4426950408889634 - 0.5)  # x / log 2, rounded to nearest
     rest = x - power * 0.6931471805599453
     total = np.zeros_like(x)
     for n in range(13, -1, -1):

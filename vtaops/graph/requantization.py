@@ -1,12 +1,11 @@
-"""Requantization: from an exact sum of products to an int8 value, in integers.
+"""Requantization: map an exact sum of products to an int8 value in integer arithmetic.
 
-The one formula of vtaops, the same for shifts alone and for fixed-point multipliers
-(``docs/quantization.md``)::
+One formula covers both plain shifts and fixed-point multipliers (``docs/quantization.md``)::
 
     y = clip(((acc * multiplier + half) >> shift) + zero_point, lo, hi)
 
-with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: the nearest value, halves upwards. Other
-roundings add to half where the sum is not negative, and take from it where it is: see `Rounding`.
+with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: round to nearest, halves upwards. Other
+roundings add to half for non-negative sums and subtract from it for negative ones: see `Rounding`.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from vtaops.base.shapes import Concise
 Integers = npt.NDArray[np.int64]
 
 Rounding = Literal["half_up", "nudged", "once", "twice", "quotient"]
-"""How a product is rounded.
+"""Rounding mode of the product.
 
-`half_up`: to the nearest value, halves upwards; 16 bits of multiplier, shifts 0..47.
-`nudged`: half, the nudge and the base, as fine scales do (`vtaops.base.fixed_point`).
-`once`: as `half_up`; 31 bits of multiplier, shifts 0..62: TFLite's fully connected layers.
-`twice`: as TFLite's other operators: the product shifted by 31 bits, halves upwards, then by the
-rest, halves away from zero; 31 bits of multiplier, shifts 0..62. A shift of up to 31 rounds once.
-`quotient`: as the average pools of TFLite: the sum of the values, zero points included, over
+`half_up`: to nearest, halves upwards; 16-bit multiplier, shifts 0..47.
+`nudged`: adds half, the nudge and the base of fine scales (`vtaops.base.fixed_point`).
+`once`: as `half_up` with a 31-bit multiplier, shifts 0..62: TFLite's fully connected layers.
+`twice`: TFLite's other operators: shift by 31 bits, halves upwards, then by the rest, halves away
+from zero; 31-bit multiplier, shifts 0..62. A shift of up to 31 rounds once.
+`quotient`: TFLite's average pools: the sum of the values, zero points included, divided by
 `multiplier`, halves away from zero.
 """
 
@@ -52,29 +51,29 @@ _LIMITS: dict[str, tuple[range, range]] = {
     **dict.fromkeys(("once", "twice"), (range(1 << 31), range(63))),
     "quotient": (range(1, 1 << 22), range(1)),
 }
-"""Multipliers and shifts by rounding."""
+"""Valid multipliers and shifts for each rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Requantization(Concise):
-    """How sums become int8 values.
+    """The conversion of sums to int8 values.
 
     Parameters
     ----------
     multiplier : int or array_like of int
-        Factor of the sums, 0..65535: one, or one for each output channel.
+        Factor of the sums, 0..65535: one for all, or one for each output channel.
     shift : int or array_like of int
-        Arithmetic right shift of the product, 0..47: one, or one for each output channel.
+        Arithmetic right shift of the product, 0..47: one for all, or one for each output channel.
     zero_point : int
         The int8 value that means 0.0; added after the shift.
     clip : (int, int)
         Bounds of the result, -128..127: saturation, and activations such as ReLU and ReLU6.
     rounding : "half_up", "nudged", "once", "twice" or "quotient"
-        See `Rounding`; multiplier and shift have the ranges that it says.
+        See `Rounding`, which also sets the ranges of multiplier and shift.
     nudge : int or array_like of int
-        Of `nudged`: -8..7.
+        For `nudged`: -8..7.
     fine : int
-        Of `nudged`: the kind of the scales, 1..3.
+        For `nudged`: the kind of the scales, 1..3.
 
     Raises
     ------
@@ -116,11 +115,12 @@ class Requantization(Concise):
         zero_point: int = 0,
         clip: tuple[int, int] = (-128, 127),
     ) -> Requantization:
-        """Return the closest requantization by a positive real ratio, or one for each channel.
+        """Return the closest requantization to a positive real ratio, or to one for each channel.
 
-        `ratio` is the scale of the sums over the scale of the result (for a convolution
+        `ratio` is the scale of the sums divided by that of the result (for a convolution
         ``data_scale * weight_scale / result_scale``). Powers of two are exact: multiplier 1, or
-        shift 0. Else the multiplier is normalised to 2**15..2**16 - 1: within 2**-16 of the ratio.
+        shift 0. Otherwise the multiplier is normalised to 2**15..2**16 - 1: within 2**-16 of the
+        ratio.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Requantization(Concise):
         clip: tuple[int, int] = (-128, 127),
         rounding: Rounding = "twice",
     ) -> Requantization:
-        """Return TFLite's requantisation by a positive real ratio, or one for each channel.
+        """Return TFLite's requantization for a positive real ratio, or for one for each channel.
 
         `rounding` is ``"twice"``, or ``"once"``.
 
@@ -157,15 +157,15 @@ class Requantization(Concise):
 
     @property
     def half(self) -> Integers:
-        """What is added before the shift to round: half an output step."""
+        """Rounding term added before the shift: half an output step."""
         half: Integers = (np.int64(1) << self.shift) >> 1
         return half
 
     @property
     def right_shift(self) -> int | None:
-        """The one right shift (negative: left) that does it, for all channels; else None.
+        """The equivalent right shift (negative: left) for all channels, or None.
 
-        That is what every VTA can.
+        A VTA without extensions supports only this.
         """
         multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
         if self.rounding != "half_up":
@@ -177,13 +177,13 @@ class Requantization(Concise):
 
     @property
     def constant(self) -> int:
-        """Zero point and rounding as one term of the sums, where one right shift does the rest."""
+        """Zero point and rounding term, in units of the sums, if a single right shift follows."""
         shift = max(0, self.right_shift or 0)
         return (self.zero_point << shift) + ((1 << shift) >> 1)
 
     @property
     def words(self) -> Integers:
-        """The scales as hardware with the extension ``post`` holds them, or ``exact``."""
+        """The scales as encoded for the extension ``post`` or ``exact``."""
         if self.rounding == "nudged":
             return np.asarray(fine_scale(self.multiplier, self.shift, self.nudge), np.int64)
         coarse: Integers = self.multiplier | self.shift << MULTIPLIER_BITS
@@ -191,14 +191,14 @@ class Requantization(Concise):
 
     @property
     def by_sign(self) -> Integers:
-        """What is added to half where the sum is not negative, and taken from it where it is."""
+        """Added to half for non-negative sums, subtracted for negative ones."""
         if self.rounding == "twice":
             return np.array(self.shift > 31, np.int64) << 30
         found: Integers = np.asarray(nudged(self.fine, self.nudge), np.int64)
         return found
 
     def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:
-        """Return the int8 values of sums; channels lie on `axis`."""
+        """Requantize sums to int8; channels lie on `axis`."""
         multiplier, shift, half, more = (
             along(axis, acc.ndim, value)
             for value in (self.multiplier, self.shift, self.half, self.by_sign)
@@ -229,7 +229,7 @@ def fixed_point(ratio: float) -> tuple[int, int]:
     multiplier, shift = round(mantissa * (1 << MULTIPLIER_BITS)), MULTIPLIER_BITS - exponent
     if multiplier == 1 << MULTIPLIER_BITS:
         multiplier, shift = multiplier >> 1, shift - 1
-    if shift > MAX_SCALE_SHIFT:  # a ratio below 2**-31: fewer bits are left of it
+    if shift > MAX_SCALE_SHIFT:  # a ratio below 2**-31 keeps fewer bits
         multiplier, shift = round(ratio * 2.0**MAX_SCALE_SHIFT), MAX_SCALE_SHIFT
     if shift < 0:
         raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 65535")
@@ -237,9 +237,9 @@ def fixed_point(ratio: float) -> tuple[int, int]:
 
 
 def quantized_multiplier(ratio: float) -> tuple[int, int]:
-    """Return (multiplier, shift) of TFLite for a ratio: 31 bits, ``multiplier / 2**shift``.
+    """Return TFLite's 31-bit (multiplier, shift) for a ratio: ``multiplier / 2**shift``.
 
-    Ratios below 2**-32 become 0, as there.
+    Ratios below 2**-32 become 0, as in TFLite.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def quantized_multiplier(ratio: float) -> tuple[int, int]:
 
 
 def is_power_of_two(value: int) -> bool:
-    """Whether a positive integer has one bit."""
+    """Whether an integer is a positive power of two."""
     return value > 0 and value & (value - 1) == 0
 
 
@@ -270,12 +270,12 @@ def along(axis: int, rank: int, values: Integers) -> Integers:
 
 
 def integers(name: str, value: Any, low: int, high: int) -> Integers:
-    """Return integers of a range as an array.
+    """Return integers as an int64 array.
 
     Raises
     ------
     ShapeError
-        Naming the parameter.
+        If a value is not an integer in low..high; the message names the parameter.
     """
     array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.size == 0:
@@ -287,12 +287,12 @@ def integers(name: str, value: Any, low: int, high: int) -> Integers:
 
 
 def int8(name: str, value: Any) -> int:
-    """Return one int8 value as an integer.
+    """Return an int8 value as an integer.
 
     Raises
     ------
     ShapeError
-        Naming the parameter.
+        If it is not; the message names the parameter.
     """
     array = integers(name, value, -128, 127)
     if array.ndim:

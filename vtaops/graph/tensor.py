@@ -1,4 +1,4 @@
-"""Tensor: a value that flows through a graph, and what its integers mean."""
+"""Tensor: a value in a graph with its quantization parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tensor:
     Raises
     ------
     ShapeError
-        If an extent is not positive, or dtype, scale or zero point cannot be.
+        If an extent is not positive, or dtype, scale or zero point is invalid.
     """
 
     name: str

@@ -1,14 +1,14 @@
-"""Fine scales with the thresholds of another requantisation, found and proven.
+"""Find and prove fine scales that reproduce another requantization.
 
-A requantisation is monotone: for each value k there is a first sum that gives k or more, its
-threshold. Two requantisations are equal on an interval of sums if their thresholds in it are. A
+A requantization is monotone: for each value k there is a smallest sum that gives k or more, its
+threshold. Two requantizations are equal on an interval of sums if their thresholds in it are. A
 fine scale (`vtaops.base.fixed_point`) gives k or more at a sum ``a`` if::
 
     a * multiplier + half + nudge >= k << shift        (half - nudge where a < 0)
 
 So each threshold bounds the nudge: from below at the first sum that must give k, from above at the
-last sum that must not. `fine_scale_for` tries the multipliers next to the ratio and takes one whose
-bounds hold a nudge that the hardware has.
+last sum that must not. `fine_scale_for` tries the multipliers next to the ratio and returns one
+whose bounds admit an encodable nudge.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from vtaops.graph.requantization import Requantization
 Integers = npt.NDArray[np.int64]
 
 NEIGHBOURS = sorted(range(-16, 17), key=abs)
-"""Multipliers that are tried, relative to the one next to the ratio."""
+"""Offsets of the multipliers to try, relative to the one nearest to the ratio."""
 
 _CODES: Integers = np.array(sorted(NUDGES, key=abs), np.int64)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Where the values of a requantisation step.
+    """The thresholds of a requantization on an interval of sums.
 
     Attributes
     ----------
     levels : ndarray of int64
         Values k before the zero point is added.
     first, last : ndarray of int64
-        For each, the first sum that gives k or more, and the last that gives less: beyond the
-        interval where k is never, or always, reached in it.
+        For each level, the first sum that gives k or more, and the last that gives less: outside
+        the interval if k is never, or always, reached in it.
     low, high : int
-        The interval.
+        Bounds of the interval.
     """
 
     levels: Integers
@@ -53,14 +53,14 @@ class Steps:
 
 @dataclass(frozen=True)
 class FineScale:
-    """A fine scale, and at how many sums it gives another value than it should.
+    """A fine scale and the number of sums for which it is wrong.
 
     Attributes
     ----------
     multiplier, shift, nudge, kind : int
         See `vtaops.base.fixed_point`.
     differing : int
-        Sums of the interval at which it is one step off; 0: it is proven equal.
+        Sums of the interval for which it is off by one step; 0: proven equal.
     """
 
     multiplier: int
@@ -73,7 +73,7 @@ class FineScale:
 def steps_of(
     levels: Integers, multiplier: int, shift: int, more: int, low: int, high: int
 ) -> Steps:
-    """Return the steps of ``(a * multiplier + half + more) >> shift``, `more` by the sign of a."""
+    """Return the steps of ``(a * multiplier + half + more) >> shift``, `more` signed as a."""
     if not multiplier:
         first = np.where(levels > 0, high + 1, low)
         return Steps(levels, first, first - 1, low, high)
@@ -88,7 +88,7 @@ def steps_of(
 
 
 def steps_of_requantization(scaling: Requantization, channel: int, low: int, high: int) -> Steps:
-    """Return the steps of a requantisation of one channel on an interval of sums."""
+    """Return the steps of one channel of a requantization on an interval of sums."""
     least, most = (bound - scaling.zero_point for bound in scaling.clip)
     numbers = (scaling.multiplier, scaling.shift, scaling.by_sign)
     multiplier, shift, more = (int(part[channel] if part.ndim else part) for part in numbers)
@@ -96,18 +96,18 @@ def steps_of_requantization(scaling: Requantization, channel: int, low: int, hig
 
 
 def fine_scale_for(steps: Steps, ratio: float, kind: int, shift: int | None = None) -> FineScale:
-    """Return the fine scale of a kind that is nearest to steps: equal, if one is.
+    """Return the fine scale of a kind that is nearest to steps; an equal one if possible.
 
     Parameters
     ----------
     steps : Steps
-        What it should do.
+        Thresholds to reproduce.
     ratio : float
-        Result over sum.
+        Result divided by sum.
     kind : int
-        1..3.
+        Kind of the scale, 1..3.
     shift : int, optional
-        Of the scale; by default the one that gives the multiplier its highest bit.
+        Shift of the scale; by default the one that sets the multiplier's top bit.
     """
     own = FINE_BITS - int(np.frexp(ratio)[1])
     shift = min(max(own if shift is None else shift, FINE_SHIFTS.start), FINE_SHIFTS.stop - 1)
@@ -128,18 +128,18 @@ def fine_scale_for(steps: Steps, ratio: float, kind: int, shift: int | None = No
         found = replace(found, differing=differing(steps, found))
         if best is None or found.differing < best.differing:
             best = found
-    if best is None:  # beyond the shifts: as small, or as great, as they allow
+    if best is None:  # out of range: clamp to the smallest or largest scale
         best = FineScale(smallest if middle < smallest else greatest, shift, 0, kind)
         best = replace(best, differing=differing(steps, best))
     return best
 
 
 def _bounds(steps: Steps, multiplier: int, shift: int) -> tuple[int, int]:
-    """Return the least and the greatest nudge with which a scale has the steps."""
+    """Return the smallest and largest nudge for which a scale reproduces the steps."""
     wanted = (steps.levels << shift) - ((1 << shift) >> 1)
     reached, missed = steps.first <= steps.high, steps.last >= steps.low
-    up = (wanted - steps.first * multiplier)[reached]  # the nudge, with its sign, is at least that
-    down = (wanted - 1 - steps.last * multiplier)[missed]  # and at most that
+    up = (wanted - steps.first * multiplier)[reached]  # lower bound of the signed nudge
+    down = (wanted - 1 - steps.last * multiplier)[missed]  # upper bound
     below, under = steps.first[reached] < 0, steps.last[missed] < 0
     lower = np.concatenate([up[~below], -down[under]])
     upper = np.concatenate([down[~under], -up[below]])
@@ -147,9 +147,9 @@ def _bounds(steps: Steps, multiplier: int, shift: int) -> tuple[int, int]:
 
 
 def differing(steps: Steps, scale: FineScale) -> int:
-    """Return at how many sums of the interval a scale gives another value than the steps say.
+    """Count the sums of the interval for which a scale gives another value than the steps.
 
-    A sum between ``last`` and ``first``, which does not occur, counts for nothing.
+    Sums between ``last`` and ``first`` do not occur and are not counted.
     """
     more = int(nudged(scale.kind, scale.nudge))
     limits = steps.low, steps.high

@@ -209,7 +209,7 @@ def build_library(
     files : dict
         File name -> content of the SystemVerilog files and of the driver.
     driver : str
-        Which of the files is the C++ driver.
+        The C++ driver among the files.
     defines : sequence of str
         Further options of the C++ compiler.
     values : mapping, optional
@@ -258,7 +258,7 @@ def build_driver(files: dict[str, bytes], driver: str, defines: Sequence[str] = 
     files : dict
         File name -> content of the driver and its headers.
     driver : str
-        Which of the files is the driver.
+        The driver among the files.
     defines : sequence of str
         Further options of the C++ compiler.
     """

@@ -19,7 +19,7 @@ def _natural(load: tuple[str, str, int]) -> list[tuple[int, int, str]]:
 
 
 class Replication:
-    """Copies what drives more than `limit` loads: flip-flops, look-up tables, and pairs of them.
+    """Duplicates drivers of more than `limit` loads: flip-flops, LUTs, and pairs of them.
 
     Loads are dealt to the copies in the order of their names. The inputs of a driver thereby get
     more loads, so it is repeated until nothing drives too many.

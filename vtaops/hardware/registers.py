@@ -66,15 +66,15 @@ class ControlRegisters(Protocol):
         return
 
     def failure(self) -> str:
-        """Return the fault that the hardware reports; empty if there is none or it cannot tell."""
+        """Return the fault that the hardware reports; empty if none, or if it cannot tell."""
         return ""
 
     def values(self) -> dict[str, int]:
-        """Return the registers that may be read at any time, for people."""
+        """Return the registers that are safe to read at any time, for display."""
 
     @staticmethod
     def after_run(insn_address: int, count: int) -> dict[str, int]:
-        """Return what `values` must contain when a run has finished."""
+        """Return the entries that `values` must contain after a run."""
 
     def performance(self) -> TsimPerformance | None:
         """Return the performance counters since the logic was programmed; None if it has none."""

@@ -52,7 +52,7 @@ FAULTS = {
 """The bits of the fault register from the lowest: name in the RTL -> meaning."""
 
 EVENT_BITS = 5
-"""Width of what a counter advances by in a cycle: at most the 16 elements of a port word."""
+"""Width of a counter's increment per cycle: at most the 16 elements of a port word."""
 
 
 @dataclass(frozen=True)

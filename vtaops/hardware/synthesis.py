@@ -46,7 +46,7 @@ CAPACITY = {
     "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
     "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
 }
-"""Part -> Yosys's name of its family, and what it holds (data sheets DS190 and DS891)."""
+"""Part -> (Yosys's name of its family, its resources). Sources: data sheets DS190 and DS891."""
 
 _LUTS = {
     **dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1),
@@ -173,7 +173,7 @@ def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
     commands : str
         Separated by semicolons.
     folder : Path
-        Where Yosys runs.
+        Folder in which Yosys runs.
     yosys : str
         Program to execute instead of PyPI's Yosys; most have no front end slang.
 

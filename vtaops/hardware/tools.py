@@ -26,9 +26,9 @@ def execute_tool(
     command : sequence of str or Path
         The program and its arguments.
     folder : Path, optional
-        Where it runs; by default the current folder.
+        Working directory; by default the current folder.
     name : str
-        What messages call it; by default the name of the program.
+        Name in messages; by default the program's name.
     environment : mapping, optional
         Variables of the environment beside those of this process.
 

@@ -51,7 +51,7 @@ IDENTITY_MAGIC = 0x5654_4101
 
 _MULTIPLIERS = {"LFE5U-45F": 72, "LFE5U-85F": 156}
 _ALU_MULTIPLIERS, _POST_MULTIPLIERS = 3, 2
-"""DSP blocks of each lane: of a 32-bit MUL, and of what post-processing scales."""
+"""DSP blocks per lane: of a 32-bit MUL, and of post-processing's scaling."""
 _CSR, _PAGE = 0x0, 0x800
 PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "zero": 4}
 """Pages of LiteX's registers, by module."""
@@ -75,7 +75,7 @@ ADDRESSES = {
     **_addresses("identity", "word0", "word1", "word2", "word3"),
     **_addresses("zero", "base", "length", "enable", "done"),
 }
-"""Byte addresses of what the host uses. The generated system must have them."""
+"""Byte addresses of the registers that the host uses. The generated system must match them."""
 
 TOOLS = (
     *("migen", "litex", "litedram", "litex-boards"),
@@ -84,7 +84,7 @@ TOOLS = (
 """Packages of PyPI that build the bitstream; the extra ``ulx3s`` pins their versions."""
 
 Progress = Callable[[str], None]
-"""Called with what is being done when a step begins."""
+"""Called with a description of each step as it begins."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Ulx3sDesign:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Ulx3sDesign:
-        """Return what `to_dict` has described."""
+        """Return the design that `to_dict` described."""
         return cls(**values | {"config": HardwareConfig.from_dict(values["config"])})
 
     def rtl(self) -> RtlDesign:
@@ -320,13 +320,13 @@ def build_bitstream(
     Parameters
     ----------
     design : Ulx3sDesign
-        What is built.
+        The design to build.
     output : Path
         The folder.
     seed : int
         Of placement; another one gives another clock.
     progress : callable
-        Called with what is being done when a step begins.
+        Called with a description of each step as it begins.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Shared by the kernels of CPU and GPU: operators, calls, arrays, compilation, cache.
+"""Shared by the CPU and GPU kernels: operators, calls, arrays, compilation, cache.
 
 The schedules are in `vtaops.cpu` and `vtaops.cuda`.
 """

@@ -1,8 +1,8 @@
-"""Space-time diagrams: which element of which array a scheduled CPU kernel touches when.
+"""Space-time diagrams: the array elements that a scheduled CPU kernel accesses over time.
 
 `trace` walks the loops of a schedule as a processor would, one step per innermost statement (the
-lanes of a vector share a step), and records every read and write of an array. Meant for small
-sizes: it shows what tiling, reordering and vectorising do to the order of accesses.
+lanes of a vector share a step), and records every array read and write. Meant for small sizes: it
+shows the effect of tiling, reordering and vectorizing on the order of accesses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tvm.ir.transform import Sequential
 from vtaops.base.errors import UnsupportedError
 
 _LIMIT = 1_000_000
-"""Accesses after which a trace is given up: the size is too large for a diagram."""
+"""Accesses after which a trace is abandoned: the size is too large for a diagram."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def trace(schedule: Any) -> list[ArrayAccess]:
     Raises
     ------
     UnsupportedError
-        If the kernel contains something else than loops, conditions and stores, or runs too long.
+        If the kernel contains statements other than loops, conditions and stores, or runs too long.
     """
     passes = [
         s_tir.transform.LowerInitBlock(),
@@ -74,12 +74,12 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
 
 @dataclass
 class _Tracer:
-    """An interpreter of TIR that computes indices and conditions, but no values."""
+    """A TIR interpreter that evaluates indices and conditions, but not values."""
 
     accesses: list[ArrayAccess] = field(default_factory=list)
     values: dict[Any, int] = field(default_factory=dict)
     step: int = 0
-    lanes: bool = False  # inside a vectorised loop, where time stands still
+    lanes: bool = False  # inside a vectorized loop, where the step does not advance
 
     def run(self, statement: Any) -> None:
         """Execute a statement."""
@@ -100,7 +100,7 @@ class _Tracer:
                 self.value(statement.value)
             case "AllocBuffer" | "DeclBuffer" | "AttrStmt":
                 self.run(getattr(statement, "body", None))
-            case "NoneType":  # no other case of a condition, no body of an allocation
+            case "NoneType":  # no else branch, or no body of an allocation
                 pass
             case other:
                 raise UnsupportedError(f"cannot trace a statement of kind {other}")
@@ -124,7 +124,7 @@ class _Tracer:
             raise UnsupportedError(f"more than {_LIMIT} accesses; choose a smaller size")
 
     def value(self, expression: Any) -> int:
-        """Evaluate an integer expression; other expressions count their reads and give 0."""
+        """Evaluate an integer expression; record the reads of others and return 0."""
         if isinstance(expression, int):
             return expression
         name = type(expression).__name__
@@ -160,27 +160,27 @@ _VALUES: dict[str, Callable[[_Tracer, Any], int]] = {
     "TensorLoad": _Tracer._load,
     "Call": _Tracer._call,
 }
-"""How expressions other than `_BINARY` are evaluated, by their kind."""
+"""Evaluates expressions other than `_BINARY`, by kind."""
 
 
 def plot_accesses(
     traces: dict[str, list[ArrayAccess]], arrays: list[str], path: Path, title: str = ""
 ) -> None:
-    """Draw offset over step, a row of panels each trace, one time axis for all.
+    """Draw offset over step: one row of panels per trace, with a common time axis.
 
-    Reads are blue, writes smaller and red, over the reads. A panel is empty where a trace does
-    not touch the array.
+    Reads are blue; writes are smaller, red, and drawn on top. A panel is empty if a trace does not
+    access the array.
 
     Parameters
     ----------
     traces : dict of str to list of ArrayAccess
-        By the title of their row, as `trace` returns them.
+        Traces by row title, as returned by `trace`.
     arrays : list of str
-        Names of the arrays to show, a column each.
+        Names of the arrays to show, one column each.
     path : Path
-        Where to write; the suffix gives the format.
+        Output file; the suffix selects the format.
     title : str
-        Above the panels.
+        Title of the figure.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Arrays that are passed to kernels: which are accepted, copied or refused.
+"""Kernel arguments: accept, copy or reject arrays.
 
 A kernel reads C-contiguous host memory of any alignment. NumPy arrays and CPU tensors of other
-libraries pass without a copy (DLPack); strided ones are copied; foreign dtypes are refused.
+libraries pass without a copy (DLPack); strided arrays are copied; unsupported dtypes are rejected.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 
 _ALIGNMENT = 64
-"""Bytes of a cache line. What straddles two of them is slower: results and weights are aligned."""
+"""Cache-line size in bytes. Accesses across lines are slower: results and weights are aligned."""
 
 _LARGE = 1 << 18
-"""Bytes above which the aligned allocation of a result is worth its microsecond."""
+"""Size in bytes above which aligned allocation of a result pays off its microsecond."""
 
 
 _NAMES = {
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name; bfloat16 is that of ml_dtypes, which NumPy does not know."""
+    """Return a dtype by name; bfloat16, unknown to NumPy, comes from ml_dtypes."""
     if name != "bfloat16":
         return np.dtype(name)
     from ml_dtypes import bfloat16
@@ -40,12 +40,12 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def dtype_name(array: Array) -> str:
-    """Return the name of the dtype, as ``array.dtype.name`` but at once."""
+    """Return the dtype's name, a faster ``array.dtype.name``."""
     return _NAMES.get(array.dtype) or str(array.dtype.name)
 
 
 def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = None) -> Array:
-    """Return `value` as a C-contiguous NumPy array, without a copy where possible.
+    """Return `value` as a C-contiguous NumPy array, without a copy if possible.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = 
     name : str
         The argument's name, for messages.
     dtypes : tuple of str
-        What is accepted.
+        Accepted dtypes.
     rank : int, optional
-        Number of axes that is needed.
+        Required number of axes.
 
     Raises
     ------
@@ -72,9 +72,9 @@ def as_array(value: Any, name: str, dtypes: tuple[str, ...], rank: int | None = 
 
 
 def ready(value: Any) -> Any:
-    """Return `value` as `as_array` does, without checking its dtype and rank.
+    """Convert `value` as `as_array` does, without checking its dtype and rank.
 
-    What cannot be converted is returned unchanged.
+    Values that cannot be converted are returned unchanged.
     """
     try:
         array = value if type(value) is np.ndarray else _convert(value, "")
@@ -84,9 +84,9 @@ def ready(value: Any) -> Any:
 
 
 def as_rows(value: Any) -> tuple[Any, bool]:
-    """Return matrices in row-major order, and whether they had to be transposed for that.
+    """Return matrices in row-major order, and whether they were transposed for it.
 
-    What is no array, or is contiguous in neither order, is returned unchanged.
+    Non-arrays, and arrays contiguous in neither order, are returned unchanged.
     """
     if (type(value) is np.ndarray and value.flags.c_contiguous) or np.ndim(value) < 2:
         return value, False
@@ -100,12 +100,12 @@ def as_rows(value: Any) -> tuple[Any, bool]:
 
 
 def is_bfloat16(array: Array) -> bool:
-    """Whether elements are of ml_dtypes' bfloat16."""
+    """Whether the elements are ml_dtypes' bfloat16."""
     return array.dtype.kind == "V" and dtype_name(array) == "bfloat16"
 
 
 def _readable(array: Array) -> Array:
-    """Return the array, or a copy or alias of it, as a kernel can read it."""
+    """Return the array, or a copy or alias of it that kernels can read."""
     flags, native = array.flags, array.dtype.isnative
     if flags.carray and native:
         return array
@@ -120,7 +120,7 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     Raises
     ------
     ShapeError
-        If shape or dtype differ, or it is not contiguous and writeable.
+        If shape or dtype differ, or it is not contiguous and writable.
     """
     array = value if type(value) is np.ndarray else _convert(value, "out", shared=True)
     if array.shape != shape or dtype_name(array) != dtype:
@@ -130,7 +130,7 @@ def as_output(value: Any, shape: tuple[int, ...], dtype: str) -> Array:
     if not array.flags.c_contiguous or not array.flags.aligned:
         raise ShapeError("out is not C-contiguous; give a contiguous array, or none")
     if not array.flags.writeable:
-        # NumPy marks what came through an old DLPack as read-only, though its owner may write it.
+        # NumPy marks arrays from an old DLPack read-only, though their owner may write them.
         if type(value) is np.ndarray:
             raise ShapeError("out is read-only; give a writeable array, or none")
         return _writeable_alias(array)
@@ -143,7 +143,7 @@ def output(out: Any, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def as_given(result: Array, given: Any, out: Any = None) -> Array:
-    """Return a result as the caller has arrays: `out`, or of the library that `given` is from."""
+    """Return `out`, or a result converted to the library of `given`."""
     if out is not None:
         return cast("Array", out)
     if type(given) is np.ndarray or not hasattr(given, "__dlpack__"):
@@ -160,12 +160,12 @@ def as_given(result: Array, given: Any, out: Any = None) -> Array:
 
 
 def deliver(result: Array, given: Any, out: Any) -> Array:
-    """Return a result that no kernel has written as the caller has it: in `out`, or as `given` is.
+    """Return a NumPy result in the caller's form: copied to `out`, or in the library of `given`.
 
     Raises
     ------
     ShapeError
-        If `out` does not fit.
+        If `out` has another shape or dtype.
     """
     if out is not None:
         as_output(out, result.shape, dtype_name(result))[...] = result
@@ -173,14 +173,14 @@ def deliver(result: Array, given: Any, out: Any) -> Array:
 
 
 def allocator(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
-    """Return an allocator of uninitialised arrays, aligned to a cache line if they are large."""
+    """Return an allocator of uninitialized arrays, aligned to a cache line if large."""
     nbytes = math.prod(shape) * dtype.itemsize
     large = nbytes >= _LARGE
     return partial(_aligned, shape, dtype, nbytes) if large else partial(np.empty, shape, dtype)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str) -> Array:
-    """Return an uninitialised array, aligned to a cache line if it is large."""
+    """Return an uninitialized array, aligned to a cache line if large."""
     return allocator(shape, dtype_of(dtype) if isinstance(dtype, str) else dtype)()
 
 
@@ -194,13 +194,13 @@ def aligned(array: Array) -> Array:
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
     raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
     first = ctypes.c_char.from_buffer(raw)  # type: ignore[arg-type]  # a buffer from Python 3.12
-    start = -ctypes.addressof(first) % _ALIGNMENT  # NumPy's own ways to it take a microsecond more
+    start = -ctypes.addressof(first) % _ALIGNMENT  # NumPy's own address is a microsecond slower
     result: Array = np.ndarray(shape, dtype, raw, start)
     return result
 
 
 def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
-    """Return anything array-like as a NumPy array; of the same memory, if that must be."""
+    """Convert an array-like to a NumPy array; if `shared`, of the same memory."""
     if isinstance(value, np.ndarray):
         return np.asarray(value)
     try:
@@ -214,14 +214,14 @@ def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
 
 
 def _from_tensor(value: Any, name: str, shared: bool) -> Array:
-    """Return the tensor of another library as a NumPy array of the same memory."""
+    """Return another library's tensor as a NumPy array of the same memory."""
     if getattr(value, "requires_grad", False):
         value = value.detach()
-    # PyTorch's array protocol is faster than DLPack, but it may copy: not for results.
+    # PyTorch's array protocol is faster than DLPack, but it may copy: not for outputs.
     if hasattr(value, "detach") and hasattr(value, "__array__") and not shared:
         try:
             return np.asarray(value.__array__())
-        except TypeError:  # not in host memory, say
+        except TypeError:  # for example not in host memory
             pass
     device = value.__dlpack_device__()[0]
     if device != 1:  # kDLCPU
@@ -235,12 +235,12 @@ def _from_tensor(value: Any, name: str, shared: bool) -> Array:
 
 
 def _from_bfloat16(value: Any) -> Array:
-    """Return a tensor of bfloat16 on the CPU as an array of the same memory.
+    """Return a bfloat16 CPU tensor as an array of the same memory.
 
     Raises
     ------
     RuntimeError
-        If it is of another dtype.
+        If it has another dtype.
     """
     import tvm_ffi
 
@@ -252,7 +252,7 @@ def _from_bfloat16(value: Any) -> Array:
         return np.empty(shape, dtype_of("bfloat16"))
     last = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
     memory = (ctypes.c_uint8 * (last + 2)).from_address(tensor.data_ptr())
-    memory.owner = tensor  # kept as long as the array is
+    memory.owner = tensor  # keep the tensor alive
     found: Array = np.ndarray(shape, dtype_of("bfloat16"), memory, strides=strides)
     return found
 
@@ -263,6 +263,6 @@ def _writeable_alias(array: Array) -> Array:
     The kernels never write their inputs.
     """
     memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-    memory.owner = array  # type: ignore[attr-defined]  # kept as long as the alias is
+    memory.owner = array  # type: ignore[attr-defined]  # keep the array alive
     alias: Array = np.ndarray(array.shape, array.dtype, memoryview(memory))
     return alias

@@ -1,4 +1,4 @@
-"""From te declarations to machine code: PrimFuncs for unaligned arrays, TVM's compiler."""
+"""Compile te declarations: PrimFuncs for unaligned arrays, and TVM's compiler."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ _ENTRY = "main"
 def create_function(tensors: list[Any], *, aligned: bool = False) -> Any:
     """Return the PrimFunc of one kernel with the arguments `tensors` (inputs, then output).
 
-    The arguments may have any alignment that their dtype has: TVM would assume 64 bytes and fault
-    on a NumPy array, which has 16. With `aligned` (device memory) they must have 64 bytes.
+    The arguments need only the alignment of their dtype: TVM would assume 64 bytes and fault on a
+    NumPy array, which has 16. With `aligned` (device memory) they must be 64-byte aligned.
     """
     function = te.create_prim_func(tensors).with_attr("global_symbol", _ENTRY)
     return function if aligned else _accept_any_alignment(function)
 
 
 def create_schedule(tensors: list[Any]) -> Schedule:
-    """Return the schedule of one kernel with the arguments `tensors`, as `create_function`."""
+    """Return an unscheduled kernel with the arguments `tensors`, as `create_function`."""
     return Schedule(tvm.IRModule({_ENTRY: create_function(tensors)}))
 
 
 def block_names(s: Schedule) -> set[str]:
-    """Return the names of the blocks of a schedule."""
+    """Return the block names of a schedule."""
     root = s.get_sblock("root")
     return {str(s.get(child).name_hint) for child in s.get_child_blocks(root)}
 
 
 def register_intrinsic(name: str, meaning: str, implementation: str, **known: Any) -> str:
-    """Register an intrinsic, ``tensorize(loop, name)``, by two functions in TVMScript.
+    """Register a tensor intrinsic for ``tensorize(loop, name)``, given as TVMScript.
 
     Parameters
     ----------
     name : str
-        Of the intrinsic; it is returned.
+        Name of the intrinsic; returned.
     meaning, implementation : str
-        The loops that it replaces, and what takes their place.
+        The loops to match, and their replacement.
     **known : object
-        What the implementation names.
+        Names that the implementation uses.
     """
     functions = (
         script.from_source(meaning),
@@ -56,10 +56,10 @@ def register_intrinsic(name: str, meaning: str, implementation: str, **known: An
 
 
 def _accept_any_alignment(function: Any) -> Any:
-    """Return the PrimFunc with the arguments' alignment set to the size of their elements.
+    """Return the PrimFunc with its arguments' alignment reduced to their element size.
 
-    Alignment is part of a buffer's type and TVM offers no way to replace it, so the change is made
-    in the serialised form.
+    Alignment is part of a buffer's type, which TVM cannot replace, so the serialized form is
+    edited.
     """
     graph = json.loads(tvm.ir.save_json(function))
     nodes = graph["nodes"]

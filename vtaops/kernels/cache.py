@@ -1,9 +1,9 @@
 """KernelCache: compiled kernels in memory and on disk, keyed by the content of their sources.
 
-The key of a kernel is the hash of its operator, its target, the version of TVM and the source text
-of the modules that declare, schedule and compile it. So a file is never stale, and a change
-elsewhere does not invalidate it. The oldest files are deleted when there are too many. A damaged
-file is compiled again (`vtaops.base.cache`).
+A kernel's key is a hash of its operator, its target, the version of TVM, and the source text of the
+modules that declare, schedule and compile it. So a file is never stale, and changes elsewhere do
+not invalidate it. Above a limit, the oldest files are deleted. A damaged file is recompiled
+(`vtaops.base.cache`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from vtaops.base.temporary import TemporaryFolder
 _PACKAGE = Path(__file__).parent.parent
 
 MOST_KERNELS = 4096
-"""Kernels that a process keeps, and files that the folder does: some 100 MB."""
+"""Maximum number of kernels in memory, and of files on disk: some 100 MB."""
 
 
 def cache_directory() -> Path:
-    """Return the folder of compiled kernels: VTAOPS_KERNEL_CACHE, or that of the XDG standard."""
+    """Return the folder of compiled kernels: VTAOPS_KERNEL_CACHE, or the XDG cache folder."""
     if own := os.environ.get("VTAOPS_KERNEL_CACHE"):
         return Path(own).absolute()
     return disk.cache_directory("kernels")
@@ -42,7 +42,7 @@ class KernelCache:
     Parameters
     ----------
     directory : Path, optional
-        Where the files lie; `cache_directory` by default.
+        Folder of the files; by default `cache_directory`.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -52,11 +52,11 @@ class KernelCache:
 
     @property
     def directory(self) -> Path:
-        """Where the files lie."""
+        """Folder of the files."""
         return self._directory or cache_directory()
 
     def path(self, op: Any, target: Any, sources: tuple[str, ...] = ()) -> Path:
-        """Return the file of the kernel of an operator (a dataclass) for a target (another)."""
+        """Return the file of an operator's kernel for a target; both are dataclasses."""
         return self.directory / f"{kernel_key(op, target, sources)}.so"
 
     def get(
@@ -66,16 +66,16 @@ class KernelCache:
         compile: Callable[[], Any],
         sources: tuple[str, ...] = (),
     ) -> Any:
-        """Return the kernel function of `op`, from memory, from disk, or by ``compile()``.
+        """Return the kernel function of `op` from memory, from disk, or from ``compile()``.
 
         Parameters
         ----------
         op, target : dataclass
-            What is computed, and for which machine; their ``repr`` must tell them apart.
+            Operator and machine; their ``repr`` must identify them.
         compile : callable
-            Returns a TVM executable; called only if there is no usable file.
+            Returns a TVM executable; called only without a usable file.
         sources : tuple of str
-            Folders and files below the package that its machine code depends on.
+            Folders and files, relative to the package, that the machine code depends on.
         """
         path = self.path(op, target, sources)
         with self._lock:
@@ -94,14 +94,14 @@ class KernelCache:
 
 
 def kernel_key(op: Any, target: Any, sources: tuple[str, ...] = ()) -> str:
-    """Return the content hash that names a kernel."""
+    """Return the content hash that identifies a kernel."""
     text = "\n".join([type(op).__name__, repr(op), repr(target), _toolchain(sources)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @cache
 def _toolchain(sources: tuple[str, ...]) -> str:
-    """Return the versions of what turns an operator into machine code, our own text included."""
+    """Return a hash of everything that compiles an operator: TVM's versions and our sources."""
     digest = hashlib.sha256(version("apache-tvm").encode())
     digest.update(version("apache-tvm-ffi").encode())
     for source in sources:
@@ -112,7 +112,7 @@ def _toolchain(sources: tuple[str, ...]) -> str:
 
 
 def _load(path: Path) -> Any:
-    """Return the entry of a stored kernel, or None if there is no usable file."""
+    """Return the entry point of a stored kernel, or None without a usable file."""
     if not disk.intact(path):
         return None
     import tvm  # noqa: F401  # its runtime library must be loaded before a kernel is
@@ -125,10 +125,10 @@ def _load(path: Path) -> Any:
 
 
 def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
-    """Compile, and keep the result on disk if there are a C compiler to link it and a folder."""
+    """Compile; store the result if a C compiler can link it and the folder is writable."""
     executable = compile()
     if shutil.which("g++") or shutil.which("cc") or os.environ.get("CXX"):
-        # A read-only home, a full disk, a broken linker: the kernel works from memory.
+        # A read-only home, a full disk, a broken linker: the kernel still works in memory.
         with suppress(OSError, RuntimeError):
             _store(executable, path)
     return executable["main"]
@@ -143,7 +143,7 @@ def _store(executable: Any, path: Path) -> None:
 
 
 def _drop_oldest(directory: Path) -> None:
-    """Delete an eighth of the files, those that were stored first, when there are too many."""
+    """If there are too many files, delete all but the newest seven eighths of the limit."""
     paths = list(directory.glob("*.so"))
     if len(paths) <= MOST_KERNELS:
         return
@@ -156,12 +156,12 @@ def _drop_oldest(directory: Path) -> None:
 
 
 _IMPORT = re.compile(r"^from vtaops\.([\w.]+) import", re.MULTILINE)
-"""An import at the top of a module. Parsing the files would cost a process a tenth of a second."""
+"""A top-level import of a module. Parsing the files would take a tenth of a second per process."""
 
 
 @cache
 def sources_of(*modules: str) -> tuple[str, ...]:
-    """Return the files of modules of the package and of all that they import at their top."""
+    """Return the source files of modules and, recursively, of their top-level imports in vtaops."""
     found: dict[str, None] = {}
     waiting = list(modules)
     while waiting:

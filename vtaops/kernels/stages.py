@@ -1,6 +1,6 @@
-"""Stage: one named step on the way from a declaration to the fast schedule.
+"""Stage: one named step from a declaration to the fast schedule.
 
-The steps of the textbooks stay selectable, so that what each of them gains can be seen and timed.
+The textbook steps remain selectable, so that the gain of each can be seen and timed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from vtaops.kernels.build import create_schedule
 
 @dataclass(frozen=True)
 class Stage:
-    """One step: a complete schedule that contains the steps before it.
+    """One step: a complete schedule that includes all previous steps.
 
     Attributes
     ----------
     name : str
         A word or two, unique within the operator.
     explanation : str
-        What the step does, and why it should help.
+        The effect of the step, and why it should help.
     schedule : callable
         ``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``.
     """
@@ -36,7 +36,7 @@ _Schedule = Callable[[Any, Any], Any]
 
 
 def schedule_default(op: Any, _: Any) -> Any:
-    """Return the plain declaration, unscheduled."""
+    """Return the unscheduled declaration."""
     return create_schedule(op.declare())
 
 
@@ -46,7 +46,7 @@ class Stages(list[Stage]):
     Parameters
     ----------
     default : str
-        Explanation of the plain declaration, which is the first stage; empty: it is none.
+        Explanation of the unscheduled declaration as first stage; empty: no such stage.
     """
 
     def __init__(self, default: str = "") -> None:
@@ -64,12 +64,12 @@ class Stages(list[Stage]):
 
 
 def find_stage(stages: Iterable[Stage], name: str) -> Stage:
-    """Return the stage of a name.
+    """Return a stage by name.
 
     Raises
     ------
     ScheduleError
-        If there is none.
+        If the name is unknown.
     """
     for stage in stages:
         if stage.name == name:

@@ -1,4 +1,4 @@
-"""Timing of kernels on the host: arrays of an operator, and the median time of a call."""
+"""Timing of kernels on the host: arguments for an operator, and the median time of a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vtaops.kernels.ops import TensorOp
 
 
 def random_arrays(op: TensorOp) -> list[Any]:
-    """Return random inputs of an operator, and an array for its output."""
+    """Return random inputs of an operator, and an output array."""
     generator = np.random.default_rng(0)
     arrays: list[Any] = []
     for spec in op.inputs:
@@ -24,26 +24,26 @@ def random_arrays(op: TensorOp) -> list[Any]:
 
 
 def median_seconds(call: Callable[[], Any], budget: float, threads: int) -> float:
-    """Return the median seconds of a call, as `medians_in_turn`."""
+    """Return the median seconds of a call; see `medians_in_turn`."""
     return medians_in_turn([call], budget, threads)[0]
 
 
 def medians_in_turn(
     calls: Sequence[Callable[[], Any]], budget: float, threads: int, rounds: int = 3
 ) -> list[float]:
-    """Return the median seconds of each of some calls that are to be compared.
+    """Return the median seconds of each call, for a fair comparison.
 
-    All of them are timed in each round, so that a slowdown of the machine affects all alike.
+    Every round times all calls, so that a slowdown of the machine affects all alike.
 
     Parameters
     ----------
     calls : sequence of callable
-        What is timed, after one untimed call in each round.
+        The calls to time, after one untimed call per round.
     budget : float
-        Seconds of measurement for each.
+        Seconds of measurement per call.
     threads : int
-        Threads that the calls use. For one, CPU time is measured, which other processes disturb
-        less; else wall-clock time.
+        Number of threads that the calls use. For one, CPU time is measured, which is less sensitive
+        to other processes; otherwise wall-clock time.
     rounds : int
         Number of rounds; each takes at least one sample of every call.
     """

@@ -11,15 +11,15 @@ from vtaops.base.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class Trial:
-    """One tile that was tried.
+    """The measurement of one tile.
 
     Attributes
     ----------
     tile : object
-        The tile; its type belongs to the schedule of the operator.
+        The tile; its type depends on the operator's schedule.
     seconds : float
-        Time of a call: on the CPU the median, in CPU time of the calling thread where one thread is
-        used; on a GPU that of the kernel alone.
+        Time of a call: on the CPU the median (CPU time of the calling thread if single-threaded);
+        on a GPU that of the kernel alone.
     """
 
     tile: Any
@@ -27,18 +27,18 @@ class Trial:
 
 
 Progress = Callable[[int, int, Trial], None]
-"""Called after each trial with its number, the number of all, and the trial."""
+"""Called after each trial with its number, the total, and the trial."""
 
 
 def tile_space(
     op: Any, target: Any, family: Callable[[Any, Any], tuple[Any, Any]]
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the schedule of an operator for a target and the tiles that it can take.
+    """Return an operator's schedule for a target and the tiles that it accepts.
 
     Raises
     ------
     UnsupportedError
-        If the operator has no tiles to choose from.
+        If the operator's schedule has no tiles.
     """
     schedule, tiles = family(op, target)
     if tiles is None:
@@ -49,7 +49,7 @@ def tile_space(
 def try_all(
     tiles: Sequence[Any], seconds: Callable[[Any], float], progress: Progress | None = None
 ) -> list[Trial]:
-    """Time all tiles with `seconds` and return the trials, the fastest first."""
+    """Time all tiles with `seconds`; return the trials, fastest first."""
     trials: list[Trial] = []
     for number, tile in enumerate(tiles, 1):
         trials.append(Trial(tile, seconds(tile)))

@@ -1,7 +1,7 @@
-"""Two-dimensional DMA accesses that cover a copy of tiles. Pure arithmetic on index grids.
+"""Cover a copy of tiles by 2-D DMA accesses. Pure arithmetic on index grids.
 
-A copy is given as a grid of DRAM element numbers in SRAM order, with `ZERO` where padding is
-written and `SKIP` where nothing needs to be written (tiles beyond the edge of the operator).
+A copy is a grid of DRAM element numbers in SRAM order, with `ZERO` for padding and `SKIP` for
+elements that need not be written (tiles beyond the edge of the operator).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BlockTransfer:
 
 
 def cover(grid: Grid, pads: bool) -> list[BlockTransfer]:
-    """Return accesses that together copy a grid.
+    """Return accesses that together perform a copy.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ def cover(grid: Grid, pads: bool) -> list[BlockTransfer]:
 
     Notes
     -----
-    Tries the whole grid as one access, with rows of each product of trailing extents; failing that,
-    splits the outermost axis and tries again. A padded copy of several channel blocks so becomes
-    one access a block: the hardware cannot pad a third dimension.
+    Tries the whole grid as one access, with rows of each product of trailing extents; if that
+    fails, splits the outermost axis and recurses. So a padded copy of several channel blocks
+    becomes one access per block: the hardware cannot pad a third dimension.
     """
     return list(_cover(grid, 0, pads))
 
@@ -82,12 +82,12 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
 def _single_access(
     flat: Grid, shape: tuple[int, ...], first: int, last: int, pads: bool
 ) -> BlockTransfer | None:
-    """Return the access that writes ``flat[first:last]``, if one instruction can."""
+    """Return one access that writes ``flat[first:last]``, or None if no instruction can."""
     if (flat[first:last] < 0).all():
         return _zeros(first, last - first) if (flat[first:last] == ZERO).all() and pads else None
     widths = np.cumprod(np.array(shape[::-1], dtype=np.int64))[::-1]
     for width in (*widths.tolist(), 1):
-        # Exactly the used part; else whole rows of the grid: what is skipped becomes padding.
+        # Exactly the used part; otherwise whole grid rows, where skipped elements become padding.
         whole_rows = first - first % width, last + -last % width
         for begin, end in ((first, last), whole_rows):
             if (end - begin) % width == 0:
@@ -119,7 +119,7 @@ def _rectangle(rows: Grid, pads: bool) -> BlockTransfer | None:
 
 
 def _zeros(sram: int, count: int) -> BlockTransfer | None:
-    """Return an access that reads nothing and writes one row of zeros."""
+    """Return an access that reads nothing and writes one row of zeros; None if too long."""
     return BlockTransfer(sram, 0, 0, count, count, y_pad_top=1) if count <= MAX_SIZE else None
 
 

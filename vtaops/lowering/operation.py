@@ -1,7 +1,7 @@
-"""Operation: an instruction on its way into a program, with what it touches; Fragment: several.
+"""Operation: an instruction under construction, with the elements it touches; Fragment: several.
 
-Emission creates operations, the placement of micro-ops and the insertion of tokens refine them, and
-assembly encodes them.
+Emission creates operations, micro-op placement and token insertion refine them, and assembly
+encodes them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Elements = npt.NDArray[np.int64]
 
 
 def distinct(elements: Elements) -> Elements:
-    """Return each of some element numbers once, in ascending order.
+    """Return the distinct element numbers, in ascending order.
 
-    As `numpy.unique`, in a tenth of its time: the numbers are below the depth of a memory.
+    As `numpy.unique`, ten times as fast: the numbers are below the depth of a memory.
     """
     if not elements.size:
         return elements.ravel()
@@ -40,7 +40,7 @@ class Touch:
     Attributes
     ----------
     space : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds those of DRAM.
+        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds DRAM spaces.
     elements : ndarray of int64
         Distinct element numbers.
     write : bool
@@ -53,12 +53,12 @@ class Touch:
 
     @cached_property
     def end(self) -> int:
-        """One past the last of the elements; 0 if there is none."""
+        """One past the last element; 0 if empty."""
         return int(self.elements.max(initial=-1)) + 1
 
     @cached_property
     def index(self) -> Elements | slice:
-        """What chooses the elements of an array, in any order: a slice, where they have no gaps."""
+        """Index of the elements in an array, in any order: a slice if they are contiguous."""
         begin = self.end - len(self.elements)
         if not len(self.elements) or self.elements.min() < begin:
             return self.elements
@@ -67,24 +67,24 @@ class Touch:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One instruction without tokens and without the place of its micro-ops.
+    """One instruction without tokens and without micro-op addresses.
 
     Attributes
     ----------
     instruction : Instruction
-        Until the micro-ops are placed, ``uop_begin`` and ``uop_end`` of GEMM and ALU instructions
+        Until micro-ops are placed, ``uop_begin`` and ``uop_end`` of GEMM and ALU instructions
         are a range of `micro_ops`.
     relocation : int
-        Buffer that ``dram_base`` counts from, as in `Program.relocations`.
+        Buffer that ``dram_base`` is relative to, as in `Program.relocations`.
     touches : tuple of Touch
-        What it reads and writes, apart from the micro-op memory, which the compute unit alone uses.
+        Elements read and written, except micro-op memory, which only the compute unit uses.
     micro_ops : ndarray of int64, shape (n, 3), or None
         Rows of (dst, src, wgt).
     operator : int
-        Which of the operators of a program it belongs to.
+        Index of its operator in the program.
     post : Post or None
-        What an ALU instruction stands for until `post` decides who does it: a requantisation, with
-        the row of parameters as the source of each micro-op.
+        The requantization that an ALU instruction represents until the pass `post` decides who
+        executes it, with the row of parameters as the source of each micro-op.
     """
 
     instruction: Instruction
@@ -96,24 +96,24 @@ class Operation:
 
     @property
     def writes(self) -> list[Touch]:
-        """What it writes."""
+        """The touches that write."""
         return [touch for touch in self.touches if touch.write]
 
     @property
     def in_place(self) -> bool:
-        """Whether it uses what the accumulators held that it writes."""
+        """Whether it depends on the previous values of the accumulators that it writes."""
         i = self.instruction
         begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
         return isinstance(i, LoopInstruction) and not begins
 
     @property
     def accumulators(self) -> list[Elements]:
-        """The elements of the accumulator memory that it touches."""
+        """The accumulator elements that it touches."""
         return [touch.elements for touch in self.touches if touch.space == "acc"]
 
     @property
     def written(self) -> Elements:
-        """The elements of the accumulator memory that it writes."""
+        """The accumulator elements that it writes."""
         return next(t.elements for t in self.touches if t.space == "acc" and t.write)
 
     def steps(self, operand: str) -> Elements:
@@ -126,7 +126,7 @@ class Operation:
 
 
 def loop_steps(i: LoopInstruction, operand: str) -> Elements:
-    """Return what the hardware loops add to an operand, shape (iter_out, iter_in)."""
+    """Return an operand's offsets over the hardware loops, shape (iter_out, iter_in)."""
     outer: int = getattr(i, f"{operand}_factor_out")
     inner: int = getattr(i, f"{operand}_factor_in")
     steps: Elements = np.arange(i.iter_out)[:, None] * outer + np.arange(i.iter_in) * inner
@@ -134,10 +134,10 @@ def loop_steps(i: LoopInstruction, operand: str) -> Elements:
 
 
 class Variants:
-    """Instructions with other fields; what operations share stays shared."""
+    """Instructions with modified fields; operations that shared one still share the result."""
 
     def __init__(self) -> None:
-        # The plain one is kept, so that no other takes its identity.
+        # Keep the original alive, so that its id stays unique.
         self._known: dict[tuple[object, ...], tuple[Instruction, Instruction]] = {}
 
     def of(self, plain: Instruction, **changes: int) -> Instruction:
@@ -155,15 +155,15 @@ class Fragment:
     Attributes
     ----------
     config : HardwareConfig
-        For which hardware.
+        The target hardware.
     operations : tuple of Operation
-        In program order; relocations count `buffers`.
+        In program order; relocations index `buffers`.
     buffers : tuple of Buffer
         The arguments and constants of the operator, with the borders of `options`.
     options : LoweringOptions
-        How it was emitted.
+        Options of the emission.
     record : OperatorRecord
-        Which operator it is; without name and spans.
+        Identity of the operator; without name and spans.
     """
 
     config: HardwareConfig

@@ -1,4 +1,4 @@
-"""LoweringOptions: what a schedule and a device ask of the lowering, beside the loops."""
+"""LoweringOptions: requirements of schedule and device that the loops do not express."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vtaops.schedule import Tiling
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many tiles of each operand a virtual thread holds at once."""
+    """Number of tiles of each operand that a virtual thread holds at once."""
 
     inp: int = 1
     wgt: int = 1
     acc: int = 1
     rows: int = POST_ROWS
-    """Rows of post-processing parameters that all threads use together."""
+    """Rows of post-processing parameters shared by all threads."""
 
 
 ONE_TILE_EACH = Capacity()
@@ -24,7 +24,7 @@ ONE_TILE_EACH = Capacity()
 
 @dataclass(frozen=True)
 class Border:
-    """How many rows and columns lie around an image in DRAM."""
+    """Rows and columns around an image in DRAM."""
 
     top: int = 0
     bottom: int = 0
@@ -34,24 +34,24 @@ class Border:
 
 @dataclass(frozen=True)
 class LoweringOptions:
-    """What a schedule and a device ask of the lowering.
+    """Requirements of a schedule and a device on the lowering.
 
     Attributes
     ----------
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once.
     micro_op_depth : int, optional
-        Micro-ops that the device holds, where they are fewer than the configuration says.
+        Capacity of the device's micro-op memory, if below the configuration's.
     skip_padding : bool
-        Whether products with the zeros around an image are left out: fewer products, in more
+        Whether to skip products with the zeros around an image: fewer products, in more
         instructions.
     alu_passes : bool
-        Whether the operator has a pass of the vector ALU over its results.
+        Whether the operator has a vector ALU pass over its results.
     borders : tuple of (str, Border)
-        Buffers, by name, whose image is the inside of a larger one in DRAM. What is loaded and
-        stored is the inside.
+        Buffers, by name, whose image is the inside of a larger one in DRAM. Only the inside is
+        loaded and stored.
     keep_weights : bool
-        Whether steps with equal weights follow each other, also at the cost of more micro-ops.
+        Whether steps with equal weights are consecutive, even at the cost of more micro-ops.
     """
 
     capacity: Capacity = ONE_TILE_EACH
@@ -65,15 +65,15 @@ class LoweringOptions:
     def of(tiling: Tiling, *, alu_passes: bool, micro_op_depth: int | None) -> LoweringOptions:
         """Return the options of a tiling.
 
-        Without a pass of the ALU, pixels that sum padding alone would be stored after their reset:
-        then no padding is skipped.
+        Without an ALU pass, pixels that sum only padding would be stored right after their reset,
+        so no padding is skipped.
         """
         capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
         skip = tiling.padding == "skip" and alu_passes
         return LoweringOptions(capacity, micro_op_depth, skip, alu_passes)
 
     def depth(self, config: HardwareConfig) -> int:
-        """Return the micro-ops that fit the memory of the device."""
+        """Return the number of micro-ops that fit the device's memory."""
         return self.micro_op_depth or config.uop.depth
 
 

@@ -1,9 +1,8 @@
-"""The operations of the vector ALU as one table: a row each.
+"""The operations of the vector ALU as one table, a row each.
 
-Owns `AluOp`: code, meaning in NumPy and in TIR, what a device must have to execute it, whether its
-result comes late. Encoder, documentation, interpreter, verifier, timing model, random programs, the
-compiler, the fallback and the constants of the RTL read it; the functional simulator and the RTL
-have a case of their own for each row.
+Owns `AluOp`: code, meaning in NumPy and TIR, required features, and pipeline latency. Encoder,
+documentation, interpreter, verifier, timing model, random programs, compiler, fallback and the
+RTL constants are derived from it; the functional simulator and the RTL have one case per row.
 
 Imports no TVM: a board installs this file.
 """
@@ -24,24 +23,24 @@ from vtaops.machine.capabilities import Feature
 Integers = npt.NDArray[np.int64]
 
 Meaning = Callable[[Integers, Integers], Integers]
-"""Result for operands of 32 bits each. An accumulator keeps its low 32 bits; beyond is overflow."""
+"""Result for two 32-bit operands. An accumulator keeps its low 32 bits; the rest is overflow."""
 
 Expression = Callable[[Any, Any, Any], Any]
-"""The result as a TIR expression, from ``tvm.tirx`` and two operands; a number is an immediate."""
+"""The result as a TIR expression of ``tvm.tirx`` and two operands; a number is an immediate."""
 
 PORTABLE_SHIFT = 15
-"""Longest shift, in both directions, of an ALU that reads 5 signed bits of the immediate."""
+"""Longest shift, either direction, of an ALU that reads 5 signed bits of the immediate."""
 
 
 def wrapped(exact: Integers) -> Integers:
-    """Return what an accumulator of 32 bits keeps of a number."""
+    """Wrap a number to 32 bits, as an accumulator does."""
     return (exact + 2**31) % 2**32 - 2**31
 
 
 def shift_right(x: Integers, y: Integers) -> Integers:
-    """Return ``x >> y``, or ``x << -y`` where y is negative; long shifts leave the sign, or 0.
+    """Return ``x >> y``, or ``x << -y`` if y is negative; long right shifts leave the sign, left 0.
 
-    Bits that are shifted out at the left are gone: no overflow.
+    Bits shifted out on the left are dropped: no overflow.
     """
     left = np.where(y > -32, wrapped(x << np.clip(-y, 0, 31)), 0)
     result: Integers = np.where(y < 0, left, x >> np.clip(y, 0, 63))
@@ -55,26 +54,26 @@ def _shifted(_: Any, x: Any, y: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class AluRow:
-    """What is known of an operation.
+    """Properties of an ALU operation.
 
     Attributes
     ----------
     meaning : callable
-        What it computes of two arrays of int64.
+        Result for two arrays of int64.
     expression : callable
         The same as a TIR expression.
     wraps : bool
-        Whether the result of two int32 may leave int32.
+        Whether the result for two int32 can overflow int32.
     feature : Feature, optional
-        What a device needs for it.
+        Required device feature.
     tile_feature : Feature, optional
-        What a device needs for it if the second operand is a tile, not an immediate.
+        Required device feature if the second operand is a tile, not an immediate.
     portable : int
-        Largest absolute value of an immediate that every device takes.
+        Largest magnitude of an immediate that every device supports.
     beyond : Feature, optional
-        What a device needs for greater ones.
+        Required device feature for larger immediates.
     late : bool
-        Whether its result is known a stage later than that of others (``vector_alu.sv``).
+        Whether its result needs one more pipeline stage than others (``vector_alu.sv``).
     """
 
     meaning: Meaning
@@ -88,14 +87,14 @@ class AluRow:
 
 
 class AluOp(IntEnum):
-    """Operations of the vector ALU, by their code, with the attributes of their `AluRow`.
+    """Operations of the vector ALU by code, with the attributes of their `AluRow`.
 
     SHR by a negative amount shifts left.
 
     Raises
     ------
     UnsupportedError
-        By each attribute that the row of an operation lacks.
+        On access to an attribute that an operation's row lacks.
     """
 
     meaning: Meaning

@@ -1,11 +1,11 @@
-"""Capabilities: what an implementation of VTA can execute, where implementations disagree.
+"""Capabilities: the features in which implementations of VTA differ.
 
-The instruction set has features that some hardware lacks. The compiler asks what a device can do
+Some hardware lacks features of the instruction set. The compiler checks a device's capabilities
 before it uses one, the verifier checks the finished program, and the functional simulator can be
-built to refuse what a device lacks. What follows is portable everywhere: right shifts are split
-into steps of at most 15 bits, weights and accumulators are not padded by LOAD, int8 data enter the
-accumulators through a diagonal product, and what is stored was last written by the ALU or by a GEMM
-that accumulates.
+built to reject unsupported features. These are portable everywhere: right shifts are split into
+steps of at most 15 bits, LOAD does not pad weights or accumulators, int8 data enter the
+accumulators through a diagonal product, and every stored tile was last written by the ALU or by an
+accumulating GEMM.
 
 Imports no TVM: a board installs this file.
 """
@@ -33,33 +33,33 @@ class Feature(str, Enum):
     LONG_SHIFT = "long_shift"
     """The ALU shifts by immediates outside -15..15; others read 5 signed bits."""
     TENSOR_SHIFT = "tensor_shift"
-    """The ALU shifts each lane by an operand of its own."""
+    """The ALU shifts each lane by its own operand."""
     EMPTY_ROWS = "empty_rows"
-    """A LOAD writes padding alone (y_size 0); upstream's Chisel waits for its data for ever."""
+    """A LOAD writes only padding (y_size 0); upstream's Chisel waits for its data forever."""
     ALU_BATCH = "alu_batch"
-    """The ALU works on all rows of a tile; others on the first alone."""
+    """The ALU processes all rows of a tile; others only the first."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an implementation of VTA can execute.
+    """The features and limits of one implementation of VTA.
 
     Attributes
     ----------
     name : str
-        What it describes.
+        Name of the implementation.
     weight_padding, acc_padding, mul, acc_8bit : bool
     long_shift, tensor_shift, empty_rows, alu_batch : bool
         Whether it has the `Feature` of that value.
     micro_ops : int
-        Micro-ops that fit its memory, if fewer than the configuration says; 0: as configured.
+        Capacity of the micro-op memory if below the configuration's; 0: as configured.
     token_capacity : int
-        Tokens that a queue holds; 0: any number.
+        Capacity of a token queue; 0: unlimited.
     separate_out : bool
-        Whether STORE reads a memory of its own, which only the ALU and accumulating GEMMs write,
+        Whether STORE reads a separate memory that only the ALU and accumulating GEMMs write,
         instead of the accumulators.
     far_shift : bool
-        Whether shifts by 32 and more leave the sign, or 0. Elsewhere they are undefined: upstream's
+        Whether shifts by 32 and more leave the sign, or 0. Otherwise they are undefined: upstream's
         simulator leaves them to the processor, which takes the distance modulo 32.
     """
 
@@ -78,12 +78,12 @@ class Capabilities:
     far_shift: bool = False
 
     def __post_init__(self) -> None:
-        """Check what may come from another machine.
+        """Validate values, which may come from another machine.
 
         Raises
         ------
         ConfigError
-            Naming the value and its type.
+            If a value is invalid; the message names it and the required type.
         """
         counts = {"micro_ops": self.micro_ops, "token_capacity": self.token_capacity}
         for name, count in counts.items():
@@ -95,24 +95,24 @@ class Capabilities:
                 raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
 
     def has(self, feature: Feature) -> bool:
-        """Return whether it has a feature."""
+        """Whether the implementation has a feature."""
         return bool(asdict(self)[feature.value])
 
     def micro_op_depth(self, config: HardwareConfig) -> int:
-        """Return how many micro-ops its memory holds."""
+        """Return the number of micro-ops that fit the micro-op memory."""
         return min(config.uop.depth, self.micro_ops or config.uop.depth)
 
 
 _EVERY_FEATURE = dict.fromkeys((feature.value for feature in Feature), True)
 
 FULL = Capabilities("full", **_EVERY_FEATURE, token_capacity=0, far_shift=True)
-"""All that the instruction set defines."""
+"""Everything that the instruction set defines."""
 
 FSIM = Capabilities(**{**asdict(FULL), "name": "fsim", "separate_out": False, "far_shift": False})
-"""What upstream's functional simulator and ours agree in."""
+"""The common behaviour of upstream's functional simulator and ours."""
 
 HLS_2020 = Capabilities("hls-2020", token_capacity=1024, tensor_shift=True)
-"""The published bitstreams of the Pynq: June 2020, before LOAD ACC learned to pad."""
+"""The published Pynq bitstreams: June 2020, before LOAD ACC could pad."""
 
 CHISEL = Capabilities(
     "chisel", weight_padding=True, acc_padding=True, micro_ops=2048, alu_batch=False
@@ -120,7 +120,7 @@ CHISEL = Capabilities(
 """Upstream's Chisel design (its simulator, DE10-Nano); tiles of one row only."""
 
 PORTABLE = Capabilities("portable", micro_ops=2048)
-"""What every implementation executes (of those that exist for tiles of several rows)."""
+"""Supported by every implementation (of those that exist for tiles of several rows)."""
 
 PRESETS = {c.name: c for c in (FULL, FSIM, HLS_2020, CHISEL, PORTABLE)}
 """Capabilities by name."""
@@ -129,12 +129,12 @@ _OF_TARGET = {"pynq": HLS_2020, "ultra96": HLS_2020, "zcu104": HLS_2020, "de10na
 
 
 def find(capabilities: Capabilities | str) -> Capabilities:
-    """Return capabilities by name; capabilities as they are.
+    """Return capabilities by name; pass a `Capabilities` through.
 
     Raises
     ------
     ConfigError
-        If there are none of that name; the message lists the names.
+        If the name is unknown; the message lists the known names.
     """
     if isinstance(capabilities, Capabilities):
         return capabilities
@@ -146,15 +146,15 @@ def find(capabilities: Capabilities | str) -> Capabilities:
 
 
 def of_target(config: HardwareConfig, given: Capabilities | str | None = None) -> Capabilities:
-    """Return what the target of a configuration can execute: a simulator if it is no board.
+    """Return the capabilities of a configuration's target: a simulator's if it is no board.
 
-    Only our own hardware has extensions, and it lacks nothing else. Capabilities that are `given`,
-    or named, take its place.
+    Only our own hardware has extensions, and it supports everything else. Capabilities `given` as
+    an object or by name override the target's.
 
     Raises
     ------
     ConfigError
-        If there are no capabilities of that name.
+        If `given` is an unknown name.
     """
     if given is not None:
         return find(given)

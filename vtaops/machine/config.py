@@ -1,8 +1,8 @@
-"""HardwareConfig: the parameters that one VTA instance is built with.
+"""HardwareConfig: the build parameters of one VTA instance.
 
-Reads the JSON configurations of upstream VTA (same keys), derives the geometry of tiles and
-scratchpads from them, and refuses what the instruction set cannot express. Immutable; every other
-room takes its sizes from here.
+Reads upstream VTA's JSON configurations (same keys), derives the geometry of tiles and scratchpads,
+and rejects whatever the instruction set cannot express. Immutable; every other room takes its sizes
+from here.
 """
 
 from __future__ import annotations
@@ -54,30 +54,29 @@ EXTENSIONS = {
     "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
     "exact": "multipliers of 24 bits, and a rounding that depends on the sign: as TFLite's (post)",
 }
-"""What our hardware can have beyond upstream's instruction set, by the names that the key
-EXTENSIONS lists: docs/isa.md describes each."""
+"""Extensions of our hardware beyond upstream's instruction set, by their names in the key
+EXTENSIONS; docs/isa.md describes each."""
 
 POST_ROWS = 32
-"""Rows of post-processing parameters, each for the channels of a tile: a bias and a scale tile."""
+"""Rows of post-processing parameters: a bias and a scale tile each, for the channels of a tile."""
 
 TABLES = 2
-"""Tables of the extension ``table``: one that works, and one that is loaded meanwhile."""
+"""Tables of the extension ``table``: one is active while the other is loaded."""
 
 TABLE_VALUES = 256
-"""Values of a table: one for each int8."""
+"""Entries of a table: one for each int8 value."""
 
 WINDOW_TILES = 3
-"""Neighbouring input tiles that one step of the extension ``depthwise`` reads, and at most one of
-``pool``."""
+"""Neighbouring input tiles that one step of ``depthwise`` reads, and the maximum for ``pool``."""
 
 WINDOW_PARTS = 4
-"""Parts of a weight row: one for each tile of a window, and one that is not used. A step mixes
+"""Parts of a weight row: one for each tile of a window, and an unused one. A step mixes
 ``block_in / WINDOW_PARTS`` channels."""
 
 
 @dataclass(frozen=True)
 class BoardTarget:
-    """What is fixed by the board (or simulator) that carries a VTA instance.
+    """Properties of the board (or simulator) that carries a VTA instance.
 
     Attributes
     ----------
@@ -90,9 +89,9 @@ class BoardTarget:
     register_base : int
         Physical byte address of the first page of control registers; 0 for a simulator.
     line_baud : int
-        Bits a second of the serial line over which the host reaches DRAM; 0: it shares the DRAM.
+        Baud rate of the serial line through which the host accesses DRAM; 0: shared DRAM.
     no_driver : str
-        Why vtaops reaches no such device: programs for it run on simulators only.
+        Why vtaops has no driver for the device; its programs run only on simulators.
     """
 
     clock_mhz: int
@@ -115,8 +114,8 @@ TARGETS = {
     "intelfocl": BoardTarget(100, 64, "", no_driver="it is reached through Intel's OpenCL"),
     "ulx3s": BoardTarget(65, 64, "LFE5U-85F-6BG381C", line_baud=3_000_000),
 }
-"""Targets by the value of the TARGET key. Frequencies, buses and addresses are those of upstream's
-boards; a ULX3S is not upstream's, and has no processor that maps registers."""
+"""Targets by value of the TARGET key. Frequencies, buses and addresses are those of upstream's
+boards; the ULX3S is ours, and has no processor that maps registers."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ class HardwareConfig:
 
     @classmethod
     def of(cls, source: HardwareConfig | str | Path) -> HardwareConfig:
-        """Return a configuration as it is, or `load` it by its name or file."""
+        """Return a configuration unchanged, or `load` it by name or file."""
         return source if isinstance(source, HardwareConfig) else cls.load(source)
 
     @classmethod
@@ -239,7 +238,7 @@ class HardwareConfig:
         Raises
         ------
         ConfigError
-            If there is no such configuration, the file is not JSON, or its content is refused.
+            If the name is unknown, the file is not JSON, or its content is invalid.
         """
         if not isinstance(source, str | Path):
             raise ConfigError(f"a configuration is {source!r}; give its name or a .json file")
@@ -278,7 +277,7 @@ class HardwareConfig:
         Raises
         ------
         ConfigError
-            For an unknown key, a contradiction, or a configuration that cannot exist.
+            For an unknown key, a contradiction, or an invalid configuration.
         """
         attributes = {_key(f.name): f.name for f in fields(cls) if f.name != "name"}
         given = {attributes[key]: value for key, value in values.items() if key in attributes}
@@ -308,7 +307,7 @@ class HardwareConfig:
         return values | {key: value for key, value in added.items() if value}
 
     def facts(self) -> dict[str, str]:
-        """Return what people want to know of it: by property, as text."""
+        """Return a summary for display: property to text."""
         board = self.board
         found = {
             "target": f"{self.target}, {board.clock_mhz} MHz, {board.bus_bits}-bit bus",
@@ -425,21 +424,20 @@ class HardwareConfig:
 
     @property
     def window_channels(self) -> int:
-        """Neighbouring channels that the extension ``depthwise`` mixes: a group has at most these.
+        """Neighbouring channels that the extension ``depthwise`` mixes: the largest group.
 
-        Output channel j of a step reads the input channels of j's group of them, in each tile of
-        the window.
+        Output channel j of a step reads its group of input channels in each tile of the window.
         """
         return self.block_in // WINDOW_PARTS
 
     @property
     def macs_per_cycle(self) -> int:
-        """Multiply-accumulates that the array does in one cycle."""
+        """Multiply-accumulates of the array in one cycle."""
         return self.macs_per_micro_op * self.products_per_cycle
 
     @property
     def products_per_cycle(self) -> int:
-        """GEMM micro-ops that the array executes in one cycle, at most."""
+        """Maximum GEMM micro-ops that the array executes in one cycle."""
         return 2 if "pairs" in self.extensions else 1
 
     @property
@@ -454,7 +452,7 @@ class HardwareConfig:
 
     @property
     def board(self) -> BoardTarget:
-        """What the target fixes: clock, bus width, part."""
+        """The target's fixed properties: clock, bus width, part."""
         return TARGETS[self.target]
 
     # ----------------------------------------------------------------- identity
@@ -475,10 +473,10 @@ class HardwareConfig:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits over all that a program depends on.
+        """16 hexadecimal digits that identify everything a program depends on.
 
-        Two configurations with equal fingerprints run the same programs; target and hardware
-        version do not count, so a program compiled for a board also runs on the simulators.
+        Configurations with equal fingerprints run the same programs; target and hardware version
+        are excluded, so a program compiled for a board also runs on the simulators.
         """
         text = f"vta isa {ISA_VERSION} {self.bitstream_id}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -489,7 +487,7 @@ class HardwareConfig:
         self, memory: Memory, shape: tuple[int, ...], dtype: str, log_bytes: int
     ) -> Scratchpad:
         element_bytes = (1 if dtype == "int8" else 4) * prod(shape)
-        depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: refused later
+        depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: rejected later
         return Scratchpad(memory, shape, dtype, element_bytes, depth)
 
     def _check_types(self) -> None:

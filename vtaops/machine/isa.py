@@ -1,14 +1,14 @@
 """The VTA instruction set as one table: the fields of the dataclasses below.
 
 Each class is an instruction (or the micro-op); each of its attributes is a field, in bit order,
-with its width and meaning. Encoder, decoder, disassembler, documentation and the constants of the
-simulators are all computed from these classes; nothing about bit positions is written elsewhere.
+with its width and meaning. Encoder, decoder, disassembler, documentation and the simulators'
+constants are computed from these classes; no other file states a bit position.
 
-Packing rule: fields follow each other from bit 0, as C bitfields do in upstream's headers; a field
-that would cross the boundary of a 64-bit word starts at that boundary. Widths that depend on the
-configuration are named after the logarithm of a scratchpad depth: U (micro-ops), I (input),
-W (weight), A (accumulator). Fields of an extension (`vtaops.machine.config.EXTENSIONS`) exist where
-the configuration names it, at a place of their own.
+Packing rule: fields are packed from bit 0, as C bitfields in upstream's headers; a field that would
+cross a 64-bit word boundary starts at that boundary. Widths that depend on the configuration are
+named after the logarithm of a scratchpad depth: U (micro-ops), I (input), W (weight),
+A (accumulator). Fields of an extension (`vtaops.machine.config.EXTENSIONS`) exist only if the
+configuration names it, at their own position.
 
 Imports no TVM: a board installs this file.
 """
@@ -35,7 +35,7 @@ MICRO_OP_BITS = 32
 
 
 class Opcode(IntEnum):
-    """Operation codes (3 bits); those from POST on exist with the extensions of their names."""
+    """Operation codes (3 bits); POST and above belong to the extensions of the same names."""
 
     LOAD = 0
     STORE = 1
@@ -68,8 +68,8 @@ def bits(
 ) -> Any:
     """Declare a field of `width` bits: a number, or a name of `field_widths`.
 
-    A field of an `extension` exists only in configurations that have it; it comes after all others
-    of its class and lies `at` a fixed bit, if it is given.
+    A field of an `extension` exists only in configurations with that extension. It follows all
+    other fields of its class, or starts at bit `at` if given.
     """
     metadata = {"width": width, "doc": doc, "signed": signed, "extension": extension, "at": at}
     return field(default=0, metadata=metadata)
@@ -186,7 +186,7 @@ class _LoopInstruction(Instruction):
 class Gemm(_LoopInstruction):
     """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap.
 
-    With `reset` it writes zeros; with `overwrite` it writes the product, whatever was there.
+    With `reset` it writes zeros; with `overwrite` it writes the product instead of accumulating.
     """
 
     opcode: ClassVar[Opcode] = Opcode.GEMM
@@ -208,8 +208,8 @@ class Depthwise(Gemm):
     """A GEMM on windows: channels mix within their group, in three tiles from ``inp[src]`` on.
 
     ``acc[dst][b][j] += sum over t, c of inp[src + t][b][g + c] * wgt[wgt][j][t * G + c]``, where t
-    is 0..2, G a quarter of the channels of a tile, g the first of the G channels that j belongs to,
-    and c is 0..G-1. The last quarter of a weight row is not used. The fields are those of GEMM.
+    is 0..2, G a quarter of the channels of a tile, g the first channel of j's group of G, and c is
+    0..G-1. The last quarter of a weight row is unused. The fields are those of GEMM.
     """
 
     opcode: ClassVar[Opcode] = Opcode.DEPTHWISE
@@ -232,8 +232,8 @@ class Alu(_LoopInstruction):
 class Pool(_LoopInstruction):
     """For each iteration and micro-op: ``acc[dst] = max(acc[dst], inp[src], inp[src + 1], ...)``.
 
-    Lane-wise, of `tiles` neighbouring input tiles; int8 to int32. With `overwrite` it writes the
-    greatest of the tiles, whatever was there. Micro-ops are those of GEMM.
+    Lane-wise over `tiles` neighbouring input tiles; int8 to int32. With `overwrite` it writes the
+    maximum of the tiles, ignoring the accumulator. Micro-ops are those of GEMM.
     """
 
     opcode: ClassVar[Opcode] = Opcode.POOL
@@ -245,7 +245,7 @@ class Pool(_LoopInstruction):
 
 
 LoopInstruction = Gemm | Alu | Pool
-"""The instructions that run micro-ops in two hardware loops."""
+"""The instructions that execute micro-ops in two hardware loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,15 +259,15 @@ class Finish(Instruction):
 class Post(Instruction):
     """Set what happens to all that later GEMM and ALU instructions write to the output memory.
 
-    While it is enabled, each lane is ``clip((((acc + bias) * multiplier + half) >> shift) +
+    While enabled, each lane is ``clip((((acc + bias) * multiplier + half) >> shift) +
     zero_point, low, high)``; half is ``1 << (shift - 1)`` if it rounds and shifts, else 0. The sum
-    wraps at 32 bits, the product is exact; the accumulators themselves are not changed. The row of
-    parameters in iteration (o, i) is ``row + o * row_factor_out + i * row_factor_in``. At the start
-    of a program it is not enabled; then the low bits of the accumulators are written. With
+    wraps at 32 bits, the product is exact; the accumulators themselves do not change. Iteration
+    (o, i) uses parameter row ``row + o * row_factor_out + i * row_factor_in``. A program starts
+    with post-processing disabled; then the low bits of the accumulators are written. With
     `use_table` the result is not the clipped value v, but entry ``v + 128`` of a table.
 
-    With `fine` a scale has a multiplier of 24 bits, a shift and a nudge: half grows by it, and by
-    the base of the kind, where the sum is not negative, and shrinks where it is
+    With `fine` a scale has a 24-bit multiplier, a shift and a nudge: nudge plus the base of the
+    kind are added to half for non-negative sums and subtracted for negative ones
     (`vtaops.base.fixed_point`).
     """
 
@@ -295,7 +295,7 @@ class Post(Instruction):
 
     @property
     def reads_row(self) -> bool:
-        """Whether it takes parameters from the memory."""
+        """Whether it reads parameters from the POST memory."""
         return bool(self.enable and (self.use_bias or self.use_scale))
 
 
@@ -309,18 +309,18 @@ class MicroOp:
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
-"""Upstream's instructions, by opcode."""
+"""Upstream's instructions."""
 
 EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {
     "post": Post,
     "depthwise": Depthwise,
     "pool": Pool,
 }
-"""Instructions that exist with an extension."""
+"""Instructions by the extension that adds them."""
 
 
 def instructions_of(config: HardwareConfig) -> tuple[type[Instruction], ...]:
-    """Return the instructions of a configuration, by opcode."""
+    """Return the instructions of a configuration."""
     added = (cls for name, cls in EXTENSION_INSTRUCTIONS.items() if name in config.extensions)
     return (*INSTRUCTIONS, *added)
 
@@ -340,7 +340,7 @@ def field_widths(config: HardwareConfig) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one field lies: `width` bits from bit `offset` (bit 0 is the least significant)."""
+    """Position of a field: `width` bits from bit `offset` (bit 0 is the least significant)."""
 
     name: str
     offset: int
@@ -350,20 +350,20 @@ class Slot:
 
     @property
     def range(self) -> range:
-        """The values that the field can hold."""
+        """Values that the field can hold."""
         if self.signed:
             return range(-(1 << (self.width - 1)), 1 << (self.width - 1))
         return range(1 << self.width)
 
     @property
     def span(self) -> str:
-        """Its bits as text, for example ``"7..9"``."""
+        """The bit range as text, for example ``"7..9"``."""
         last = self.offset + self.width - 1
         return f"{self.offset}..{last}" if self.width > 1 else f"{self.offset}"
 
 
 def slots_of(cls: type[Instruction] | type[MicroOp], config: HardwareConfig) -> Iterator[Slot]:
-    """Return where the fields of a class lie, also of an instruction that is not in `config`."""
+    """Yield the slots of a class, even of an instruction that `config` lacks."""
     unit_bits = WORD_BITS if issubclass(cls, Instruction) else MICRO_OP_BITS
     widths = field_widths(config)
     offset = OPCODE_BITS if issubclass(cls, Instruction) else 0
@@ -401,7 +401,7 @@ class Encoding:
             "memory": [*config.memories],
             "alu_op": [*AluOp],
         }
-        """The values of fields that have names."""
+        """Fields with named values."""
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -415,7 +415,7 @@ class Encoding:
         Raises
         ------
         EncodingError
-            If a field does not fit; the message names it, its value and its range.
+            If a field is out of range; the message names it, its value and its range.
         """
         cls = type(instruction)
         self._refuse_absent([instruction], cls)
@@ -433,7 +433,7 @@ class Encoding:
         Raises
         ------
         EncodingError
-            If opcode, memory identifier or ALU operation is not one of the ISA.
+            If the opcode, memory identifier or ALU operation is invalid.
         """
         opcode = word & ((1 << OPCODE_BITS) - 1)
         if opcode not in self._by_opcode:
@@ -487,10 +487,10 @@ class Encoding:
     def _integers(
         self, instructions: list[Instruction], rows: list[tuple[Any, ...]]
     ) -> npt.NDArray[np.int64]:
-        """Return the values of fields; `encode` says which of them is none that int64 holds."""
+        """Return field values as integers; `encode` reports any that do not fit int64."""
         try:
             values = np.array(rows)
-        except ValueError:  # a sequence in the place of a number
+        except ValueError:  # a sequence in place of a number
             values = np.array(None)
         if values.dtype.kind not in "bi":
             for instruction in instructions:
@@ -498,7 +498,7 @@ class Encoding:
         return values.astype(np.int64)
 
     def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
-        """Refuse instructions, and values of fields, whose extension the configuration lacks."""
+        """Reject instructions and non-zero fields whose extension the configuration lacks."""
         if cls not in self.instructions:
             raise EncodingError(
                 f"{cls.__name__.upper()} is no instruction of the configuration "
@@ -533,7 +533,7 @@ class Encoding:
                 bad = np.flatnonzero(columns[name] >= len(self._named[name]))
                 if bad.size:
                     self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
-            # By position: a field that the configuration lacks may lie before one that it has.
+            # By position: an absent field may precede a present one.
             zeros = [0] * len(rows)
             known = {name: column.tolist() for name, column in columns.items()}
             decoded = map(cls, *(known.get(f.name, zeros) for f in fields(cls)))
@@ -541,7 +541,7 @@ class Encoding:
         return [found[row] for row in range(len(words))]
 
     def reserved_bits(self, cls: type[Instruction]) -> int:
-        """Return the bits of a word that belong to no field."""
+        """Return a mask of the bits that belong to no field."""
         used = (1 << OPCODE_BITS) - 1
         for slot in self.slots[cls]:
             used |= ((1 << slot.width) - 1) << slot.offset
@@ -614,7 +614,7 @@ def _extract_column(words: npt.NDArray[np.uint64], slot: Slot) -> npt.NDArray[np
 
 
 def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:
-    """Return which rows of an array of instructions, shape (n, 2), are instructions of `cls`."""
+    """Return the rows of an instruction array, shape (n, 2), that hold instructions of `cls`."""
     opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
     return np.flatnonzero(opcodes == np.uint64(cls.opcode))
 
@@ -634,13 +634,13 @@ def array_to_words(array: npt.NDArray[np.uint64]) -> list[int]:
 
 
 def tokens_text(instruction: Instruction) -> str:
-    """Return the token flags that are set, for example ``"pop_prev push_next"``."""
+    """Return the set token flags, for example ``"pop_prev push_next"``."""
     names = ("pop_prev", "pop_next", "push_prev", "push_next")
     return " ".join(name for name in names if getattr(instruction, name))
 
 
 def disassemble(instruction: Instruction) -> str:
-    """Return one line of text for an instruction, without its tokens."""
+    """Disassemble an instruction to one line of text, without its tokens."""
     if isinstance(instruction, _MemoryInstruction):
         return _disassemble_memory(instruction)
     if isinstance(instruction, Post):

@@ -1,11 +1,11 @@
-"""Data layouts: how NumPy tensors become the tiled tensors that VTA reads, and back.
+"""Data layouts: conversion of NumPy tensors to VTA's tiled tensors and back.
 
 A layout is written as TVM does: upper-case letters are the axes of the logical tensor, in packed
 order; a number with a lower-case letter is an inner block of the axis of the same letter. NCHW data
 for a 1x16 array is ``NCHW1n16c``: shape (N/1, C/16, H, W, 1, 16). An inner block without an outer
 axis of its letter replicates: ``C1n16c`` repeats a vector (C,) over the rows of a tile.
 
-Extents that are no multiple of their block are padded with zeros; `unpack` cuts the padding off.
+Extents that are not a multiple of their block are zero-padded; `unpack` crops the padding.
 Imports no TVM: a board installs this file.
 """
 
@@ -37,7 +37,7 @@ class Layout:
     logical : str
         Order of the axes in the logical tensor; empty: their order in `text`.
     view : View, optional
-        How the logical tensor is rearranged before it is cut into tiles.
+        Rearrangement of the logical tensor before tiling.
 
     Raises
     ------
@@ -74,11 +74,11 @@ class Layout:
 
     @property
     def _letters(self) -> list[str]:
-        """The axes of the packed tensor: outer ones, then blocks."""
+        """The axes of the packed tensor: outer axes, then blocks."""
         return [*self.outer, *(letter for letter, _ in self.blocks)]
 
     def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
-        """Return the extents of letters in the order of the tensor, each block behind its axis."""
+        """Return extents by letter, in the order of the tensor; each block follows its axis."""
         blocks, found = dict(self.blocks), {}
         for axis, extent in zip(self.axes, shape, strict=True):
             found[axis] = ceil_div(extent, self._block(axis))
@@ -87,11 +87,11 @@ class Layout:
 
     @property
     def axes(self) -> str:
-        """The axes of the tensor that is cut, in its order."""
+        """The axes of the viewed tensor, in its order."""
         return self.logical or "".join(self.outer)
 
     def accepts_rank(self, rank: int) -> bool:
-        """Whether logical tensors of `rank` have this layout."""
+        """Whether the layout applies to logical tensors of `rank`."""
         expected = self.view.rank if self.view else len(self.axes)
         return expected is None or rank == expected
 
@@ -99,7 +99,7 @@ class Layout:
         return dict(self.blocks).get(axis.lower(), 1)
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the packed tensor of a logical tensor of `shape`."""
+        """Return the packed shape of a logical tensor of `shape`."""
         viewed = self._viewed(shape)
         if len(viewed) != len(self.axes):
             raise ShapeError(
@@ -116,7 +116,7 @@ class Layout:
         Raises
         ------
         ShapeError
-            If the rank is not that of the layout, or an extent is 0.
+            If the rank does not match the layout, or an extent is 0.
         """
         data: npt.NDArray[np.generic] = np.asarray(array)
         self._check_shape(data.shape)
@@ -126,7 +126,7 @@ class Layout:
         padded = self._padded(data.shape)
         if padded != data.shape:
             data = np.pad(data, [(0, b - a) for a, b in zip(data.shape, padded, strict=True)])
-        # Split every blocked axis in two, move the pieces to their places, then replicate.
+        # Split every blocked axis in two, transpose, then replicate.
         order = [[*split].index(letter) for letter in self._letters if letter in split]
         data = data.reshape([*split.values()]).transpose(order)
         for index, letter in enumerate(self._letters):
@@ -143,7 +143,7 @@ class Layout:
         Raises
         ------
         ShapeError
-            If the packed shape does not belong to `shape`.
+            If the packed shape does not match `shape`.
         """
         self._check_shape(shape)
         if array.shape != self.packed_shape(shape):
@@ -153,7 +153,7 @@ class Layout:
             )
         viewed = self._viewed(shape)
         split = self._split(viewed)
-        # Of what is replicated the first.
+        # Take the first copy along replicated axes.
         data = array[tuple(slice(None) if x in split else 0 for x in self._letters)]
         letters = [x for x in self._letters if x in split]
         data = data.transpose([letters.index(letter) for letter in split])
@@ -165,7 +165,7 @@ class Layout:
         return shape if self.view is None else self.view.shape(shape)
 
     def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a viewed tensor in whole blocks."""
+        """Return the shape of a viewed tensor, rounded up to whole blocks."""
         blocks = map(self._block, self.axes)
         return tuple(e + -e % block for e, block in zip(shape, blocks, strict=True))
 
@@ -213,7 +213,7 @@ def weight_layout(config: HardwareConfig) -> Layout:
 def bias_layout(config: HardwareConfig, plus: int = 0) -> Layout:
     """Layout of a bias (channels,): each accumulator tile repeats it over the batch rows.
 
-    `plus` is added to every channel on the way (see `vtaops.machine.views.Plus`).
+    `plus` is added to every channel while packing (see `vtaops.machine.views.Plus`).
     """
     return Layout(f"C{config.batch}n{config.block_out}c", view=Plus(plus) if plus else None)
 

@@ -1,9 +1,9 @@
-"""Views: rearrangements of a logical tensor before it is cut into tiles.
+"""Views: rearrangements of a logical tensor before it is tiled.
 
-A layout cuts tensors into tiles; a view says what is cut. Grouped weights become block-diagonal
+A view maps a tensor; a layout then tiles the result. Grouped weights become block-diagonal
 matrices, the columns of a narrow kernel become channels, an array of any rank becomes one axis.
-Views are part of a program's buffers, so whoever runs the program (a board too) packs its arguments
-with NumPy alone. Imports no TVM.
+Views are part of a program's buffers, so anything that runs the program (a board too) packs its
+arguments with NumPy alone. Imports no TVM.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ LARGEST = 1 << 20
 
 
 class View(ABC):
-    """A mapping of logical tensors to the tensors that a layout cuts into tiles."""
+    """A mapping of logical tensors to the tensors that a layout tiles."""
 
     rank: int | None
     """Rank of the logical tensor; None: any."""
 
     ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
-    """The least and the greatest value of each number of a view."""
+    """Minimum and maximum of each parameter of a view."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers outside of their ranges: a file may hold any.
+        """Reject parameters outside their ranges: a file may hold any.
 
         Raises
         ------
         ShapeError
-            Naming the number and its range.
+            If one is; the message names it and its range.
         """
         for name, (low, high) in self.ranges.items():
             value = getattr(self, name)
@@ -55,11 +55,11 @@ class View(ABC):
 
     @abstractmethod
     def shape(self, shape: Shape) -> Shape:
-        """Return the shape of the view of a logical tensor of `shape`."""
+        """Return the shape of the view for a logical tensor of `shape`."""
 
     @abstractmethod
     def apply(self, array: Array) -> Array:
-        """Return the view of a logical tensor."""
+        """Apply the view to a logical tensor."""
 
     def invert(self, array: Array, shape: Shape) -> Array:
         """Return the logical tensor of `shape` from its view.
@@ -67,7 +67,7 @@ class View(ABC):
         Raises
         ------
         ShapeError
-            If the view cannot be inverted: it is meant for arguments, not for results.
+            If the view cannot be inverted: it applies to arguments, not to results.
         """
         raise ShapeError(f"the view {self} of a tensor of shape {shape} cannot be inverted")
 
@@ -94,12 +94,12 @@ class Flat(View):
 
 @dataclass(frozen=True)
 class Plus(View):
-    """A vector with a number added: the half of an output step that rounds half up.
+    """A vector plus a constant: half an output step, which rounds half up.
 
     Attributes
     ----------
     value : int
-        What is added.
+        The constant.
     """
 
     value: int
@@ -110,12 +110,12 @@ class Plus(View):
         return shape
 
     def apply(self, array: Array) -> Array:
-        """Return the sums.
+        """Add the constant.
 
         Raises
         ------
         ShapeError
-            If one of them leaves the range of the array's dtype.
+            If a sum overflows the array's dtype.
         """
         sums = array.astype(np.int64) + self.value
         added = sums.astype(array.dtype)
@@ -136,9 +136,9 @@ class BlockDiagonal(View):
     """Grouped weights OIHW as the non-zero part of a block-diagonal matrix.
 
     Output channel ``o`` of group ``o // (outputs / groups)`` reads only the input channels of its
-    group. As few groups as fill whole tiles, `merged`, share the tiles of one dense product; the
-    view has shape (outputs, `inputs`, KH, KW) with zeros between the groups. Depthwise weights
-    (one input channel a group) become diagonal tiles.
+    group. `merged` neighbouring groups, as few as fill whole tiles, share the tiles of one dense
+    product; the view has shape (outputs, `inputs`, KH, KW) with zeros between the groups. Depthwise
+    weights (one input channel per group) become diagonal tiles.
 
     Attributes
     ----------
@@ -183,9 +183,9 @@ class Columns(View):
     Attributes
     ----------
     size, stride, dilation : int
-        Width of the window, its step, and the distance of its columns, in pixels.
+        Width, stride and dilation of the window, in pixels.
     before, after : int
-        Zero columns at the left and the right of the image.
+        Zero columns to the left and right of the image.
     """
 
     size: int
@@ -201,7 +201,7 @@ class Columns(View):
 
     @staticmethod
     def of(window: Window) -> Columns:
-        """Return the view of the images that a window slides over."""
+        """Return the view for images under a window."""
         _, left, _, right = window.padding
         return Columns(window.kernel[1], window.strides[1], window.dilation[1], left, right)
 
@@ -222,25 +222,25 @@ class Columns(View):
 
 @dataclass(frozen=True)
 class Patches(View):
-    """Images NCHW with all pixels of a convolution window as channels, and some constants.
+    """Images NCHW with all pixels of a convolution window as channels, plus constant channels.
 
     The view holds, for each output pixel, the ``rows * columns`` pixels that the window covers, as
     ``rows * columns * C`` channels (channels innermost), then `constants` channels: -128, but 1 in
-    the last. So a first layer is a convolution of one tap, which fills its tiles, and adds its bias
-    by weights of the constants (`constant_digits`). Shape: (N, channels, output rows, columns).
+    the last. A first layer thus becomes a 1x1 convolution that fills its tiles, and weights of the
+    constants add its bias (`constant_digits`). Shape: (N, channels, output rows, columns).
 
     Attributes
     ----------
     rows, columns : int
-        The window.
+        Window size.
     row_step, column_step : int
-        Its steps.
+        Strides.
     row_dilation, column_dilation : int
-        The distances of its pixels.
+        Dilation.
     top, left, bottom, right : int
-        Zeros around the image.
+        Zero padding of the image.
     constants : int
-        Channels that hold constants.
+        Number of constant channels.
     """
 
     rows: int
@@ -258,7 +258,7 @@ class Patches(View):
 
     @staticmethod
     def of(window: Window, constants: int) -> Patches:
-        """Return the view of the images that a window slides over."""
+        """Return the view for images under a window."""
         return Patches(
             *window.kernel, *window.strides, *window.dilation, *window.padding, constants
         )
@@ -282,7 +282,7 @@ class Patches(View):
 
 
 def _pixels_of_taps(array: Array, window: Window, shape: Shape) -> Array:
-    """Return the pixels of each tap of a window as channels; what is left of `shape` is void."""
+    """Return the pixels of each tap as channels; further channels of `shape` are uninitialized."""
     top, left, bottom, right = window.padding
     padded = np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
     found, channels = np.empty(shape, array.dtype), array.shape[1]
@@ -292,14 +292,14 @@ def _pixels_of_taps(array: Array, window: Window, shape: Shape) -> Array:
 
 
 def constant_values(lanes: int) -> list[int]:
-    """Return what constant lanes hold: -128, but 1 in the last."""
+    """Return the values of constant lanes: -128, but 1 in the last."""
     return [-128] * (lanes - 1) + [1]
 
 
 def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int8] | None:
     """Return weights (values, lanes) whose products with `constant_values` sum to `values`.
 
-    None if there are too few lanes: they reach ``128 * 127 * (lanes - 1)``.
+    Return None if `lanes` are too few: they reach ``128 * 127 * (lanes - 1)``.
     """
     units, last = in_units(values)
     left = -units
@@ -312,19 +312,19 @@ def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np
 
 
 def in_units(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return values as units of 128 and a rest of -63..64."""
+    """Split values into multiples of 128 and remainders in -63..64."""
     units = (values + 63) // 128
     return units, values - 128 * units
 
 
 def lanes_for(bound: int) -> int:
-    """Return how many lanes of digits hold all values of at most `bound` in magnitude."""
+    """Return the number of digit lanes for all values of at most `bound` in magnitude."""
     return 1 + ceil_div((bound + 64) // 128, 127)
 
 
 @dataclass(frozen=True)
 class KernelColumns(View):
-    """Weights OIHW with their columns as input channels, to match `Columns`."""
+    """Weights OIHW with kernel columns as input channels, to match `Columns`."""
 
     rank = 4
 
@@ -344,14 +344,14 @@ class Windows(View):
 
     A window covers ``WINDOW_TILES`` neighbouring columns of the kernel; wider kernels take several,
     `step` columns apart. Input channel ``t * channels + c`` of window s holds column ``s * step +
-    t`` of the c-th of the `channels` that the output channel's part of a tile mixes; columns that a
-    window before holds, and channels of other groups, are zeros. Shape: (outputs, ``WINDOW_PARTS *
-    channels``, KH, windows).
+    t`` of the c-th of the `channels` that the output channel's part of a tile mixes. Columns that
+    an earlier window covers, and channels of other groups, are zeros. Shape: (outputs,
+    ``WINDOW_PARTS * channels``, KH, windows).
 
     Attributes
     ----------
     channels : int
-        Channels that a window mixes; groups of fewer share them.
+        Channels that a window mixes; smaller groups share them.
     step : int
         Columns from one window to the next, 1..``WINDOW_TILES``.
     """
@@ -363,9 +363,9 @@ class Windows(View):
 
     @staticmethod
     def step_over(columns: int) -> int:
-        """Return the longest step with which windows cover a kernel of `columns`, at least three.
+        """Return the longest step for which windows exactly cover a kernel of `columns` >= 3.
 
-        Windows of odd kernels overlap by one column at most.
+        Windows of odd kernels overlap by at most one column.
         """
         steps = range(WINDOW_TILES, 0, -1)
         return next(step for step in steps if (columns - WINDOW_TILES) % step == 0)
@@ -399,12 +399,12 @@ _KINDS: dict[str, type[View]] = {
 
 
 def from_dict(values: dict[str, Any]) -> View:
-    """Return the view that `View.to_dict` described.
+    """Deserialize a view; the inverse of `View.to_dict`.
 
     Raises
     ------
     ShapeError
-        If there is no such view or its numbers are missing, unknown or no integers.
+        If the kind is unknown, or parameters are missing, unknown or not integers.
     """
     kind = str(values.get("kind"))
     numbers = {key: value for key, value in values.items() if key != "kind"}

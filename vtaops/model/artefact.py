@@ -1,19 +1,19 @@
-"""The file of a model: everything that a run needs, and nothing of the compiler.
+"""The model file: everything that a run needs, and nothing of the compiler.
 
-Owns header and body of the file; what is around them is `vtaops.base.envelope`'s:
+Owns header and body of the file; the framing is `vtaops.base.envelope`'s:
 
 ====================  ==========================================================================
 bytes                 content
 ====================  ==========================================================================
 H                     header: JSON, ASCII, keys sorted: graph, plan, stages, table of the blobs
                       padding to a multiple of 64 bytes of the file
-...                   blobs: arrays, programs (files of their own), functions of the host; each
-                      begins at a multiple of 64
+...                   blobs: arrays, programs (complete files), host functions; each starts at a
+                      multiple of 64
 ====================  ==========================================================================
 
-Equal models give equal bytes. Arrays are views of the bytes that were read, so a model loads as
-fast as its file is read and hashed. Functions of the host are machine code. Reading a file never
-loads them: the first run that calls one does, if whoever loaded the model trusts it
+Equal models give equal bytes. Arrays are views of the file's bytes, so a model loads as fast as its
+file is read and hashed. Host functions are machine code. Reading a file never loads them: the first
+run that calls one does, if the caller of `load` trusts the file
 (``docs/trust.md``).
 
 Imports no TVM.
@@ -67,11 +67,11 @@ _MALFORMED = (
     RecursionError,
     MemoryError,
 )
-"""The exceptions that reading a malformed document raises."""
+"""Exceptions raised by reading a malformed document."""
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model to a file, whole or not at all.
+    """Write a model to a file atomically.
 
     Raises
     ------
@@ -82,15 +82,16 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, trusted: bool = False) -> Model:
-    """Read a model from a file; runs nothing of it.
+    """Read a model from a file without running any of its code.
 
     Parameters
     ----------
     path : str or Path
         The file.
     trusted : bool
-        Whether machine code in the file may run on this host, with the rights of this process. A
-        model that has some, for float operators, raises `TrustError` at its first run without it.
+        Whether machine code in the file may run on this host, with the rights of this process.
+        Without it, a model with machine code, for float operators, raises `TrustError` at its
+        first run.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def load(path: str | Path, *, trusted: bool = False) -> Model:
 
 
 def dumps(model: Model) -> bytes:
-    """Return the bytes of a model's file."""
+    """Serialize a model to the bytes of its file."""
     blobs = _Blobs()
     header: dict[str, Any] = {
         "capabilities": model.capabilities.name,
@@ -121,13 +122,13 @@ def dumps(model: Model) -> bytes:
 
 
 def loads(data: bytes, *, trusted: bool = False) -> Model:
-    """Return the model of a file's bytes; `trusted` as for `load`.
+    """Deserialize a model; `trusted` as for `load`.
 
     Raises
     ------
     ProgramError
-        Saying whether the file is foreign, of another version, truncated, corrupted or
-        inconsistent.
+        If the file is foreign, of another version, truncated, corrupted or inconsistent; the
+        message says which.
     """
     header, blobs = _checked(data, trusted)
     try:
@@ -168,7 +169,7 @@ def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
 
 
 class _Blobs:
-    """Bytes that lie behind the header."""
+    """The blobs after the header."""
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
@@ -176,14 +177,14 @@ class _Blobs:
         self.nbytes = 0
 
     def add(self, data: bytes) -> int:
-        """Keep bytes; return their number."""
+        """Append a blob; return its number."""
         self.table.append((self.nbytes, len(data)))
         self.data.append(data)
         self.nbytes += len(data) + len(_padding(len(data)))
         return len(self.data) - 1
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
-        """Keep an array; return its description."""
+        """Append an array; return its description."""
         blob = self.add(np.ascontiguousarray(array).tobytes())
         return {"array": blob, "dtype": str(array.dtype), "shape": list(array.shape)}
 
@@ -214,7 +215,7 @@ class _Reader:
         return array
 
     def function(self, entry: dict[str, Any]) -> StoredFunction:
-        """Return a function of the host, not loaded."""
+        """Return a host function, without loading it."""
         data = bytes(self.bytes_of(entry["blob"]))
         return StoredFunction(entry["function"], data, trusted=self._trusted)
 
@@ -244,7 +245,7 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
 
 
 def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
-    """Build a graph as a user would, so that what no user can build is refused."""
+    """Build a graph through the public interface, so that invalid graphs are rejected."""
     stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
@@ -282,7 +283,7 @@ _Plain = TypeVar("_Plain")
 
 
 def _read_plain(cls: type[_Plain], entry: dict[str, Any]) -> _Plain:
-    """Return a dataclass of plain values; lists become tuples."""
+    """Construct a dataclass from plain values; lists become tuples."""
     values = {name: _tuples(value) for name, value in entry.items()}
     check_types(cls, values)
     return cls(**values)

@@ -1,8 +1,7 @@
-"""Checks of a model that was read from a file: the types and the consistency of its parts.
+"""Validation of a model read from a file: the types and the consistency of its parts.
 
-A model that `vtaops.compile_model` made holds it by construction; a file may say anything. After
-these checks a run fails only as a run may: by its inputs, its device, or its timeout. Imports no
-TVM.
+A model from `vtaops.compile_model` is valid by construction; a file may contain anything. After
+these checks a run can only fail because of its inputs, its device, or its timeout. Imports no TVM.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from vtaops.model.region import Argument, Region, RowSums, Stage
 from vtaops.program import Buffer
 
 MAX_ELEMENTS = 1 << 28
-"""No tensor of a model has more: it would not fit the DRAM of a board."""
+"""Maximum elements of a model's tensor: more would not fit a board's DRAM."""
 
 
 def check_types(kind: type, values: Mapping[str, Any]) -> None:
@@ -32,7 +31,7 @@ def check_types(kind: type, values: Mapping[str, Any]) -> None:
     Raises
     ------
     ProgramError
-        Naming the field.
+        If a field is unknown or has another type; the message names it.
     """
     hints = get_type_hints(kind)
     known = {f.name for f in fields(kind)}
@@ -42,7 +41,7 @@ def check_types(kind: type, values: Mapping[str, Any]) -> None:
 
 
 def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value has the type that an annotation states."""
+    """Whether a value has the annotated type."""
     if hint is Any:
         return True
     origin, parameters = get_origin(hint), get_args(hint)
@@ -60,19 +59,19 @@ def _conforms(value: Any, hint: Any) -> bool:
 
 
 def _conform(values: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
-    """Whether the items of a tuple are what the parameters of its type name."""
+    """Whether the items of a tuple have the annotated types."""
     if hints[-1] is Ellipsis:
         hints = hints[:1] * len(values)
     return len(values) == len(hints) and all(map(_conforms, values, hints))
 
 
 def check_graph(graph: Graph) -> None:
-    """Check that the tensors of a graph have sizes that a board can hold.
+    """Check that a board can hold every tensor of a graph.
 
     Raises
     ------
     ProgramError
-        Naming the tensor.
+        If one is too large; the message names it.
     """
     for tensor in graph.tensors.values():
         if tensor.elements > MAX_ELEMENTS:
@@ -82,12 +81,12 @@ def check_graph(graph: Graph) -> None:
 
 
 def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> None:
-    """Check that stages compute every result of a graph, each from what is there before it.
+    """Check that stages compute every result of a graph, each from earlier results.
 
     Raises
     ------
     ProgramError
-        Naming the tensor, the node or the buffer that does not fit.
+        If not; the message names the tensor, the node or the buffer.
     """
     nodes = {node.name: node for node in graph.nodes}
     known = set(_names(graph.inputs))
@@ -127,7 +126,7 @@ def _require(known: set[str], names: Iterable[str]) -> None:
 
 
 def _check_region(graph: Graph, region: Region) -> None:
-    """Check that tensors and parameters are what the buffers of the program hold."""
+    """Check that tensors and parameters match the program's buffers."""
     inputs = {buffer.name: buffer for buffer in region.program.inputs}
     _check_names(region, inputs)
     for argument in region.inputs:
@@ -140,7 +139,7 @@ def _check_region(graph: Graph, region: Region) -> None:
 
 
 def _check_names(region: Region, inputs: Mapping[str, Buffer]) -> None:
-    """Check that each input of the program is a parameter or an argument."""
+    """Check that each program input is a parameter or an argument."""
     for name, array in region.parameters.items():
         if name not in inputs or array.nbytes != inputs[name].nbytes:
             raise ProgramError(f"the program has no input {name!r} of {array.nbytes} bytes")
@@ -174,7 +173,7 @@ def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
 
 
 def _held(argument: Argument) -> tuple[int, ...]:
-    """Return the shape of what `Argument.to_device` gives."""
+    """Return the shape of the result of `Argument.to_device`."""
     held = argument.image
     if any(argument.border):
         n, c, height, width = held
@@ -189,7 +188,7 @@ def _held(argument: Argument) -> tuple[int, ...]:
 
 
 def _check_sums(sums: RowSums, columns: int) -> None:
-    """Check that the digits of the columns that join a matrix hold every sum of its rows."""
+    """Check that the appended digit columns can hold every row sum."""
     few = sums.digits > 0 and lanes_for(sums.bound(columns)) > sums.digits
     if few or min(sums.before, sums.digits, sums.behind) < 0:
         raise ProgramError(f"{sums.digits} digits cannot hold what the rows of a matrix sum to")

@@ -1,7 +1,7 @@
-"""Model: a compiled network, which runs on any device of its configuration.
+"""Model: a compiled network that runs on any device with its configuration.
 
-Made by `vtaops.compile_model`, or read from a file; knows nothing of the compiler. Imports no TVM,
-so a board runs it.
+Created by `vtaops.compile_model`, or read from a file; independent of the compiler. Imports no TVM,
+so a board can run it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class RunsPrograms(Protocol):
-    """`ResidentPrograms`, or what stands for them elsewhere."""
+    """`ResidentPrograms`, or an equivalent."""
 
     def run(
         self,
@@ -41,32 +41,32 @@ class RunsPrograms(Protocol):
         arrays: Sequence[npt.ArrayLike],
         parameters: Mapping[str, Array] | None = None,
     ) -> tuple[Array, ...]:
-        """Run a program, which is loaded at its first run; return all outputs."""
+        """Run a program, loading it at its first run; return all outputs."""
 
 
 class HasResidents(Protocol):
-    """A session: it keeps programs in the memory of its device."""
+    """A session: keeps programs in the memory of its device."""
 
     @property
     def residents(self) -> RunsPrograms:
-        """The programs."""
+        """The resident programs."""
 
 
 class Model:
-    """A network, compiled.
+    """A compiled network.
 
     Parameters
     ----------
     graph : Graph
-        What it computes.
+        The network.
     config : HardwareConfig
-        For which hardware.
+        Target configuration.
     capabilities : Capabilities
-        For which implementation of it.
+        Capabilities of the target device.
     plan : sequence of Row
-        What runs where, and why: one row for each operator.
+        Placement of each operator, and the reason: one row per operator.
     stages : sequence of Region and HostStage
-        What runs one after the other.
+        The stages of a run, in order.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class Model:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """What VTA executes: one launch each."""
+        """The VTA regions: one launch each."""
         return tuple(stage for stage in self.stages if isinstance(stage, Region))
 
     @property
@@ -126,35 +126,35 @@ class Model:
         progress: Callable[[str], None] | None = None,
         **named: npt.ArrayLike,
     ) -> Any:
-        """Run once.
+        """Run the network once.
 
         Parameters
         ----------
         arrays : array_like
-            One for each input of the graph, in order: float32 where the network takes float32.
+            One for each input of the graph, in order: float32 if the network takes float32.
         session : Session, optional
-            Where, also a session of `vtaops.board.rpc`; by default fsim of the model's
-            configuration. Programs and weights stay in the memory of its device.
+            Session to run in, possibly one of `vtaops.board.rpc`; by default fsim with the model's
+            configuration. Programs and weights stay resident in its device.
         progress : callable, optional
             Called with a text before each stage.
         named : array_like
-            Inputs by their names, after those by position.
+            Inputs by name, after the positional ones.
 
         Returns
         -------
         ndarray or tuple of ndarray
-            The output, or all of them.
+            The output, or a tuple of all outputs.
 
         Raises
         ------
         ShapeError
-            If the arrays do not fit, or an input has another name.
+            If the arrays do not fit, or an input name is unknown.
         ConfigError
             If the device has another configuration.
         DeviceError
-            If the device fails; the next run loads what it has lost.
+            If the device fails; the next run reloads lost programs.
         TrustError
-            If it comes from a file with machine code, and was loaded without ``trusted=True``.
+            If the model was read from a file with machine code, without ``trusted=True``.
         """
         self._require_trust()
         values = checked_inputs(self.graph.inputs, self._in_order(arrays, named))
@@ -171,7 +171,7 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def reference(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
-        """Return what `run` must return, computed by NumPy from the graph.
+        """Compute the expected result of `run` from the graph with NumPy.
 
         Raises
         ------
@@ -195,7 +195,7 @@ class Model:
         return (*arrays, *(named[name] for name in waited if name in named))
 
     def _require_trust(self) -> None:
-        """Refuse machine code of a file before anything runs."""
+        """Reject untrusted machine code before anything runs."""
         hosts = [node.op for node in self.graph.nodes if isinstance(node.op, Host)]
         stored = [op for op in hosts if not op.function.trusted]
         if not stored:
@@ -225,11 +225,11 @@ class Model:
     # ---------------------------------------------------------------------- knowledge
 
     def stats(self) -> Statistics:
-        """Return the counters that a run will show, without running: the sum of all launches."""
+        """Return the predicted counters of a run, without running: the sum over all launches."""
         return sum((program.stats() for program in self.programs), Statistics())
 
     def cycles(self) -> int:
-        """Return the cycles of all launches of a run, by the timing model, without running."""
+        """Return the predicted cycles of all launches of a run, by the timing model."""
         return sum(program.cycles() for program in self.programs)
 
     def verify(self) -> None:
@@ -238,26 +238,26 @@ class Model:
         Raises
         ------
         VerificationError
-            Naming the instruction and the rule that it breaks.
+            If one is not; the message names the instruction and the rule that it breaks.
         """
         for program in self.programs:
             program.verify(self.capabilities)
 
     def prove(self, *, rounds: int | None = None, seed: int | None = None) -> Proof:
-        """Prove that every launch computes its nodes of the graph, for all data: `vtaops.prove`.
+        """Prove that every launch computes its graph nodes, for all data; see `vtaops.prove`.
 
         Parameters
         ----------
         rounds : int, optional
-            Pairs of prime fields: each multiplies the probability of error. By default as many
-            as bring it below 2**-54.
+            Pairs of prime fields: each multiplies the probability of error. By default as many as
+            bring it below 2**-54.
         seed : int, optional
-            Of the random numbers.
+            Seed of the random numbers.
 
         Raises
         ------
         NotEquivalent
-            If a launch computes something else, with inputs that show it.
+            If a launch computes something else; includes a counterexample if one was found.
         VerificationError
             If a program is not safe and deterministic.
         """
@@ -265,7 +265,7 @@ class Model:
         return proof
 
     def certified(self, proof: Proof) -> Model:
-        """Return the model with a certificate of its proof in each program.
+        """Return the model with a certificate of the proof in each program.
 
         Raises
         ------
@@ -276,12 +276,12 @@ class Model:
         return model
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
-        """Return where the time goes, layer by layer; see `vtaops.model.report`.
+        """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
 
         Parameters
         ----------
         quality : mapping, optional
-            Signal to quantisation noise of tensors, in dB, by name, where it is known.
+            Known signal-to-quantization-noise ratios of tensors, in dB, by name.
         """
         from vtaops.model.report import report
 
@@ -298,27 +298,27 @@ class Model:
         door("Model.save")(self, path)
 
     def export_c(self, folder: str | Path) -> Any:
-        """Write the model as C99 that needs neither Python nor an operating system.
+        """Export the model as C99 that needs neither Python nor an operating system.
 
-        The folder has a blob (programs, packed weights, steps of the host), a runtime that
-        interprets it, devices (simulator, Linux on a Zynq, bare metal), ``main.c``, and a
-        ``Makefile``; ``docs/c.md`` is the guide. Outputs equal those of `run`, byte for byte.
+        The folder contains a blob (programs, packed weights, host steps), a runtime that interprets
+        it, devices (simulator, Linux on a Zynq, bare metal), ``main.c``, and a ``Makefile``; see
+        the guide ``docs/c.md``. Outputs equal those of `run`, byte for byte.
 
         Parameters
         ----------
         folder : str or Path
-            Made if it is not there; files of the same names are replaced.
+            Created if missing; existing files of the same names are replaced.
 
         Returns
         -------
         vtaops.export.bundle.Bundle
-            The bytes of the blob, of the arena, and of the device's memory.
+            Sizes of the blob, of the arena, and of the device's memory, in bytes.
 
         Raises
         ------
         UnsupportedError
-            If a part of the model has no C code, such as a float function that TVM compiled;
-            nothing is written then.
+            If a part of the model has no C implementation, such as a float function compiled by
+            TVM; nothing is written then.
         ProgramError
             If a file cannot be written.
         """
@@ -326,7 +326,7 @@ class Model:
 
 
 def describe(stage: Stage) -> str:
-    """Return a stage in a few words."""
+    """Return a short description of a stage."""
     place = "host" if isinstance(stage, HostStage) else "VTA"
     last = f" to {stage.nodes[-1]}" if len(stage.nodes) > 1 else ""
     return f"{place}: {stage.nodes[0]}{last}"

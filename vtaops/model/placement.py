@@ -1,4 +1,4 @@
-"""Placement: how much of the arithmetic of a network runs on the accelerator."""
+"""Placement: the share of a network's arithmetic that runs on the accelerator."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from vtaops.model.region import Row
 
 _PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
 _FLOAT_PRODUCTS = ("conv", "dense", "matmul")
-"""What the names of the importers' operators contain, where they compute products."""
+"""Name parts of imported operators that compute products."""
 
 
 @dataclass(frozen=True)
 class ArithmeticShare:
-    """The convolutions and matrix products of a network.
+    """How many of a network's convolutions and matrix products run on VTA.
 
     Attributes
     ----------
     on_vta, products : int
-        Those that VTA executes, and all.
+        Number on VTA, and in total.
     reason : str
-        Why the first of the others runs on the host; empty if there is none.
+        Why the first of the others runs on the host; empty if all are on VTA.
     """
 
     on_vta: int
@@ -32,7 +32,7 @@ class ArithmeticShare:
 
     @property
     def little(self) -> bool:
-        """Whether fewer than half of them are on VTA."""
+        """Whether fewer than half of them run on VTA."""
         return 2 * self.on_vta < self.products
 
     def __str__(self) -> str:
@@ -41,14 +41,14 @@ class ArithmeticShare:
 
 
 def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
-    """Return how much of a network a plan has placed on VTA.
+    """Return the share of a network that a plan places on VTA.
 
     Parameters
     ----------
     graph : Graph
         The network.
     rows : sequence of Row
-        The plan: a row for each node, in the order of the graph.
+        The plan: one row per node, in graph order.
     """
     on_vta, products, reason = 0, 0, ""
     for node, row in zip(graph.nodes, rows, strict=True):

@@ -1,7 +1,7 @@
 """Regions: the parts of a network that VTA executes in one launch, ready to run.
 
-A region is a program, its packed weights, and how the tensors of the graph become its buffers.
-Imports no TVM.
+A region is a program, its packed weights, and the mapping of graph tensors to its buffers. Imports
+no TVM.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Row:
     Attributes
     ----------
     name : str
-        The node.
+        Name of the node.
     operator : str
-        What it computes.
+        Description of the operator.
     where : "vta" or "host"
-        Where it runs.
+        Its placement.
     reason : str
-        Why it is on the host; or what is special about it.
+        Why it is on the host; or a remark.
     """
 
     name: str
@@ -41,20 +41,21 @@ class Row:
 
 @dataclass(frozen=True)
 class RowSums:
-    """Columns that the host adds to the rows of a matrix: what zero points add to its products.
+    """Columns that the host appends to a matrix: the zero points' contribution to its products.
 
-    Each row stands for ``factor * sum(row) + constant``, written as int8 digits whose product with
-    the constants of the other operand is that number. A product has two such numbers, one for each
-    row of either operand: the digits of one lie where the constants of the other do.
+    Each row encodes ``factor * sum(row) + constant`` as int8 digits whose product with the
+    constants of the other operand is that number. A product has two such numbers, one for each row
+    of either operand: the digits of one face the constants of the other.
 
     Attributes
     ----------
     factor, constant : int
-        What a row stands for.
+        Coefficients of the encoded number.
     before, digits, behind : int
-        Columns of constants, of digits, and of constants.
+        Number of leading constant columns, digit columns, and trailing constant columns.
     part : "all", "units" or "rest"
-        All of the number behind the matrix; or its units of 128, alone, and the rest, behind it.
+        All of the number appended to the matrix; only its units of 128, in place of the matrix; or
+        the remainder, appended.
     """
 
     factor: int
@@ -65,16 +66,16 @@ class RowSums:
     part: Literal["all", "units", "rest"] = "all"
 
     def columns(self, columns: int) -> int:
-        """Return the columns of the buffer of a matrix that has `columns`."""
+        """Return the number of buffer columns of a matrix with `columns`."""
         return columns * (self.part != "units") + self.before + self.digits + self.behind
 
     def bound(self, columns: int) -> int:
-        """Return what digits must hold for a matrix of `columns`, in magnitude."""
+        """Return the magnitude that the digits must hold for a matrix of `columns`."""
         number = abs(self.factor) * 128 * columns + abs(self.constant)
         return {"all": number, "units": (number + 64) // 128, "rest": 64}[self.part]
 
     def added_to(self, matrix: Array) -> Array:
-        """Return a matrix (..., rows, columns) of int8 as its buffer takes it."""
+        """Return an int8 matrix (..., rows, columns) in the form of its buffer."""
         rows = matrix.shape[:-1]
         parts = [] if self.part == "units" else [matrix]
         if self.before:
@@ -97,7 +98,7 @@ def _constants(rows: tuple[int, ...], count: int) -> Array:
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor of the graph as a buffer of a program.
+    """The mapping of a graph tensor to a program buffer.
 
     Attributes
     ----------
@@ -110,13 +111,13 @@ class Argument:
     axes : tuple of int
         For inputs that are not images: the order of its axes in the buffer.
     lanes : tuple of int
-        For results: the channels of the buffer that are those of the tensor.
+        For results: the buffer's channels that belong to the tensor.
     border : (int, int, int, int)
         For inputs: rows and columns around the image: (top, left, bottom, right).
     zero_point : int
-        What the border holds.
+        Value of the border.
     sums : RowSums or None
-        For operands of products: columns that join or replace the matrix.
+        For operands of products: columns appended to, or replacing, the matrix.
     """
 
     tensor: str
@@ -130,7 +131,7 @@ class Argument:
     sums: RowSums | None = None
 
     def to_device(self, array: Array) -> Array:
-        """Return an input as its buffer takes it."""
+        """Convert an input to the form of its buffer."""
         image = array.reshape(self.image)
         if self.axes:
             image = np.transpose(image, self.axes)
@@ -143,7 +144,7 @@ class Argument:
         return np.pad(image, sides, constant_values=self.zero_point)
 
     def from_device(self, array: Array) -> Array:
-        """Return a result from what its buffer holds."""
+        """Convert the contents of a buffer to a result."""
         if self.lanes != tuple(range(array.shape[1])):
             array = array[:, list(self.lanes)]
         return array.reshape(self.shape)
@@ -158,7 +159,7 @@ class Region(Concise):
     nodes : tuple of str
         The nodes of the graph.
     program : Program
-        What is launched.
+        The program to launch.
     parameters : dict of str to ndarray
         DRAM images of its parameters, by the names of their buffers.
     inputs, outputs : tuple of Argument
@@ -174,7 +175,7 @@ class Region(Concise):
 
 @dataclass(frozen=True)
 class HostStage:
-    """Nodes that run on the host one after the other.
+    """Consecutive nodes that run on the host.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
-"""The report of a model: layer by layer what runs where, and where the cycles and the bytes go.
+"""The report of a model: placement, cycles and bytes of each layer.
 
 Data only; `tables` prints it. A cycle belongs to the layer whose instruction the compute unit
-finishes next, so the cycles of all layers add up to the whole. Imports no TVM.
+finishes next, so the cycles of all layers add up to the total. Imports no TVM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.model.region import Region, Row
 from vtaops.program import OperatorRecord, Program, Statistics
 
-if TYPE_CHECKING:  # the timing model is native, and a board lacks it
+if TYPE_CHECKING:  # the timing model is native, and boards lack it
     from vtaops.program.timing import Timeline
 
 SCHEMA_VERSION = 1
@@ -26,22 +26,22 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Layer(Row):
-    """One operator of a network: a row of its plan, with what it takes.
+    """One operator of a network: a row of the plan, with its cost.
 
     Attributes
     ----------
     cycles : int
-        Cycles of the accelerator; 0 on the host, and where nothing moves.
+        Cycles of the accelerator; 0 on the host, and for operators without work.
     share : float
-        Part of all cycles.
+        Fraction of all cycles.
     macs : int
-        Multiply-accumulates as the user states them.
+        Multiply-accumulates on logical shapes.
     utilization : float
-        Share that the GEMM array does of the tile products it can do in these cycles.
+        Used fraction of the GEMM array's peak in these cycles.
     counters : Statistics
         Bytes by memory, tile products, ALU passes.
     sqnr : float or None
-        Signal to quantisation noise of the result in dB, where it is known.
+        Signal-to-quantization-noise ratio of the result in dB, if known.
     """
 
     cycles: int = 0
@@ -54,7 +54,7 @@ class Layer(Row):
 
 @dataclass(frozen=True)
 class ModelReport:
-    """Where the time of a network goes.
+    """Time and traffic of a network.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class ModelReport:
     layers : tuple of Layer
         In the order of the graph.
     cycles : int
-        Of all launches.
+        Cycles of all launches.
     launches : int
-        Regions of the accelerator.
+        Number of VTA regions.
     arena_nbytes, weights_nbytes, instructions_nbytes : int
         DRAM for scratch images, for weights, and for instructions with micro-ops.
     proven : bool
@@ -87,12 +87,12 @@ class ModelReport:
 
     @property
     def milliseconds(self) -> float:
-        """Of the accelerator, at the clock of the board."""
+        """Time of the accelerator in milliseconds, at the board's clock."""
         return 1e-3 * self.cycles / self.clock_mhz
 
     @property
     def frames_per_second(self) -> float:
-        """If the host cost nothing."""
+        """Frame rate, excluding host time."""
         return 1e3 / self.milliseconds if self.cycles else 0.0
 
     @property
@@ -132,7 +132,7 @@ def report(
     regions: Sequence[Region],
     quality: Mapping[str, float],
 ) -> ModelReport:
-    """Return the report of a model of that name; as `Model.report`."""
+    """Return a model's report; as `Model.report`."""
     layers, cycles = _layers(plan, regions, quality)
     programs = [region.program for region in regions]
     return ModelReport(
@@ -152,7 +152,7 @@ def report(
 def _layers(
     plan: Sequence[Row], regions: Sequence[Region], quality: Mapping[str, float]
 ) -> tuple[tuple[Layer, ...], int]:
-    """Return the layers of a plan, and the cycles of all."""
+    """Return the layers of a plan, and the total cycles."""
     layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}
     cycles, products = 0, 1
     for region in regions:
@@ -160,7 +160,7 @@ def _layers(
         cycles += timeline.cycles
         products = region.program.config.products_per_cycle
         for record, taken in layer_cycles(timeline):
-            if (before := layers.get(record.name)) is not None:  # else a copy of a second result
+            if (before := layers.get(record.name)) is not None:  # None: a copy of a second result
                 layers[record.name] = replace(
                     before,
                     cycles=before.cycles + taken,
@@ -176,7 +176,7 @@ def _layers(
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a program with the cycles that each takes; see `layer_spans`."""
+    """Return the operators of a program, each with its cycles; see `layer_spans`."""
     operators = timeline.program.operators
     cycles = [0] * len(operators)
     for number, start, end in layer_spans(timeline):
@@ -185,10 +185,10 @@ def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
 
 
 def layer_spans(timeline: Timeline) -> list[tuple[int, int, int]]:
-    """Return when each operator of a program has its turns: its number, first cycle and end.
+    """Return the turns of a program's operators: (number, first cycle, end).
 
-    A cycle belongs to the operator whose instruction the compute unit finishes next; what remains
-    at the end is the last operator's. So the turns follow each other without gaps.
+    A cycle belongs to the operator whose instruction the compute unit finishes next; the remaining
+    cycles belong to the last operator. So the turns are contiguous.
     """
     operators = timeline.program.operators
     owner = {i: n for n, o in enumerate(operators) for span in o.spans for i in range(*span)}
@@ -199,7 +199,7 @@ def layer_spans(timeline: Timeline) -> list[tuple[int, int, int]]:
 
 
 def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:
-    """Return what maps a cycle to all cycles, by the timing model, and to the layer then."""
+    """Return a function from a cycle to (total cycles, layer running then)."""
 
     @cache
     def turns() -> tuple[int, list[tuple[int, int, int]]]:
@@ -215,7 +215,7 @@ def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:
 
 
 def part(program: Program, record: OperatorRecord) -> Program:
-    """Return the instructions of one operator, to be counted, not to be run."""
+    """Return the instructions of one operator, for counting, not for running."""
     rows = [i for span in record.spans for i in range(*span)]
     return Program(
         config=program.config,

@@ -1,4 +1,4 @@
-"""Reports of whole networks: tables for the terminal, comparison, the roofline of all layers."""
+"""Network reports: terminal tables, comparisons, summaries."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _MEMORIES = ("inp", "wgt", "acc", "uop", "out")
 _DRAM = "DRAM kB"
 _WIDE = 120
-"""Columns of a terminal from which on everything is shown, beside names of `_NAME` characters."""
+"""Terminal width from which all columns are shown, with names of `_NAME` characters."""
 _NAME = 24
 
 
 def network_table(report: ModelReport, width: int = _WIDE) -> Table:
-    """Return the report of a network as a table: a line for each operator, then the totals.
+    """Return a network's report as a table: one row per operator, then the totals.
 
-    Reasons of the host are numbered and stand below. In less than 120 columns (more where names are
-    long) operators are left to the names of their layers, and bytes of all memories are one sum.
+    The host's reasons are numbered and listed below. Below 120 columns (more for long names) the
+    operator column is omitted, and the bytes of all memories are summed.
     """
     layers = report.layers
     stem = _stem([layer.name for layer in layers])
@@ -47,7 +47,7 @@ def network_table(report: ModelReport, width: int = _WIDE) -> Table:
 
 
 def _row(layer: Layer, stem: str, reasons: Sequence[str]) -> dict[str, str]:
-    """Return what a table may say of a layer, by columns."""
+    """Return the table cells of a layer, by column."""
     row = {"layer": _cut(layer.name, stem), "operator": layer.operator, "where": "vta"}
     if layer.where != "vta":
         row["where"] = f"host {reasons.index(layer.reason) + 1}"
@@ -62,7 +62,7 @@ def _row(layer: Layer, stem: str, reasons: Sequence[str]) -> dict[str, str]:
 
 
 def _total(report: ModelReport, wide: bool) -> dict[str, str]:
-    """Return the last row of the table of a network."""
+    """Return the last row of a network's table."""
     cycles = max(1, report.cycles)
     share = sum(layer.utilization * layer.cycles for layer in report.layers) / cycles
     return {
@@ -77,7 +77,7 @@ def _total(report: ModelReport, wide: bool) -> dict[str, str]:
 
 
 def summary(report: ModelReport) -> str:
-    """Return the most important figures, in three lines."""
+    """Return the key figures, in three lines."""
     if not report.cycles:
         return f"nothing runs on VTA: {len(report.layers)} operators on the host"
     on_vta = sum(layer.where == "vta" for layer in report.layers)
@@ -93,7 +93,7 @@ def summary(report: ModelReport) -> str:
 
 
 def plan_table(rows: Sequence[Row], title: str) -> Table:
-    """Return what runs where, and why, as a table."""
+    """Return the placement of each operator, with reasons, as a table."""
     table = _table(title, "layer", "operator", "where", "reason")
     stem = _stem([row.name for row in rows])
     for row in rows:
@@ -102,7 +102,7 @@ def plan_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def network_comparison(first: ModelReport, second: ModelReport) -> Table:
-    """Return two reports of one network side by side: cycles of each operator, and the ratio."""
+    """Compare two reports of one network: cycles of each operator, and the ratio."""
     title = f"{first.name}: {first.config} and {second.config}"
     numbers = first.config, second.config, "ratio"
     table = _table(title, "layer", "operator", numbers=numbers)
@@ -126,7 +126,7 @@ def text(report: ModelReport, width: int = 160) -> str:
 
 
 def _kilobytes(counters: dict[str, int]) -> dict[str, str]:
-    """Return the bytes of each memory, and of all."""
+    """Return the kilobytes of each memory, and of all."""
     loads = {
         m: counters["out_store_nbytes" if m == "out" else f"{m}_load_nbytes"] for m in _MEMORIES
     }
@@ -149,7 +149,7 @@ def _table(title: str, *texts: str, numbers: Sequence[str] = ()) -> Table:
 
 
 def _stem(names: Sequence[str]) -> str:
-    """Return the folders that all names with folders share, as those of ONNX files often do."""
+    """Return the path prefix that all names with slashes share, as is common in ONNX files."""
     paths = [name for name in names if "/" in name]
     shared = os.path.commonprefix(paths) if len(paths) > 1 else ""  # noqa: RUF071 - cut below
     return shared[: shared.rfind("/") + 1]

@@ -1,4 +1,4 @@
-"""Operators: what is computed. One file for each family; declarations in te, rules of shapes."""
+"""Operators: descriptions of VTA computations; one file per family, with te declarations."""
 
 from vtaops.ops.base import Operator
 from vtaops.ops.conv2d import Conv2d

@@ -1,4 +1,4 @@
-"""Arrays as users hand them over: dtype and rank, checked before an operator reads the shape."""
+"""User-supplied arrays: check dtype and rank before an operator reads the shape."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from vtaops.ops.constants import digits
 
 Int8Array = npt.NDArray[np.int8]
 Arguments = tuple[npt.NDArray[Any], ...]
-"""The arrays of an operator in the order of its buffers, without its constants."""
+"""The arrays of an operator in buffer order, without its constants."""
 
 Vectors = dict[str, npt.ArrayLike | None]
-"""Vectors of channels by name; None stands for no vector."""
+"""Per-channel vectors by name; None if absent."""
 
 
 def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
@@ -25,7 +25,7 @@ def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
     Raises
     ------
     ShapeError
-        If it is no array, of another dtype or rank, or empty.
+        If it is not an array, has another dtype or rank, or is empty.
     """
     array = _array(name, value)
     if array.dtype != np.int8:
@@ -41,19 +41,19 @@ def int8_array(name: str, value: npt.ArrayLike, axes: str = "") -> Int8Array:
 
 
 def image_sizes(images: Int8Array, filters: Int8Array | None = None) -> dict[str, Any]:
-    """Return the parameters that the shapes (N, C, H, W) of images, and of filters, tell."""
+    """Return the operator parameters implied by the shapes of images (N, C, H, W) and filters."""
     batch, _, height, width = images.shape
     sizes = {"batch": batch, "height": height, "width": width}
     return sizes if filters is None else {**sizes, "kernel": filters.shape[2:]}
 
 
 def present(given: Vectors) -> dict[str, Any]:
-    """Return which vectors are given."""
+    """Return for each vector whether it is given."""
     return {name: value is not None for name, value in given.items()}
 
 
 def vectors(channels: int, given: Vectors) -> Arguments:
-    """Return the int32 vectors of channels that are given.
+    """Return the given per-channel int32 vectors.
 
     Raises
     ------
@@ -71,12 +71,12 @@ def vectors(channels: int, given: Vectors) -> Arguments:
 
 
 def factor_digits(channels: int, factor: npt.ArrayLike | None) -> Arguments:
-    """Return the digits of factors of channels, as weights (channels, 1, 1, 1).
+    """Return the int8 digits of per-channel factors, as weights (channels, 1, 1, 1).
 
     Raises
     ------
     ShapeError
-        If there are none, or one has no two digits.
+        If the factors are missing or exceed two digits.
     """
     array = np.asarray(0 if factor is None else factor)
     if array.shape not in ((), (channels,)) or array.dtype.kind not in "iu":

@@ -1,7 +1,7 @@
-"""Operator: what every operator description offers, whatever it computes.
+"""Operator: the interface of every operator description.
 
 An operator is a frozen dataclass of shapes and parameters. It declares its computation; the methods
-that follow the data further (`schedule`, `lower`) call the rooms that come after this one.
+for later steps (`schedule`, `lower`) call the rooms that implement them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from vtaops.schedule.tiling import Tiling
 
 LARGEST = (1 << 31) - 1
-"""Largest number that a parameter may have."""
+"""Largest value of a parameter."""
 
 _NO_INTEGER: dict[str, Any] = {"int": tuple, "Pair": tuple, "Padding": tuple | str}
-"""By the type of a parameter: what else than an integer is looked at later."""
+"""Maps parameter types to non-integer Python types that are validated elsewhere."""
 
 
 class Described(ABCMeta):
-    """Makes descriptions from keywords; what is wrong with a call is said in a sentence."""
+    """Constructs descriptions from keywords; explains invalid calls."""
 
-    if not TYPE_CHECKING:  # else editors and pyright would not see the parameters of dataclasses
+    if not TYPE_CHECKING:  # otherwise editors and pyright lose the parameters of dataclasses
 
         @property
         def __signature__(cls) -> Signature:
@@ -63,25 +63,25 @@ class Described(ABCMeta):
 
 
 def _example(kind: str, known: dict[str, Any]) -> str:
-    """Return how an operator is written, with all that it needs."""
+    """Return an example call with all required keywords."""
     return f"{kind}({', '.join(f'{name}=…' for name in known if known[name] is MISSING)})"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Operator(metaclass=Described):
-    """Base class of operator descriptions: frozen dataclasses made by keywords.
+    """Base class of operator descriptions: frozen dataclasses, constructed by keywords.
 
-    Shapes have no defaults, but for a batch of one image. `vtaops.base.names.SPELLINGS` are
+    Shapes have no defaults, except a batch of one image. `vtaops.base.names.SPELLINGS` are
     accepted.
     """
 
     def __post_init__(self) -> None:
-        """Make NumPy's numbers Python's, and sequences tuples; refuse what is no number.
+        """Convert NumPy numbers to Python's, and sequences to tuples; reject non-numbers.
 
         Raises
         ------
         ShapeError
-            Naming the parameter and what it must be.
+            If a parameter has the wrong type; the message names it.
         """
         for f in fields(self):
             value = plain(getattr(self, f.name))
@@ -96,17 +96,17 @@ class Operator(metaclass=Described):
             object.__setattr__(self, f.name, value)
 
     def __repr__(self) -> str:
-        """Return the call that makes it, without what is the default."""
+        """Return the constructor call without defaults."""
         values = {f: _short(f, getattr(self, f.name)) for f in fields(self)}
         stated = [f"{f.name}={value!r}" for f, value in values.items() if value != f.default]
         return f"{type(self).__name__}({', '.join(stated)})"
 
     @abstractmethod
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        """Return the arguments in order, as the host sees them, with their layouts in DRAM."""
+        """Return the arguments in order, with logical shapes and DRAM layouts."""
 
     def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        """Return the computation on packed tensors in te: the arguments, then the result."""
+        """Declare the computation on packed tensors in te; return arguments, then result."""
         *arguments, result = self.buffers(config)
         given = {
             buffer.name: te.placeholder(
@@ -118,26 +118,26 @@ class Operator(metaclass=Described):
         return [*given.values(), self.compute(given, shape, config)]
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        """Return the shape with which a buffer is declared: that of the packed tensor."""
+        """Return the declared shape of a buffer: that of the packed tensor."""
         return buffer.packed_shape
 
     @abstractmethod
     def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        """Return the result in te, of a packed `shape`, from the packed arguments by name."""
+        """Declare the result, of a packed `shape`, from packed arguments by name."""
 
     def declare_epilogue(
         self, sums: te.Tensor, given: Given, operands: Given = MappingProxyType({})
     ) -> te.Tensor:
-        """Declare the stages behind int32 sums, and the cast to int8; return the result.
+        """Declare the epilogue of int32 sums and the cast to int8; return the result.
 
         Parameters
         ----------
         sums : te.Tensor
             Packed as the result.
         given : mapping of str to te.Tensor
-            The arguments of the operator, of which it takes the vectors of channels.
+            The arguments of the operator, including per-channel vectors.
         operands : mapping of str to te.Tensor
-            Operands of stages that are no vectors, of the shape of the sums.
+            Other operands of stages, of the shape of the sums.
         """
         vectors = {name: _vector_lane(given[name]) for name in given if name in VECTORS}
         others = {name: value_of(tensor) for name, tensor in operands.items()}
@@ -145,12 +145,12 @@ class Operator(metaclass=Described):
         return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
     def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
-        """Return the computation on packed tensors, unscheduled, as one PrimFunc ``main``.
+        """Return the unscheduled computation on packed tensors, as one PrimFunc ``main``.
 
         Raises
         ------
         ConfigError
-            If no configuration has that name.
+            If the configuration's name is unknown.
         """
         tensors = self.tensors(HardwareConfig.of(config))
         return tvm.IRModule({"main": te.create_prim_func(tensors)})
@@ -158,21 +158,21 @@ class Operator(metaclass=Described):
     @property
     @abstractmethod
     def summary(self) -> str:
-        """One short line for people: kind, shapes, what is not the default."""
+        """One-line summary for display: kind, shapes, non-default parameters."""
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """The steps from sums to result: passes of the vector ALU, or what replaces them."""
+        """The steps from sums to result: vector ALU passes, or their hardware replacement."""
         return []
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Features of the device that it cannot do without."""
+        """Required device features."""
         return frozenset()
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the operator as the user states it (no padding of channels)."""
+        """Multiply-accumulates on logical shapes (without channel padding)."""
         return 0
 
     def schedule(
@@ -199,10 +199,10 @@ class Operator(metaclass=Described):
 
 
 def _vector_lane(vector: te.Tensor) -> Lane:
-    """Return the value of a vector of channels for each lane of a packed result.
+    """Return a per-channel vector as a value for each lane of a packed result.
 
-    Packed, it is (blocks, rows, block): the tile of the block that the second index of a result
-    names. All blocks may share one, and all rows of a tile.
+    The packed vector is (blocks, rows, block); the second index of a result selects the block. All
+    blocks may share one tile, and all rows of a tile one row.
     """
     copy, (blocks, rows, _) = declare_copy(vector), map(int, vector.shape)
 
@@ -213,13 +213,13 @@ def _vector_lane(vector: te.Tensor) -> Lane:
 
 
 def _short(field: Field[Any], value: Any) -> Any:
-    """Return a pair, or the padding of four sides, of one number as that number."""
+    """Return a pair, or four-sided padding, of equal numbers as one number."""
     pairs = field.type in ("Pair", "Pair | None", "Padding") and isinstance(value, tuple)
     return value[0] if pairs and len({*value}) == 1 else value
 
 
 def plain(value: Any) -> Any:
-    """Return NumPy's numbers as Python's, and lists and arrays as tuples; the rest as it is."""
+    """Convert NumPy numbers to Python's, and lists and arrays to tuples; pass others through."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple | np.ndarray):

@@ -1,18 +1,18 @@
-"""Constant tiles, by which int8 data and constants enter the accumulators of every VTA.
+"""Constant tiles, which bring int8 data and constants into the accumulators of every VTA.
 
-`vtaops.ops.declarations` declares the products with them.
+`vtaops.ops.declarations` declares products with them.
 
-A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it:
-one cycle, no multiplier in the ALU, no 8-bit accumulator loads. With -1 on the diagonal it
-subtracts. Elementwise operators, residuals and pooling are built on it.
+A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it, in
+one cycle, without an ALU multiplier or 8-bit accumulator loads. A diagonal of -1 subtracts.
+Elementwise operators, residuals and pooling build on it.
 
-A factor beyond int8 is two products: its `digits`, 256 times the first (a shift to the left of what
-the accumulators hold) plus the second.
+A factor beyond int8 takes two products, one for each of its `digits`: 256 times the first (a left
+shift of the accumulators) plus the second.
 
-A constant is the product of a constant input tile, which holds -128, and 1 in the last lane
-(`vtaops.machine.views.constant_values`), with a row of int8 weights: any below 2**18 for blocks
-of 16 (`vtaops.machine.views.constant_digits`). It costs one cycle a tile, a bias on the vector ALU
-two.
+A constant is the product of a constant input tile, -128 with 1 in the last lane
+(`vtaops.machine.views.constant_values`), and a row of int8 weights, which reaches any value below
+2**18 for blocks of 16 (`vtaops.machine.views.constant_digits`). It costs one cycle per tile; a bias
+on the vector ALU costs two.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ DIGIT_BITS = 8
 
 
 def digits(factor: Any) -> tuple[Any, Any]:
-    """Return two int8 digits of a factor (or of an array) of at most `TWO_DIGITS` in magnitude."""
+    """Return the two int8 digits of a factor, or array, of at most `TWO_DIGITS` in magnitude."""
     low = (factor + 128) % 256 - 128
     return (factor - low) >> DIGIT_BITS, low
 
 
 def check_scale(name: str, scale: int) -> None:
-    """Refuse a scale that is no weight.
+    """Reject a scale that cannot be a weight.
 
     Raises
     ------
     ShapeError
-        If it is no int8 value other than 0.
+        If it is not a non-zero int8.
     """
     if not isinstance(scale, int) or not -128 <= scale <= 127 or scale == 0:
         raise ShapeError(f"{name} is {scale!r}; it must be an integer in -128..127, and not 0")
@@ -54,7 +54,7 @@ def scale_buffer(name: str, scale: int, config: HardwareConfig) -> Buffer:
 
 
 def constant_buffers(channels: int, config: HardwareConfig) -> list[Buffer]:
-    """Return the constant tile, and the weights (channels, block, 1, 1) that stand for the bias."""
+    """Return the constant tile and the weights (channels, block, 1, 1) that encode the bias."""
     shape, weights = (config.batch, config.block_in), (channels, config.block_in, 1, 1)
     value = tuple(constant_values(config.block_in) * config.batch)
     return [

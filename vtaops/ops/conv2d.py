@@ -54,13 +54,13 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     Any channel count is accepted; channels and batch are padded with zeros to whole tiles.
 
-    With a residual, an int8 tensor of the result's shape is added before the clip, without a round
-    trip of the convolution's result through DRAM::
+    With a residual, an int8 tensor of the result's shape is added before the clip, without a DRAM
+    round trip of the convolution's result::
 
         own = clip((conv(data, kernel) + bias) >> shift, *residual_clip)
         out = int8(clip((own + residual * residual_scale) >> residual_shift, *clip))
 
-    With scales it is a term of the sum instead, with a factor of 16 bits for each channel::
+    With scales the residual is a term of the sum instead, with a 16-bit factor per channel::
 
         sum = conv(data, kernel) + bias + residual * (256 * residual_high + residual_low)
 
@@ -84,36 +84,36 @@ class Conv2d(WindowOperator, SumOfProducts):
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
-        How the shifts round: towards minus infinity, or to the nearest, halves upwards.
+        Rounding of the shifts: towards minus infinity, or to nearest with halves upwards.
     multiplier : bool
-        Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: a scale
-        for each channel. Products wrap; needs a device with MUL.
+        Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: one
+        scale per channel. Products wrap; needs a device with MUL.
     residual : bool
         Whether an int8 tensor of the result's shape is added. With scales, two int8 vectors
         (out_channels, 1, 1, 1) hold the digits of its factors (`vtaops.ops.constants.digits`).
     residual_scale : int
-        Its factor, an int8 other than 0.
+        Factor of the residual, a non-zero int8.
     residual_shift : int
         Arithmetic right shift of the sum, 0..31.
     residual_clip : (int, int) or None
         Bounds of the convolution's own result before the addition.
     bias_tiles : bool
-        Whether the bias comes as weights (out_channels, block) of a constant input tile
-        (`vtaops.machine.views.constant_digits`), instead of `bias`: one tile product instead of an
-        ALU pass of two cycles.
+        Whether the bias is passed as weights (out_channels, block) of a constant input tile
+        (`vtaops.machine.views.constant_digits`), instead of `bias`: one tile product instead of a
+        two-cycle ALU pass.
     scales : bool
-        Whether an int32 vector (out_channels,) of fixed-point scales requantises the sums instead
-        of `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
-        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
-        ``multiplier | shift << 16``. Needs the extension ``post``.
+        Whether an int32 vector (out_channels,) of fixed-point scales requantizes the sums instead
+        of `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)`` with an exact
+        product. A channel's scale is ``multiplier | shift << 16``: multiplier 16 bits, unsigned;
+        shift 0..47. Needs the extension ``post``.
     fine : int
-        1..3 if the scales are fine ones, with that base (`vtaops.base.fixed_point`): needs the
-        extension ``exact``.
+        1..3 for fine scales with that base (`vtaops.base.fixed_point`): needs the extension
+        ``exact``.
     zero_point : int
-        With scales: what is added after the shift.
+        With scales: added after the shift.
     fold_columns : bool
-        Whether the host hands over the columns of the kernel as input channels, so that a first
-        layer of few channels fills its tiles (see `vtaops.machine.views.Columns`); for one group.
+        Whether the host packs kernel columns as input channels, so that a first layer of few
+        channels fills its tiles (see `vtaops.machine.views.Columns`); one group only.
 
     Raises
     ------
@@ -122,8 +122,8 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     Notes
     -----
-    Accumulators are int32 and wrap; with ``in_channels * kernel_h * kernel_w <=
-    131071`` no input can overflow them (131071 * 128 * 128 < 2**31).
+    Accumulators are int32 and wrap; with ``in_channels * kernel_h * kernel_w <= 131071`` they
+    cannot overflow (131071 * 128 * 128 < 2**31).
     """
 
     batch: int = 1
@@ -184,7 +184,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         residual_factor: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Conv2d, Arguments]:
-        """Return the convolution of these arrays, and the arrays as its program takes them.
+        """Return the convolution of arrays, and the arrays in the order of its program's arguments.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         residual_factor : int array, shape (O,), optional
             With scales: the factors of the residual.
         groups, **parameters
-            The fields of this class that arrays do not tell.
+            The fields of this class that the arrays do not determine.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     @property
     def gathers_rows(self) -> bool:
-        """Whether the stride skips input rows; then only the rows that are read are loaded."""
+        """Whether the stride skips input rows, so that only the rows in use are loaded."""
         return self.window.strides[0] > self.window.extent[0]
 
     @property
@@ -279,7 +279,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         constant = [AluStage("res_biased", AluOp.ADD, None, "constant")] if self.bias_tiles else []
         if not self.residual:
             return [*constant, *super().stages]
-        if self.scales:  # the residual comes first: the shift to the left is for its high digit
+        if self.scales:  # the residual comes first: the left shift applies to its high digit
             return [
                 AluStage("res_wide", AluOp.SHR, -DIGIT_BITS),
                 AluStage("res_sum", AluOp.ADD, None, "residual_low"),
@@ -297,20 +297,20 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     @cached_property
     def channel_groups(self) -> ChannelGroups:
-        """The channels in groups."""
+        """The groups of channels."""
         return ChannelGroups(self.groups, self.in_channels, self.out_channels)
 
     def blocks(self, config: HardwareConfig) -> GroupBlocks:
-        """Return the channel blocks of its groups."""
+        """Return the channel blocks of the groups."""
         return self.channel_groups.blocks(config)
 
     def windows(self, config: HardwareConfig) -> Windows | None:
-        """Return how the weights are packed for products of windows, if it can be computed so."""
+        """Return the weights' view for window products, or None if these do not apply."""
         (_, columns), (_, distance) = self.window.kernel, self.window.dilation
         return None if distance > 1 else self.channel_groups.windows(columns, config)
 
     def folded_if_shorter(self, config: HardwareConfig) -> Conv2d:
-        """Return the operator with its columns folded if that halves the tile products."""
+        """Return the operator, with its columns folded if that halves the tile products."""
         block, columns = config.block_in, self.window.kernel[1]
         plain = ceil_div(self.in_channels, block) * columns
         folded = ceil_div(self.in_channels * columns, block)
@@ -318,7 +318,7 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     @property
     def unfolded(self) -> Conv2d:
-        """The same convolution on the tensors that the host hands over when columns are folded."""
+        """The same convolution on the folded tensors that the host packs."""
         if not self.fold_columns:
             return self
         top, _, bottom, _ = self.pads
@@ -369,7 +369,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         return self.unfolded.tensors(config) if self.fold_columns else super().tensors(config)
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        if buffer.name == "kernel" and self.windows(config):  # lowering joins those of a window
+        if buffer.name == "kernel" and self.windows(config):  # lowering joins the taps of a window
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
         return buffer.packed_shape
@@ -392,13 +392,13 @@ class Conv2d(WindowOperator, SumOfProducts):
         return self._declare_residual(acc, given, config)
 
     def _declare_residual(self, conv: te.Tensor, given: Given, config: HardwareConfig) -> te.Tensor:
-        """Declare what follows the convolution."""
+        """Declare everything after the convolution."""
         tensors: dict[str, te.Tensor] = {}
         if self.bias_tiles:
             tile, weights = given["constant"], given["constant_scale"]
             tensors["constant"] = declare_constant(conv.shape, tile, weights, config)
         first, residual = conv, declare_copy(given["residual"]) if self.residual else None
-        if self.residual and self.scales:  # the products with the digits come first
+        if self.residual and self.scales:  # the digit products come first
             for name in ("residual_high", "residual_low"):
                 tiles = declare_tiles(given[name], each=True)
                 tensors[name] = declare_product(f"res_{name}", residual, tiles, config)
@@ -409,10 +409,10 @@ class Conv2d(WindowOperator, SumOfProducts):
         return self.declare_epilogue(first, given, tensors)
 
     def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
-        """Declare the padded input; where the stride skips rows, only those that are read.
+        """Declare the padded input; if the stride skips rows, only the rows in use.
 
         `blocks` is the number of channel blocks that the groups read; the last merged group can
-        read more than there are.
+        read past the end.
         """
         (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
         pixel = bordered(data, self.pads[:2], border=any(self.pads), blocks=blocks)

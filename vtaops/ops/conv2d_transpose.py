@@ -1,4 +1,4 @@
-"""Conv2dTranspose: transposed convolution of int8 images, without multiplying inserted zeros."""
+"""Conv2dTranspose: transposed convolution of int8 images, without products of inserted zeros."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Phases:
 
     Output pixel ``y`` reads the taps ``(y + before) % stride + stride * t`` of input pixel
     ``(y + before) // stride - t``, for ``t`` in ``0..taps-1``: the outputs of one phase
-    ``y % stride`` share their taps, and no other tap reaches them.
+    ``y % stride`` share their taps, and read no others.
 
     Attributes
     ----------
     extent, kernel, stride : int
-        Input pixels, taps of the kernel, pixels that each input advances the output.
+        Input pixels, kernel taps, and output pixels per input pixel.
     before : int
-        Output pixels cut off at the start (the padding).
+        Output pixels cropped at the start (the padding).
     outputs : int
         Output pixels.
     """
@@ -57,12 +57,12 @@ class Phases:
 
     @property
     def taps(self) -> int:
-        """The most taps of a phase."""
+        """Maximum number of taps of a phase."""
         return ceil_div(self.kernel, self.stride)
 
     @property
     def phases(self) -> int:
-        """Phases that have outputs."""
+        """Number of phases with outputs."""
         return min(self.stride, self.outputs)
 
     @property
@@ -72,7 +72,7 @@ class Phases:
 
     @property
     def lowest(self) -> int:
-        """The first input pixel that is read; negative in the padding."""
+        """First input pixel in use; negative in the padding."""
         return self.before // self.stride - (self.taps - 1)
 
     @property
@@ -82,11 +82,11 @@ class Phases:
 
     @property
     def span(self) -> int:
-        """Input pixels that all outputs read, padding included."""
+        """Input pixels that all outputs read, including padding."""
         return self.steps - 1 + self.window
 
     def read(self, output: Expr, tap: Expr) -> tuple[Expr, Expr]:
-        """Return which pixel, from the lowest on, and tap of the kernel an output reads."""
+        """Return the input pixel, from the lowest, and the kernel tap that an output reads."""
         place = output + self.before
         return place // self.stride - tap - self.lowest, place % self.stride + tap * self.stride
 
@@ -97,7 +97,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
     The output has ``(height - 1) * stride - top - bottom + kernel + output_padding`` rows.
     It is computed phase by phase: output pixels of equal position modulo the stride form an
-    ordinary convolution with every stride-th tap, so no zero is inserted or multiplied.
+    ordinary convolution with every stride-th tap, without inserted zeros.
 
     Parameters
     ----------
@@ -108,16 +108,16 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     kernel, strides : int or (int, int)
         (height, width).
     padding : int, (int, int) or (int, int, int, int)
-        Output pixels cut off: one number, (height, width), or (top, left, bottom, right).
+        Cropped output pixels: one number, (height, width), or (top, left, bottom, right).
     output_padding : int or (int, int)
-        Rows and columns added at the bottom and the right; less than the stride.
+        Rows and columns added at the bottom and right; less than the stride.
     bias, shift, clip, rounding, scales, zero_point
         As for `Conv2d`.
 
     Raises
     ------
     ShapeError
-        If a parameter is out of range or nothing is left of the output.
+        If a parameter is out of range or the output is empty.
     """
 
     batch: int = 1
@@ -166,7 +166,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         scales: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Conv2dTranspose, Arguments]:
-        """Return the operator of these arrays (NCHW and IOHW), and the arrays; as `Conv2d.of`.
+        """Return the operator for arrays (NCHW and IOHW), and the arrays; as `Conv2d.of`.
 
         Raises
         ------
@@ -203,12 +203,12 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
     @property
     def rows(self) -> Phases:
-        """How output rows read input rows."""
+        """The phases that map output rows to input rows."""
         return self._phases(0)
 
     @property
     def columns(self) -> Phases:
-        """How output columns read input columns."""
+        """The phases that map output columns to input columns."""
         return self._phases(1)
 
     def _phases(self, axis: int) -> Phases:
@@ -223,7 +223,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of input pixels with taps (those that padding cuts off included)."""
+        """Multiply-accumulates of input pixels and taps (including cropped outputs)."""
         pixels = self.batch * self.height * self.width
         return pixels * self.in_channels * self.out_channels * self.window.count
 
@@ -231,8 +231,8 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     def stages(self) -> Sequence[Stage]:
         if stages := super().stages:
             return stages
-        # Where the stride exceeds the kernel, some outputs sum nothing; a store needs a last
-        # writer that is no reset.
+        # If the stride exceeds the kernel, some outputs have no taps; a store needs a last
+        # writer that is not a reset.
         return [AluStage("res_copy", AluOp.SHR, 0)]
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
@@ -261,7 +261,7 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
         """Declare the weights, padded to the same number of taps for every phase.
 
-        The padding is void: it is neither loaded nor multiplied (see
+        The padding is void: never loaded or multiplied (see
         `vtaops.lowering.emission.voids`).
         """
         o, i, *size = (int(extent) for extent in kernel.shape)

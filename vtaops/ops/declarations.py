@@ -1,4 +1,4 @@
-"""What declarations are made of: copies on chip, images with a border, sums, constant products."""
+"""Building blocks of te declarations: on-chip copies, bordered images, sums, constant products."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ Shape = tuple[int, ...]
 
 
 def declare_copy(tensor: te.Tensor, name: str = "") -> te.Tensor:
-    """Declare the copy of a tensor on chip, by default ``{name of the tensor}_buf``."""
+    """Declare an on-chip copy of a tensor, by default named ``{name of the tensor}_buf``."""
     return te.compute(tensor.shape, value_of(tensor), name=name or f"{tensor.op.name}_buf")
 
 
 def value_of(tensor: te.Tensor) -> Lane:
-    """Return the value of a tensor for each lane of a result of its shape."""
+    """Return a function from a lane's index to the tensor's value."""
     return lambda *index: tensor(*index)
 
 
 def bordered(
     data: te.Tensor, before: Size, *, border: bool = True, value: int = 0, blocks: int = 0
 ) -> Lane:
-    """Return each lane of packed images (n, blocks, rows, columns, ...) with a border.
+    """Return the lanes of packed images (n, blocks, rows, columns, ...) with a border.
 
     Parameters
     ----------
     data : te.Tensor
         The images.
     before : (int, int)
-        Rows and columns above and left of the image.
+        Border rows and columns above and to the left of the image.
     border : bool
-        Whether something lies outside of the image.
+        Whether any lane lies outside the image.
     value : int
-        What lies there.
+        Value of the border.
     blocks : int
-        Blocks of channels that are read, if there are more than of the data.
+        Number of channel blocks to read, if more than the data has.
     """
     _, c, height, width, *_ = (int(extent) for extent in data.shape)
 
@@ -65,9 +65,9 @@ def bordered(
 
 
 def declare_image(data: te.Tensor, size: Size, lane: Lane, blocks: int = 0) -> te.Tensor:
-    """Declare the stage ``data_buf``: of `size`, with each lane (see `bordered`) of packed images.
+    """Declare the stage ``data_buf`` of `size` from the lanes of packed images (see `bordered`).
 
-    Of as many blocks of channels as the data, or of `blocks`.
+    It has as many channel blocks as the data, or `blocks`.
     """
     n, c, _, _, *tile = data.shape
     return te.compute((n, blocks or c, *size, *tile), lane, name="data_buf")
@@ -85,9 +85,9 @@ def declare_sum(
     shape : tuple of int
         Shape of the result.
     axes : mapping of str to int
-        Names and extents of the axes that are summed over.
+        Names and extents of the reduction axes.
     factors : callable
-        Maps an index of the result, then one of those axes, to the factors of a product.
+        Maps a result index followed by a reduction index to the factors of a product.
     """
     sums = [te.reduce_axis((0, extent), name=axis) for axis, extent in axes.items()]
 
@@ -102,7 +102,7 @@ def product(left: Expr, right: Expr) -> Expr:
 
 
 def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
-    """Declare the copy on chip of one weight tile for all blocks of channels, or for `each`."""
+    """Declare an on-chip copy of one weight tile for all channel blocks, or of one for `each`."""
     blocks, _, _, _, *tile = weights.shape
     name = f"{weights.op.name}_buf"
     if each:
@@ -113,17 +113,17 @@ def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
 def declare_product(
     name: str, data: te.Tensor, scale: te.Tensor, config: HardwareConfig
 ) -> te.Tensor:
-    """Declare the product of tiles (..., batch, block) with one weight tile, or one a block.
+    """Declare the product of tiles (..., batch, block) with one weight tile, or one per block.
 
     Parameters
     ----------
     name : str
         Name of the te stage.
     data : te.Tensor
-        int8 tiles on chip.
+        On-chip int8 tiles.
     scale : te.Tensor
-        The weight tile on chip, (block, block); or (blocks, block, block), for images whose second
-        index counts blocks of channels.
+        The on-chip weight tile, (block, block); or (blocks, block, block), for images whose second
+        index is the channel block.
 
     Returns
     -------
@@ -136,14 +136,14 @@ def declare_product(
 def declare_product_at(
     name: str, shape: Any, data: Lane, scale: te.Tensor, config: HardwareConfig
 ) -> te.Tensor:
-    """Declare the product of tiles that are chosen by their index, as `declare_product`.
+    """Declare the product of tiles selected by index; as `declare_product`.
 
     Parameters
     ----------
     shape : sequence of int
         Shape of the result.
     data : callable
-        Maps an index of the result, the channel being that of the input, to a scalar of a tile.
+        Maps a result index, with the input channel, to a scalar of a tile.
     """
 
     def factors(*index: Expr) -> tuple[Expr, Expr]:
@@ -151,7 +151,7 @@ def declare_product_at(
         block = index[1:2] if len(scale.shape) > 2 else ()
         return data(*tile, lane), scale(*block, channel, lane)
 
-    if config.block_in == 1:  # plain tensors: there is nothing to sum
+    if config.block_in == 1:  # plain tensors: nothing to sum
         return te.compute(shape, lambda *index: product(*factors(*index, 0)), name=name)
     return declare_sum(name, shape, {f"{name}_lane": config.block_in}, factors)
 
@@ -159,7 +159,7 @@ def declare_product_at(
 def declare_constant(
     shape: tuple[int, ...], tile: te.Tensor, weights: te.Tensor, config: HardwareConfig
 ) -> te.Tensor:
-    """Declare the constant of each lane of a packed image of `shape`."""
+    """Declare the per-lane constants of a packed image of `shape`."""
     constant = te.compute(tile.shape[2:], lambda r, i: tile(0, 0, r, i), name="constant_buf")
     return declare_product_at(
         "res_constant",

@@ -1,7 +1,7 @@
 """DepthwiseConv2dAlu: depthwise convolution by multiply-adds of the vector ALU.
 
-`Conv2d` with as many groups as channels does the same with diagonal weight tiles on the GEMM core,
-in a sixth of the cycles; this is the other way, for devices with MUL and 8-bit accumulator loads.
+`Conv2d` with as many groups as channels computes the same with diagonal weight tiles on the GEMM
+core, in a sixth of the cycles; this variant needs MUL and 8-bit accumulator loads.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
 
 CYCLES_OF_A_TAP = 6
-"""Widen a tile on the way in (2, at 8 bytes a cycle), multiply (2), add (2); the GEMM core: 1."""
+"""Cycles per tap and tile: widening load (2, at 8 bytes a cycle), multiply (2), add (2); the GEMM
+core needs 1."""
 
 MULTIPLY = AluStage("res_product", AluOp.MUL, None, "kernel")
-"""The pass that multiplies the pixels of one tap with its weights."""
+"""The pass that multiplies the pixels of one tap by its weights."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -78,7 +79,7 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
         bias: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[DepthwiseConv2dAlu, Arguments]:
-        """Return the operator of these arrays, and the arrays; as `Conv2d.of`.
+        """Return the operator for arrays, and the arrays; as `Conv2d.of`.
 
         Raises
         ------
@@ -110,7 +111,7 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         filters = (self.channels, 1, *self.window.kernel)
-        # One accumulator tile for each tap and block of channels; all rows have the same weights.
+        # One accumulator tile for each tap and channel block; all rows have the same weights.
         weights = Layout(f"OIHW{config.batch}n{config.block_out}o")
         kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
         data, res = self.image_buffers(self.channels, self.channels, config)
@@ -124,7 +125,7 @@ class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
             lambda c, dy, dx, *lane: kernel(c, 0, dy, dx, *lane).astype("int32"),
             name="kernel_buf",
         )
-        # Every tap has a copy of its pixels, widened, to multiply in place.
+        # Every tap multiplies its own widened copy of its pixels in place.
         taps = (*shape[:2], kh, kw, *shape[2:4], *tile)
         sh, sw = self.window.strides
         pixel = bordered(given["data"], self.pads[:2], border=any(self.pads))

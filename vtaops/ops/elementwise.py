@@ -36,7 +36,7 @@ from vtaops.program import Buffer, Role
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
 
 _OPERATIONS: dict[Function, AluOp] = {
-    "identity": AluOp.ADD,  # of the digits of a wide factor
+    "identity": AluOp.ADD,  # adds the digit products of a wide factor
     "add": AluOp.ADD,
     "sub": AluOp.ADD,
     "multiply": AluOp.MUL,
@@ -55,9 +55,9 @@ class Elementwise(UniformlyScaled):
 
     ``...`` is ``other * other_scale + other_offset``.
 
-    Both tensors enter the accumulators as products with diagonal weight tiles, which scale them on
-    the way; so sums and differences (a scale of -1: the ISA has no subtraction) are accumulated by
-    the GEMM core and need no ALU pass. The product of two tensors needs a device with MUL.
+    Both tensors enter the accumulators as products with diagonal weight tiles, which scale them.
+    So the GEMM core accumulates sums and differences (a scale of -1: the ISA has no subtraction)
+    without an ALU pass. The product of two tensors needs a device with MUL.
 
     Parameters
     ----------
@@ -68,27 +68,27 @@ class Elementwise(UniformlyScaled):
         Shape of the tensors. Images (rank 4, NCHW) and matrices (rank 2) keep the layouts that
         convolutions and matrix products use; other ranks are flattened.
     scale, other_scale : int
-        Factors, int8 and not 0.
+        Factors, non-zero int8.
     data_offset, other_offset : int
-        Constants of 16 bits, for functions that are no sums: an ALU pass each.
+        16-bit constants, one ALU pass each; not for sums.
     by_channel : bool
-        Whether the second tensor has one value for each channel of images: shape (N, C, 1, 1).
+        Whether the second tensor has one value per channel of images: shape (N, C, 1, 1).
     shift : int
         Arithmetic right shift, 0..31; or left shift, -1..-15.
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
-        How a right shift rounds.
+        Rounding of a right shift.
     multiplier : int
-        16 bits, unsigned; 0: none. With one, the result is ``clip((((function(...) + constant) *
-        multiplier + half) >> shift) + zero_point)``, the product exact, the shift up to 47; needs
-        the extension ``post``. Sums may then have scales up to
+        16 bits, unsigned; 0: none. With a multiplier, the result is ``clip((((function(...) +
+        constant) * multiplier + half) >> shift) + zero_point)`` with an exact product and a shift
+        up to 47; needs the extension ``post``. Sums may then have scales up to
         `vtaops.base.fixed_point.TWO_DIGITS`.
     zero_point, constant : int
         With a multiplier: int8, and int32.
     nudge, fine : int
-        Of a fine scale, whose multiplier has 24 bits and the highest is 1, and whose shift lies in
-        20..51: -8..7, and 1..3 for its base (`vtaops.base.fixed_point`); needs the extension
+        For a fine scale: nudge -8..7, and 1..3 for its base (`vtaops.base.fixed_point`). Its
+        multiplier has 24 bits with the top bit 1, its shift is 20..51; needs the extension
         ``exact``.
 
     Raises
@@ -131,7 +131,7 @@ class Elementwise(UniformlyScaled):
             raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
 
     def _check_operands(self) -> None:
-        """Refuse constants and a tensor by channel where there is no place for them."""
+        """Reject offsets and a per-channel tensor that the function does not support."""
         if (self.data_offset or self.other_offset) and self.function not in _OF_OFFSETS:
             raise ShapeError(
                 f"data_offset is {self.data_offset}, other_offset {self.other_offset}; only "
@@ -168,7 +168,7 @@ class Elementwise(UniformlyScaled):
     ) -> tuple[Elementwise, Arguments]:
         """Return a function of one or two int8 arrays, and the arrays.
 
-        Shapes broadcast as in NumPy; the host repeats the elements.
+        Shapes broadcast as in NumPy; the host materializes the repeats.
 
         Raises
         ------
@@ -208,9 +208,9 @@ class Elementwise(UniformlyScaled):
 
     @property
     def products(self) -> list[tuple[str, str, int]]:
-        """What enters the accumulators: stage, tensor and factor of each product, in order.
+        """The products that fill the accumulators: (stage, tensor, factor), in order.
 
-        Factors beyond int8 are two products, the high digits first.
+        A factor beyond int8 takes two products, the high digit first.
         """
         sign = -1 if self.function == "sub" else 1
         factors = {"data": self.scale}
@@ -229,7 +229,7 @@ class Elementwise(UniformlyScaled):
         operation = _OPERATIONS[self.function]
         found = [AluStage(f"res_with_{name}", operation, None, name) for name in names[1:]]
         high = sum(name.endswith("_high") for name in names)
-        if high:  # they are shifted before the low digits join them
+        if high:  # shift the high digits before adding the low ones
             found.insert(high - 1, AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
         return [*found, *super().stages]
 
@@ -285,7 +285,7 @@ class Elementwise(UniformlyScaled):
 
     @property
     def offset_stages(self) -> dict[str, AluStage]:
-        """The passes that add constants to tensors, by the names of the tensors."""
+        """The passes that add offsets, by tensor name."""
         offsets = {"data": self.data_offset, "other": self.other_offset}
         return {
             name: AluStage(f"res_{name}_offset", AluOp.ADD, value)

@@ -1,17 +1,17 @@
-"""The epilogue: what is done to the sums of an operator on their way to int8.
+"""The epilogue: the conversion of an operator's sums to int8.
 
-Bias, shift, residual, clip; or fixed-point requantisation.
+Bias, shift, residual, clip; or fixed-point requantization.
 
 ``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift, which truncates
-towards minus infinity, or rounds half up. Owns the list of vector ALU stages that compute it, which
-the declaration, the schedule and the documentation follow.
+towards minus infinity, or rounds half up. This module owns the list of vector ALU stages for it,
+from which declaration, schedule and documentation are derived.
 
-All is int32 and wraps, everywhere the same. To round half up, a shift by 15 or less first adds half
-an output step, which belongs to that int32 sum; a longer one loses nothing at the limits of int32.
-A bias that would leave int32 by the addition of half a step is refused when it is packed.
+All arithmetic is int32 and wraps. To round half up, a shift by 15 or less first adds half an output
+step to the int32 sum; a longer shift rounds without overflow at the limits of int32. A bias that
+overflows int32 when half a step is added is rejected when it is packed.
 
-Hardware with the extension ``post`` requantises with a multiplier and a shift for each channel too
-(`ScaleStage`): the product does not wrap. With ``exact`` too, scales may be fine ones
+Hardware with the extension ``post`` can also requantize with a multiplier and a shift per channel
+(`ScaleStage`): the product does not wrap. With ``exact``, scales may be fine
 (`vtaops.base.fixed_point`).
 """
 
@@ -42,16 +42,16 @@ from vtaops.ops.declarations import Lane
 from vtaops.program import Buffer, Role
 
 VECTORS = frozenset({"bias", "multiplier", "scales"})
-"""Operands of stages that have one value for each output channel."""
+"""Per-channel operands of stages."""
 
 INT8 = (-128, 127)
-"""The bounds of a result unless others are given; a ReLU is ``(0, 127)``."""
+"""Default bounds of a result; a ReLU is ``(0, 127)``."""
 
 IMMEDIATE = range(-(1 << 15), 1 << 15)
-"""What an immediate operand of the ALU holds."""
+"""Range of an ALU immediate."""
 
 Rounding = Literal["truncate", "half_up"]
-"""How a right shift rounds: towards minus infinity, or to the nearest, halves upwards."""
+"""Rounding of a right shift: towards minus infinity, or to nearest with halves upwards."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class AluStage:
         Immediate operand; None: the second operand is a tile. SHR by a negative immediate shifts
         left.
     operand : str
-        What the second operand is, for a stage without immediate.
+        Name of the second operand of a stage without immediate.
     """
 
     name: str
@@ -78,30 +78,29 @@ class AluStage:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """What it reads besides the accumulators, by name."""
+        """Names of the operands besides the accumulators."""
         return (self.operand,) if self.imm is None else ()
 
 
 @dataclass(frozen=True)
 class ScaleStage:
-    """Requantisation on the way to the output memory (extension ``post``): costs no pass.
+    """Requantization on the way to the output memory (extension ``post``): no ALU pass.
 
-    ``clip((((acc + bias) * multiplier + half) >> shift) + zero_point, *clip)``, with multiplier and
-    shift of the channel's scale, ``multiplier | shift << 16``; or half more or less by the sign of
-    the sum, if the scales are fine.
+    ``clip((((acc + bias) * multiplier + half) >> shift) + zero_point, *clip)``, with the channel's
+    scale, ``multiplier | shift << 16``; for fine scales, half changes with the sign of the sum.
 
     Attributes
     ----------
     name : str
         Name of the te stage.
     operands : tuple of str
-        The vectors that it takes: ``("scales",)``, or ``("bias", "scales")``.
+        Names of its vectors: ``("scales",)``, or ``("bias", "scales")``.
     zero_point : int
-        Is added after the shift.
+        Added after the shift.
     clip : (int, int)
         Bounds of the result.
     fine : int
-        1..3 if the scales are fine ones, with that base; needs the extension ``exact``. 0: coarse.
+        1..3 for fine scales with that base; needs the extension ``exact``. 0: coarse.
     """
 
     name: str
@@ -112,25 +111,25 @@ class ScaleStage:
 
     @staticmethod
     def of(bias: bool, zero_point: int, clip: tuple[int, int] | None, fine: int = 0) -> ScaleStage:
-        """Return the stage of sums, with a bias or without; the bounds must be given."""
+        """Return the stage for sums with or without a bias; `clip` must not be None."""
         assert clip is not None
         operands = ("bias", "scales") if bias else ("scales",)
         return ScaleStage("res_scaled", operands, zero_point, clip, fine)
 
 
 Stage = AluStage | ScaleStage
-"""A step from the sums to the result."""
+"""A step from sums to the result."""
 
 
 def check_epilogue(
     shift: int, clip: tuple[int, int] | None, rounding: str = "truncate", lowest: int = 0
 ) -> None:
-    """Refuse shifts outside ``lowest..31``, clip bounds that are no int8 interval, and other words.
+    """Reject shifts outside ``lowest..31``, clips that are no int8 interval, unknown roundings.
 
     Raises
     ------
     ShapeError
-        Naming the value and its range.
+        If a value is invalid; the message names it and its range.
     """
     if not isinstance(shift, int) or not lowest <= shift <= MAX_SHIFT:
         left = " (negative: to the left)" if lowest else ""
@@ -147,9 +146,9 @@ def check_epilogue(
 
 
 def half_step(shift: int, rounding: Rounding) -> int:
-    """Return what is added before a right shift to round: half an output step, or nothing.
+    """Return the rounding term to add before a right shift: half an output step, or 0.
 
-    Long shifts add it on their way: see `shift_stages`.
+    Long shifts round differently: see `shift_stages`.
     """
     return 1 << (shift - 1) if rounding == "half_up" and 0 < shift <= PORTABLE_SHIFT else 0
 
@@ -163,8 +162,8 @@ def alu_stages(
 ) -> list[AluStage]:
     """Return the ALU passes, in order.
 
-    Half an output step is added by the bias where there is one (its buffer holds it already) and
-    nothing multiplies it.
+    If a bias exists and no multiplier follows it, the bias buffer already includes half an output
+    step.
     """
     stages = [AluStage("res_bias", AluOp.ADD, None)] if bias else []
     if multiplier:
@@ -177,8 +176,8 @@ def alu_stages(
 def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
     """Return the passes of a shift; shifts by more than 15 take several.
 
-    A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``, which cannot overflow: the half of
-    its output step exceeds the 16-bit immediate, and may be half of all that int32 holds.
+    A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``, which cannot overflow: half its
+    output step exceeds the 16-bit immediate, and may be half the range of int32.
     """
     stages: list[AluStage] = []
     if half := half_step(shift, rounding):
@@ -195,10 +194,10 @@ def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
 
 
 def offset_stages(prefix: str, offset: int, shift: int, rounding: Rounding) -> list[AluStage]:
-    """Return the passes of ``(x + offset) >> shift``, which rounds, for sums that fit int32.
+    """Return the passes of a rounding ``(x + offset) >> shift``, for sums that fit int32.
 
-    What exceeds a 16-bit immediate is added in two parts, the upper one after the first bits are
-    gone: exact, because it has none of them.
+    An offset beyond a 16-bit immediate is added in two parts, the upper one after a first shift:
+    exact, because it has no bits below.
 
     Raises
     ------
@@ -220,7 +219,7 @@ def offset_stages(prefix: str, offset: int, shift: int, rounding: Rounding) -> l
 
 
 def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
-    """Return the passes that bound the accumulators."""
+    """Return the passes that clip the accumulators."""
     if clip is None:
         return []
     return [
@@ -239,9 +238,9 @@ def declare_stages(
     acc : te.Tensor
         int32 accumulators.
     stages : sequence of AluStage or ScaleStage
-        The steps.
+        The stages.
     operands : mapping of str to callable
-        For each operand that a stage names: indices of an accumulator lane to the operand's value.
+        Maps each operand name to a function from a lane's index to the operand's value.
     """
     value = acc
     for stage in stages:
@@ -250,7 +249,7 @@ def declare_stages(
 
 
 def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
-    plain = [int(extent) for extent in source.shape[-2:]] == [1, 1]  # tiles of no hardware
+    plain = [int(extent) for extent in source.shape[-2:]] == [1, 1]  # not hardware tiles
 
     def body(*index: Any) -> Any:
         others = [operands[name](*index) for name in stage.operands]
@@ -265,7 +264,7 @@ def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -
 
 
 def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
-    """Return what a stage computes on one lane, as a TIR expression.
+    """Return a stage's computation on one lane as a TIR expression.
 
     Parameters
     ----------
@@ -274,11 +273,11 @@ def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
     acc : PrimExpr
         The sum, int32.
     vectors : sequence of PrimExpr
-        The channel's scale, int32, behind its bias if there is one.
+        The channel's bias if any, then its scale; int32.
     """
     *bias, scale = vectors
     total = acc.astype("int64")
-    if bias:  # int32 that overflows is undefined in LLVM: it wraps by a cast
+    if bias:  # int32 overflow is undefined in LLVM: wrap by a cast
         total = (total + bias[0].astype("int64")).astype("int32").astype("int64")
     rounding: Any = 0
     if stage.fine:
@@ -297,10 +296,10 @@ def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
 
 
 def _clipped(value: Any, low: int, high: int) -> Any:
-    """Return a value within bounds.
+    """Clip a value.
 
-    Of a clip to one value TVM's simplifier would leave a constant: a block that reads nothing, and
-    that no intrinsic matches. Comparisons it leaves alone.
+    For a one-value clip, TVM's simplifier would turn min/max into a constant: a block that reads
+    nothing and matches no intrinsic. It does not simplify comparisons.
     """
     if low < high:
         return tirx.min(tirx.max(value, low), high)
@@ -309,12 +308,12 @@ def _clipped(value: Any, low: int, high: int) -> Any:
 
 
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
-    """Return what an ALU operation computes on one lane, as a TIR expression."""
+    """Return an ALU operation on one lane as a TIR expression."""
     return op.expression(tirx, first, second)
 
 
 def wrapping_meaning(op: AluOp, first: Any, second: Any) -> Any:
-    """Return the same for a processor: int32 that overflows is undefined in LLVM, int64 wraps."""
+    """Return a wrapping operation for CPUs: int32 overflow is undefined in LLVM, int64 wraps."""
     if not op.wraps:
         return lane_meaning(op, first, second)
     other = second if isinstance(second, int) else second.astype("int64")
@@ -323,27 +322,27 @@ def wrapping_meaning(op: AluOp, first: Any, second: Any) -> Any:
 
 @dataclass(frozen=True)
 class UniformScale:
-    """One fixed-point scale for all channels, of operators without weights of their own.
+    """One fixed-point scale for all channels of an operator without weights.
 
     ``clip((((sum + constant) * multiplier + half) >> shift) + zero_point)``, on hardware with the
-    extension ``post``: one row of constant parameters, which all tiles share. Not there (false) if
-    the multiplier is 0.
+    extension ``post``: one row of constant parameters, shared by all tiles. Falsy if the multiplier
+    is 0.
 
     Attributes
     ----------
     multiplier, shift : int
-        16 bits, unsigned, and 0..47; or those of a fine scale, 24 bits and 20..51.
+        16 bits, unsigned, and 0..47; for a fine scale, 24 bits and 20..51.
     nudge, fine : int
-        Of a fine scale: -8..7, 1..3; else 0.
+        For a fine scale: -8..7, 1..3; else 0.
     zero_point, constant : int
         int8, added after the shift; int32, added to the sums.
     clip : (int, int) or None
-        Bounds of the result; not None if there is a multiplier.
+        Bounds of the result; required with a multiplier.
 
     Raises
     ------
     ShapeError
-        If a number is out of its range, or belongs to a multiplier and there is none.
+        If a value is out of range, or given without the multiplier that it needs.
     """
 
     multiplier: int
@@ -372,7 +371,7 @@ class UniformScale:
             )
 
     def _check_scale(self) -> None:
-        """Refuse multipliers and nudges that the kind of scale has not."""
+        """Reject multipliers and nudges that are invalid for the kind of scale."""
         if self.fine not in range(len(BASES)):
             raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
         if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
@@ -399,11 +398,11 @@ class UniformScale:
 
     @property
     def stage(self) -> ScaleStage:
-        """The step that scales."""
+        """The requantization stage."""
         return ScaleStage.of(self.constant != 0, self.zero_point, self.clip, self.fine)
 
     def buffers(self, config: HardwareConfig) -> list[Buffer]:
-        """Return the row of parameters; nothing without a multiplier."""
+        """Return the parameter buffers; empty without a multiplier."""
         values = {"bias": self.constant, "scales": self.word}
         names = self.stage.operands if self else ()
         block, layout = config.block_out, vector_layout(config)

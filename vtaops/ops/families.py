@@ -1,6 +1,6 @@
-"""Families of operators: windows over images, sums of products, results of one fixed-point scale.
+"""Operator families: windows over images, sums of products, uniformly scaled results.
 
-The subclasses have the fields, not all of them each.
+Subclasses declare the fields; each has only those that it needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vtaops.program import Buffer, Role
 
 
 class WindowOperator(Operator):
-    """Base of convolutions and pools: one window over an image, and the sizes that follow."""
+    """Base class of convolutions and pools: one window over an image, and the derived sizes."""
 
     batch: int
     height: int
@@ -53,7 +53,7 @@ class WindowOperator(Operator):
 
     @cached_property
     def window(self) -> Window:
-        """The window over the image; it steps by its own size unless strides say otherwise."""
+        """The window over the image; strides default to the kernel size."""
         return Window.of(self.kernel, self.strides, self.padding, self.dilation)
 
     @property
@@ -74,7 +74,7 @@ class WindowOperator(Operator):
     def image_buffers(
         self, channels: int, results: int, config: HardwareConfig, layout: Layout | None = None
     ) -> tuple[Buffer, Buffer]:
-        """Return the images and the result, of so many channels; `layout` is that of the images."""
+        """Return the image and result buffers; `layout` is that of the images."""
         blocks = data_layout(config)
         image, result = (channels, self.height, self.width), (results, *self.out_size)
         return (
@@ -83,19 +83,19 @@ class WindowOperator(Operator):
         )
 
     def _image_text(self, channels: int) -> str:
-        """Return the shape of the input for people; a batch of one is not named."""
+        """Return the input shape for display; omits a batch of one."""
         batch = f"{self.batch}x" if self.batch > 1 else ""
         return f"{batch}{channels}x{self.height}x{self.width}"
 
 
 class SumOfProducts(Operator):
-    """Base of convolutions and matrix products: sums are biased, shifted and clipped to int8.
+    """Base class of convolutions and matrix products: sums are biased, shifted, clipped to int8.
 
-    Vectors (a bias, a multiplier) have a value for each output channel. Packed, they are
-    (blocks, batch, block): the tile of the block that the second index of a packed result names.
-    With `scales`, which need the extension ``post``, vectors are rows of its parameters instead:
-    (blocks, 1, block). With `fine` 1..3, which needs the extension ``exact``, each holds a
-    multiplier of 24 bits (`vtaops.base.fixed_point.fine_scale`).
+    Vectors (bias, multiplier) have one value per output channel. Packed, they are
+    (blocks, batch, block); the second index of a packed result selects the block. With `scales`,
+    which need the extension ``post``, vectors are rows of its parameters instead: (blocks, 1,
+    block). With `fine` 1..3, which needs the extension ``exact``, each scale holds a 24-bit
+    multiplier (`vtaops.base.fixed_point.fine_scale`).
     """
 
     bias: bool = False
@@ -122,7 +122,7 @@ class SumOfProducts(Operator):
             )
 
     def _check_scales(self) -> None:
-        """Refuse what does not go together with scales."""
+        """Reject parameters that are incompatible with scales."""
         if self.shift:
             raise ShapeError(
                 f"shift is {self.shift}; with scales, which have a shift each, it must be 0"
@@ -145,10 +145,9 @@ class SumOfProducts(Operator):
         return ScaleStage.of(self.bias, self.zero_point, self.clip, self.fine)
 
     def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
-        """Return bias, multiplier and scales, those that there are.
+        """Return the buffers of bias, multiplier and scales that exist.
 
-        Half a step of the output, for rounding, is added to the bias when it is packed; not if a
-        multiplier follows.
+        Packing adds half an output step, for rounding, to the bias, unless a multiplier follows.
         """
         half = 0 if self.multiplier else half_step(self.shift, self.rounding)
         layouts = {"bias": bias_layout(config, plus=half), "multiplier": bias_layout(config)}
@@ -163,7 +162,7 @@ class SumOfProducts(Operator):
 
 
 class UniformlyScaled(Operator):
-    """Base of operators without weights: a shift, or one fixed-point scale for all channels."""
+    """Base class of operators without weights: a shift, or one scale for all channels."""
 
     multiplier: int
     shift: int

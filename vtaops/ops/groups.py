@@ -1,8 +1,8 @@
-"""Grouped convolution in tiles: which blocks of channels multiply which.
+"""Grouped convolution in tiles: map groups to channel blocks.
 
-Groups that are narrower than a block share tiles: as few neighbouring groups as fill whole blocks
-of input and of output channels are merged, and their weights become block-diagonal (depthwise
-weights: diagonal). Groups of a power of two of channels, the usual ones, waste no tile product.
+Groups narrower than a block share tiles: as few neighbouring groups as fill whole blocks of input
+and output channels are merged, and their weights become block-diagonal (depthwise weights:
+diagonal). Power-of-two group sizes, the usual ones, waste no tile product.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GroupBlocks:
     merged : int
         Groups that share tiles.
     count : int
-        Merged groups in all.
+        Number of merged groups.
     ic, oc : int
         Input and output channel blocks of one merged group.
     """
@@ -37,14 +37,14 @@ class GroupBlocks:
 
 @dataclass(frozen=True)
 class ChannelGroups:
-    """Channels that are convolved in groups.
+    """Channels convolved in groups.
 
     Attributes
     ----------
     count : int
-        Groups; it divides both channel counts.
+        Number of groups; divides both channel counts.
     in_channels, out_channels : int
-        Channels of all groups.
+        Channels of all groups together.
 
     """
 
@@ -53,12 +53,12 @@ class ChannelGroups:
     out_channels: int
 
     def check(self) -> None:
-        """Refuse groups that do not divide the channels.
+        """Reject group counts that do not divide the channels.
 
         Raises
         ------
         ShapeError
-            Naming the channels.
+            If so; the message names the channels.
         """
         require_at_least(1, groups=self.count)
         for name in ("in_channels", "out_channels"):
@@ -81,17 +81,17 @@ class ChannelGroups:
         return GroupBlocks(self.count, 1, ic, oc)
 
     def view(self, config: HardwareConfig) -> BlockDiagonal | None:
-        """Return how the weights are packed; None for a single group."""
+        """Return the packing view of the weights; None for a single group."""
         if self.count == 1:
             return None
         blocks = self.blocks(config)
         return BlockDiagonal(self.count, blocks.merged, blocks.ic * config.block_in)
 
     def windows(self, columns: int, config: HardwareConfig) -> Windows | None:
-        """Return how the weights are packed where the hardware multiplies windows; else None.
+        """Return the packing view of the weights for window products, or None.
 
-        It does with the extension ``depthwise``, where a group has as many output as input
-        channels, few enough for one part of a tile, and a dense kernel of at least three columns.
+        These need the extension ``depthwise``, groups with as many output as input channels, few
+        enough for one part of a tile, and a dense kernel of at least three columns.
         """
         inputs, channels = self.in_channels // self.count, config.window_channels
         narrow = self.count > 1 and self.in_channels == self.out_channels

@@ -21,7 +21,7 @@ from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
 COARSE_BITS = 7
-"""Products of the coarse columns count ``2**COARSE_BITS`` times."""
+"""Products of the coarse columns are multiplied by ``2**COARSE_BITS``."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -31,8 +31,8 @@ class Gemm(SumOfProducts):
     Parameters
     ----------
     m, n, k : int
-        ``data`` is (m, k), ``weight`` (n, k), the result (m, n). Any sizes; they are padded with
-        zeros to whole tiles.
+        ``data`` is (m, k), ``weight`` (n, k), the result (m, n). Any sizes; zero-padded to whole
+        tiles.
     bias : bool
         Whether an int32 bias (n,) is added before the shift.
     shift : int
@@ -40,14 +40,14 @@ class Gemm(SumOfProducts):
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
-        How the shift rounds: towards minus infinity, or to the nearest, halves upwards.
+        Rounding of the shift: towards minus infinity, or to nearest with halves upwards.
     scales : bool
-        Whether an int32 vector (n,) of fixed-point scales requantises the sums instead of
-        `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, the product exact,
-        multiplier (16 bits, unsigned) and shift (0..47) being those of the channel's scale,
-        ``multiplier | shift << 16``. Needs the extension ``post``.
+        Whether an int32 vector (n,) of fixed-point scales requantizes the sums instead of
+        `shift`: ``clip(((sum * multiplier + half) >> shift) + zero_point)`` with an exact product.
+        A channel's scale is ``multiplier | shift << 16``: multiplier 16 bits, unsigned; shift
+        0..47. Needs the extension ``post``.
     zero_point : int
-        With scales: what is added after the shift.
+        With scales: added after the shift.
 
     Raises
     ------
@@ -56,7 +56,7 @@ class Gemm(SumOfProducts):
 
     Notes
     -----
-    Accumulators are int32 and wrap; with ``k <= 131071`` no input can overflow them.
+    Accumulators are int32 and wrap; with ``k <= 131071`` they cannot overflow.
     """
 
     m: int
@@ -139,14 +139,14 @@ class BatchMatmul(UniformlyScaled):
         ``data`` is (batch, m, k), ``other`` (batch, n, k), the result (batch, m, n).
     coarse : int
         Columns of two further matrices, ``data_coarse`` (batch, m, coarse) and ``other_coarse``
-        (batch, n, coarse), whose product counts 128 times and is added to the sums: what zero
-        points add, which no int8 holds. 0: there are none.
+        (batch, n, coarse), whose product is multiplied by 128 and added to the sums: the
+        contribution of zero points, which exceeds int8. 0: none.
     shift : int
         Arithmetic right shift of the accumulators, 0..31.
     clip : (int, int) or None
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
-        How the shift rounds.
+        Rounding of the shift.
     multiplier, shift, zero_point : int
         A fixed-point scale instead: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, as
         for `Elementwise`; multiplier 0: none.
@@ -185,7 +185,7 @@ class BatchMatmul(UniformlyScaled):
     ) -> tuple[BatchMatmul, Arguments]:
         """Return the products of (B, M, K) and (B, N, K) int8 matrices, and the arrays.
 
-        `coarse` are the matrices (B, M, C) and (B, N, C) whose product counts 128 times.
+        `coarse` holds the matrices (B, M, C) and (B, N, C) whose product is multiplied by 128.
 
         Raises
         ------

@@ -1,9 +1,9 @@
-"""Maxima of windows, first along the columns, then along the rows, without a fresh start.
+"""Window maxima along the columns, then along the rows, without initializing accumulators.
 
-A maximum of two accumulators takes two cycles, so a window of 3x3 is cheaper as three columns and
-then three rows. Of each axis one tap is *in place*: its pixels enter the accumulators of the
-results themselves, so nothing is reset to -128 or copied. The other taps read pixels at its sides;
-with a stride of 2 these are other pixels than those in place, and each is entered once.
+A maximum of two accumulators takes two cycles, so a 3x3 window is cheaper as three columns followed
+by three rows. One tap of each axis is *in place*: its pixels enter the accumulators of the results
+directly, so nothing is reset to -128 or copied. The other taps read side pixels; with a stride of 2
+these differ from the pixels in place, and each is entered once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Count = Any
 """An integer, or an array of integers."""
 
 CYCLES = 2
-"""Of a tile that enters the accumulators (a reset, a product), and of a maximum of two tiles."""
+"""Cycles to enter a tile into the accumulators (reset, product), and for a maximum of two tiles."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class AxisTaps:
     Attributes
     ----------
     place : int
-        The tap in place; it never lies in the padding.
+        The tap in place; never in the padding.
     sides : tuple of int
-        The others.
+        The other taps.
     start, step : int
         Side pixel i is pixel ``start + i * step`` of the padded image.
     stride : int
-        Side pixels from the window of one result to that of the next.
+        Side pixels between the windows of neighbouring results.
     window : int
-        Side pixels that the window of one result spans; 0: there are none.
+        Side pixels that one result's window spans; 0: none.
     """
 
     place: int
@@ -54,7 +54,7 @@ class AxisTaps:
 
     @staticmethod
     def of(window: Window, size: Size, axis: int) -> AxisTaps | None:
-        """Return the taps along an axis of an image; None if some window has padding alone."""
+        """Return the taps along an axis of an image; None if some window reads only padding."""
         kernel, stride = window.kernel[axis], window.strides[axis]
         last = window.out_size(*size)[axis] - 1
         first_taps, last_taps = (window.taps_inside(axis, size[axis], i) for i in (0, last))
@@ -70,11 +70,11 @@ class AxisTaps:
         return AxisTaps(place, _others(kernel, place), 0, 1, stride, kernel)
 
     def pixels(self, results: Count) -> Count:
-        """Return the side pixels of neighbouring results."""
+        """Return the number of side pixels of neighbouring results."""
         return (results - 1) * self.stride + self.window if self.sides else results * 0
 
     def side(self, tap: int, result: Any) -> Any:
-        """Return which side pixel a tap reads for a result."""
+        """Return the side pixel that a tap reads for a result."""
         return result * self.stride + (tap - self.start) // self.step
 
 
@@ -89,9 +89,9 @@ class SeparateMaxima:
     Attributes
     ----------
     rows, columns : AxisTaps
-        The axes.
+        Taps of the axes.
     stride : (int, int)
-        The step of the window.
+        Strides of the window.
     """
 
     rows: AxisTaps
@@ -100,30 +100,30 @@ class SeparateMaxima:
 
     @staticmethod
     def of(window: Window, size: Size) -> SeparateMaxima | None:
-        """Return the maxima over an image; None where some windows have no tap in it."""
+        """Return the maxima over an image; None if some window has no tap inside it."""
         rows, columns = (AxisTaps.of(window, size, axis) for axis in (0, 1))
         if rows is None or columns is None:
             return None
         return SeparateMaxima(rows, columns, window.strides)
 
     def tiles(self, height: Count, width: Count) -> Count:
-        """Return the accumulator tiles of a tile of results."""
+        """Return the number of accumulator tiles for a tile of results."""
         return (height + self.rows.pixels(height)) * (width + self.columns.pixels(width))
 
     def cycles(self, height: Count, width: Count) -> Count:
-        """Return the cycles of a tile of results."""
+        """Return the cycles for a tile of results."""
         sides = self.rows.pixels(height) * width * len(self.columns.sides)
         results = height * width * (len(self.columns.sides) + len(self.rows.sides))
         return CYCLES * (self.tiles(height, width) + sides + results)
 
     @property
     def instructions(self) -> int:
-        """Instructions for a tile, at least."""
+        """Minimum number of instructions for a tile."""
         return 2 * len(self.products) + len(self.side_stages) + len(self.stages)
 
     @property
     def products(self) -> dict[str, tuple[bool, bool]]:
-        """What enters the accumulators: whether side rows, whether side columns, by name."""
+        """The products that fill the accumulators: name to (side rows, side columns)."""
         found = {"res_place": (False, False)}
         if self.columns.sides:
             found["res_beside"] = (False, True)
@@ -135,13 +135,13 @@ class SeparateMaxima:
 
     @property
     def side_stages(self) -> Sequence[AluStage]:
-        """The maxima along the columns, of side rows."""
+        """The maxima of side rows along the columns."""
         taps = self.columns.sides if self.rows.sides else ()
         return [AluStage(f"res_side_{tap}", AluOp.MAX, None, f"corner_{tap}") for tap in taps]
 
     @property
     def stages(self) -> Sequence[AluStage]:
-        """The maxima along the columns, then along the rows, of the results."""
+        """The maxima of results along the columns, then along the rows."""
         beside = [AluStage(f"res_x_{t}", AluOp.MAX, None, f"x_{t}") for t in self.columns.sides]
         above = [AluStage(f"res_y_{t}", AluOp.MAX, None, f"y_{t}") for t in self.rows.sides]
         return [*beside, *above]
@@ -149,7 +149,7 @@ class SeparateMaxima:
     def declare(
         self, pixels: te.Tensor, scale: te.Tensor, shape: Sequence[int], config: HardwareConfig
     ) -> te.Tensor:
-        """Declare the maxima of padded pixels on chip; `shape` is that of the packed result."""
+        """Declare the maxima of on-chip padded pixels; `shape` is that of the packed result."""
         batch, channels, height, width, *lanes = shape
 
         def product(name: str) -> te.Tensor:
@@ -187,5 +187,5 @@ class SeparateMaxima:
 
 
 def _pixel(axis: AxisTaps, stride: int, index: Any, side: bool) -> Any:
-    """Return the pixel of the padded image that a result, or a side pixel, is."""
+    """Return the padded-image pixel of a result, or of a side pixel."""
     return axis.start + index * axis.step if side else index * stride + axis.place

@@ -33,12 +33,12 @@ from vtaops.program import Buffer
 Pool = TypeVar("Pool", bound="_Pool2d")
 
 LEAST = -128
-"""Neutral for the maximum of int8 values: what a pooling window finds in the padding."""
+"""Value of padding in max pooling, neutral for the maximum of int8 values."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class _Pool2d(WindowOperator):
-    """What both pools share: the shapes."""
+    """Base class of both pools: the shapes."""
 
     batch: int = 1
     channels: int
@@ -68,18 +68,18 @@ class _Pool2d(WindowOperator):
         return cls(**sizes, channels=images.shape[1], kernel=kernel, **parameters), (images,)
 
     def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
-        """Declare the stage ``data_buf``: packed images with `value` around them."""
+        """Declare the stage ``data_buf``: packed images padded with `value`."""
         pixel = bordered(data, self.pads[:2], border=any(self.pads), value=value)
         return declare_image(data, self.padded_size, pixel)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MaxPool2d(_Pool2d):
-    """The greatest pixel of each window, NCHW; padding never wins (a window of padding: -128).
+    """Maximum of each window, NCHW; padding never wins (a window of only padding gives -128).
 
-    Pixels enter the accumulators through an identity product; the ALU takes the maxima, along the
-    columns and then along the rows where that is faster. Hardware with the extension ``pool`` takes
-    them of the pixels as they lie in the input memory.
+    Pixels enter the accumulators through an identity product; the ALU computes the maxima, along
+    the columns and then the rows if that is faster. Hardware with the extension ``pool`` reads the
+    pixels directly from the input memory.
 
     Parameters
     ----------
@@ -88,14 +88,13 @@ class MaxPool2d(_Pool2d):
     kernel : int or (int, int)
         Window (height, width).
     strides : int or (int, int), optional
-        Its step; by default its size.
+        Strides; by default the window's size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
     apart : bool or None
-        Whether the ALU takes maxima along the columns, then along the rows (no window may lie in
-        the padding as a whole row or column), and not of all pixels of a window; None: the compiler
-        takes what needs fewer cycles by the timing model, the declaration by itself what has
-        fewer passes.
+        Whether the ALU computes maxima along the columns and then the rows (no window may have a
+        row or column entirely in the padding) instead of over whole windows. None: the compiler
+        chooses the faster by the timing model, a bare declaration the one with fewer passes.
 
     Raises
     ------
@@ -115,7 +114,7 @@ class MaxPool2d(_Pool2d):
         return f"max_pool2d {self._image_text(self.channels)}, {self.window.text}"
 
     def reads_inputs(self, config: HardwareConfig) -> bool:
-        """Whether no product brings the pixels to the accumulators."""
+        """Whether pixels reach the accumulators without a product."""
         return "pool" in config.extensions
 
     @cached_property
@@ -123,12 +122,12 @@ class MaxPool2d(_Pool2d):
         return SeparateMaxima.of(self.window, (self.height, self.width))
 
     def can_separate(self, config: HardwareConfig) -> bool:
-        """Whether maxima can be taken along one axis after the other."""
+        """Whether the maxima can be separated by axis."""
         possible = self._separate is not None and config.block_in > 1
         return possible and not self.reads_inputs(config)
 
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
-        """Return how maxima are taken along one axis after the other; None: they are not."""
+        """Return the separated maxima, or None if not separated."""
         separate = self._separate
         if separate is None or not self.can_separate(config):
             return None
@@ -171,11 +170,10 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.
 
     ``out = int8(clip((sum(window) * multiplier + offset) >> shift))`` with the `factor`
-    (multiplier, shift) closest to one over the pixels of the window, unless `division` gives
-    another: an int8 multiplier, which is the diagonal of the weight tile. Exact before rounding for
-    windows of a power of two of pixels; else the multiplier is off by less than 1/128 of itself, so
-    a mean differs from the true one by at most half a step for rounding and one step at the ends of
-    the range.
+    (multiplier, shift) closest to the reciprocal of the window's pixel count, unless `division`
+    overrides it. The int8 multiplier is the diagonal of the weight tile. Exact before rounding for
+    power-of-two windows; otherwise the multiplier's relative error is below 1/128, so a mean is off
+    by at most half a step for rounding plus one step at the ends of the range.
 
     Parameters
     ----------
@@ -184,25 +182,25 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
     kernel : int or (int, int)
         Window (height, width); the image's size for a global pool.
     strides : int or (int, int), optional
-        Its step; by default its size.
+        Strides; by default the window's size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
     count_include_pad : bool
-        Whether means at the border count the padding; without padding it makes no difference. If
-        they do not, sums are divided by the pixels of their windows, exactly, which VTA cannot.
+        Whether means at the border count the padding; irrelevant without padding. If False, sums
+        are divided by the exact pixel count of each window, which VTA cannot do.
     rounding : "truncate" or "half_up"
-        How the shift rounds.
+        Rounding of the shift.
     clip : (int, int) or None
         Bounds of the result.
     division : (int, int) or None
-        The factor (1..127, 0..31), where data and result have different scales.
+        The factor (1..127, 0..31), if data and result have different scales.
     offset : int
-        What zero points add to the products.
+        Contribution of zero points to the products.
     multiplier, shift, zero_point, constant : int
-        A fixed-point scale instead, which holds the division: ``clip((((sum(window) + constant) *
+        A fixed-point scale that includes the division: ``clip((((sum(window) + constant) *
         multiplier + half) >> shift) + zero_point)``, as for `Elementwise`; multiplier 0: none.
     nudge, fine : int
-        Of a fine scale, as for `Elementwise`.
+        For a fine scale, as for `Elementwise`.
 
     Raises
     ------
@@ -246,7 +244,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
 
     @property
     def factor(self) -> tuple[int, int]:
-        """(multiplier, shift): ``multiplier / 2**shift`` is next to one over the window."""
+        """(multiplier, shift): ``multiplier / 2**shift`` approximates one over the count."""
         if self.division is not None:
             return self.division
         count = self.window.count
@@ -264,7 +262,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
 
     @property
     def divides(self) -> bool:
-        """Whether windows have different numbers of pixels: no shift does that, VTA cannot."""
+        """Whether windows differ in pixel count: no single shift divides by it, so VTA cannot."""
         return any(self.pads) and not self.count_include_pad
 
     @property
@@ -299,7 +297,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
         return self.declare_epilogue(mean, given)
 
     def _declare_division(self, total: te.Tensor) -> te.Tensor:
-        """Declare the sums over the number of pixels of their windows, rounded."""
+        """Declare the rounded quotient of sums and the pixel counts of their windows."""
 
         def body(b, c, y, x, *lane):  # type: ignore[no-untyped-def]
             count = tirx.max(self._pixels(0, y) * self._pixels(1, x), 1)
@@ -311,7 +309,7 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
         return te.compute(total.shape, body, name="res_mean")
 
     def _pixels(self, axis: int, position: Any) -> Any:
-        """Return how many pixels of the image a window has along an axis, as a TIR expression."""
+        """Return a window's number of image pixels along an axis, as a TIR expression."""
         first = position * self.window.strides[axis] - self.pads[axis]
         last = tirx.min(first + self.window.kernel[axis], (self.height, self.width)[axis])
         return tirx.max(last - tirx.max(first, 0), 0)

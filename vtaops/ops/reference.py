@@ -1,7 +1,7 @@
-"""What the operators compute, in plain NumPy: the yardstick of every device.
+"""Plain NumPy reference of the operators: the ground truth for every device.
 
-For tests and self-tests; no result of a session comes from here. Shares no code with the compiler,
-the simulators or the fallback; windows are those of graphs (`vtaops.base.exact`). Accumulates in
+For tests and self-tests; sessions never return its results. Shares no code with the compiler, the
+simulators or the fallback; windows are shared with graphs (`vtaops.base.exact`). Accumulates in
 float64, which is exact below 2**53, then wraps to int32 as the hardware does.
 """
 
@@ -34,7 +34,7 @@ def evaluate(op: Operator, arrays: Sequence[npt.NDArray[np.generic]]) -> Int8Arr
     Raises
     ------
     UnsupportedError
-        If there is no reference for this operator.
+        If the operator has no reference.
     """
     names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
     given = {n: np.asarray(a, dtype=np.float64) for n, a in zip(names, arrays, strict=True)}
@@ -49,7 +49,7 @@ Given = dict[str, Float]
 
 @singledispatch
 def _sums(op: Operator, given: Given) -> Float:
-    """Return what an operator sums, or takes maxima of, before its epilogue."""
+    """Return the sums, or maxima, of an operator before its epilogue."""
     raise UnsupportedError(f"there is no NumPy reference for {type(op).__name__}")
 
 
@@ -116,7 +116,7 @@ def _(op: ops.AvgPool2d, given: Given) -> Float:
 
 
 def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
-    """Return the result of sums: bias, scale or shift, residual, clip; the low 8 bits."""
+    """Apply the epilogue to sums: bias, scale or shift, residual, clip; return the low 8 bits."""
     clip: tuple[int, int] | None = getattr(op, "clip", None)
     if "bias" in given:
         sums = sums + _by_channel(op, given["bias"])
@@ -143,7 +143,7 @@ def _shift(op: Operator) -> int:
 
 
 def _by_channel(op: Operator, vector: Float) -> Float:
-    """Return a vector of channels as it applies to results: the last axis, or of images."""
+    """Reshape a per-channel vector to broadcast over results: last axis, or axis 1 of images."""
     return vector if isinstance(op, ops.Gemm) else vector[:, None, None]
 
 
@@ -153,9 +153,9 @@ def _int32(acc: npt.NDArray[Any]) -> Int32Array:
 
 
 def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
-    """Shift right (left where negative); the floor, or the nearest with halves upwards.
+    """Shift right (left if negative); round down, or to nearest with halves upwards.
 
-    Half a step of a shift by 15 or less belongs to the int32 sum, and wraps with it.
+    Half a step of a shift by 15 or less is added to the int32 sum, and wraps with it.
     """
     if shift < 0:
         return _int32(acc * 2.0**-shift)
@@ -165,7 +165,7 @@ def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
 
 
 def _scaled(acc: Float, scales: Float, op: Any) -> Int8Array:
-    """Requantise by fixed-point scales, coarse or fine; the product has all its bits."""
+    """Requantize by coarse or fine fixed-point scales, with exact products."""
     total, scale = _int32(acc).astype(np.int64), scales.astype(np.int64)
     multiplier, shift, nudge = scale & 0xFFFF, scale >> 16, np.zeros_like(scale)
     if op.fine:
@@ -184,9 +184,9 @@ def _clipped(value: Int32Array, bounds: tuple[int, int] | None) -> Int32Array:
 def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
     """Return random arguments of an operator.
 
-    int8 over its full range; vectors of channels half of 16 bits, half over all of int32 but its
-    last 2**14, where a bias may be refused (see `vtaops.ops.epilogue`); scales with multipliers
-    and shifts over their ranges, limits included, most near those that leave int8 values.
+    int8 values span their full range; per-channel vectors are half 16-bit, half all of int32 except
+    its last 2**14, where a bias may be rejected (see `vtaops.ops.epilogue`); scales have
+    multipliers and shifts over their ranges, limits included, mostly those that give int8 results.
     """
     arrays: list[npt.NDArray[np.generic]] = []
     for buffer in op.buffers(HardwareConfig()):  # logical shapes are the same in any configuration

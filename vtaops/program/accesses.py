@@ -1,9 +1,9 @@
-"""Exact counts of the reads and writes that a program makes to each memory of the RTL.
+"""Exact counts of a program's reads and writes of each RTL memory.
 
-Counts elements of scratchpads. Since the RTL reads a word again only where it is not there already
-(``scratchpad.sv``), how often it reads is a property of the program: which tiles follow each other
-in its products, and which of them a LOAD changes in between. Neither queues nor the buffers of the
-DRAM port are counted.
+Counts scratchpad elements. Since the RTL rereads a word only if it is not held already
+(``scratchpad.sv``), the number of reads is a property of the program: the order of tiles in its
+products, and the LOADs that change them in between. Queues and the buffers of the DRAM port are not
+counted.
 
 Imports no TVM: a board installs this room.
 """
@@ -29,18 +29,18 @@ class Accesses(Counts):
     Attributes
     ----------
     uop_reads, uop_writes, inp_reads, inp_writes, wgt_reads, wgt_writes, acc_reads, acc_writes : int
-        Of the scratchpads; LOADs write, padding included.
+        Scratchpad accesses; LOADs write, including padding.
     out_reads, out_writes : int
-        Of the output memory: each write of an accumulator is one of it, STOREs read.
+        Output memory accesses: each accumulator write also writes it; STOREs read it.
     copy_reads, copy_writes : int
-        Of its copy, where the hardware has the extension ``forward``.
+        Accesses to its copy, on hardware with the extension ``forward``.
     post_reads, post_writes : int
         Tiles of biases and scales of the extension ``post``.
     table_reads, table_writes : int
-        Tiles that a table of the extension ``table`` maps, and tables that are loaded. Each lane
-        has its own copies.
+        Tiles mapped by a table of the extension ``table``, and tables loaded. Each lane has its
+        own copies.
     dram_read_bytes, dram_written_bytes : int
-        Of data, micro-ops and instructions.
+        Data, micro-ops and instructions.
     """
 
     uop_reads: int = 0
@@ -64,22 +64,22 @@ class Accesses(Counts):
 
 
 def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
-    """Return what one run of `program` reads and writes.
+    """Count the reads and writes of one run of `program`.
 
     Parameters
     ----------
     program : Program
-        A program that verifies; if its units race, the counts depend on timing.
+        A verified program; if its units race, the counts depend on timing.
     read_enables : bool
-        False: of hardware that reads each operand of each step, whether it is there already or
-        takes no part, as the RTL did before: products and pools read weights and all tiles of
-        the banks of the input memory, resets read accumulators, each word of a STORE its element.
+        False: model hardware without read enables, as the RTL was before. It reads each operand in
+        each step, even if held or unused: products and pools read weights and all tiles of the
+        input banks, resets read accumulators, each STORE word reads its element.
     """
     return _Counter(program, read_enables).run()
 
 
 class _Counter:
-    """Walks through a program and counts."""
+    """Counts accesses while walking through a program."""
 
     def __init__(self, program: Program, read_enables: bool) -> None:
         config = program.config
@@ -130,7 +130,7 @@ class _Counter:
             self._counts["out_writes"] += i.sram_size
 
     def _results(self, i: LoopInstruction, steps: int) -> None:
-        """Count the micro-ops of an instruction, its accumulators and their post-processing."""
+        """Count an instruction's micro-ops, accumulators and post-processing."""
         post = self._post
         sources = 2 if isinstance(i, Alu) and not i.use_imm else 1
         takes_zero = bool(i.reset) or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
@@ -159,21 +159,21 @@ class _Counter:
             self._counts["wgt_reads"] += self._weights.read(i, micro_ops[:, 2], factors, 1)
 
 
-_PORT_BYTES = 8  # of the hardware before: its width decided how often STORE read an element
+_PORT_BYTES = 8  # port width of that hardware: determines how often STORE reads an element
 
 
 def input_banks_read(config: HardwareConfig) -> int:
-    """Return how many input tiles the RTL can read at once."""
+    """Return the number of input tiles that the RTL can read at once."""
     return WINDOW_TILES if {"depthwise", "pool"} & set(config.extensions) else 1
 
 
 class _Held:
-    """The elements last read from a memory, as long as they have not been overwritten."""
+    """The elements last read from a memory, until overwritten."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
-        self._index = -1  # of the first; -1: none
-        self._tiles = 0  # from there on
+        self._index = -1  # first element; -1: none
+        self._tiles = 0  # number of elements from there
 
     def write(self, base: int, size: int) -> None:
         """Forget the elements if one of them is overwritten."""
@@ -181,7 +181,7 @@ class _Held:
             self._index = -1
 
     def read(self, i: LoopInstruction, column: Ints, factors: tuple[int, int], tiles: int) -> int:
-        """Return how many elements the steps of an instruction read."""
+        """Count the elements that an instruction's steps read."""
         by_out, by_in = factors
         inner, last = i.iter_in - 1, int(column[-1])
 

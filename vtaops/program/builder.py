@@ -1,8 +1,8 @@
-"""Programs written by hand, instruction by instruction.
+"""Hand-written programs, instruction by instruction.
 
-Owns `ProgramBuilder`: buffers of tiles, micro-ops, instructions with their tokens; short forms for
-the usual ones. It adds nothing that is not said: no token, no reset, no FINISH. `Program.verify`
-tells what is missing.
+Owns `ProgramBuilder`: tile buffers, micro-ops, instructions with their tokens, and shorthands for
+common ones. It adds nothing implicitly: no token, no reset, no FINISH. `Program.verify` reports
+omissions.
 
 Imports no TVM: a board installs this file.
 """
@@ -28,11 +28,11 @@ class ProgramBuilder:
     Attributes
     ----------
     buffers : list of Buffer
-        The DRAM buffers so far; their positions are what instructions name them by.
+        The DRAM buffers so far; instructions refer to them by index.
     table : list of (int, int, int)
         The micro-op table so far: (dst, src, wgt).
     instructions, relocations : list
-        The instructions so far, and for each the buffer whose elements its ``dram_base`` counts.
+        The instructions so far, and the buffer that each ``dram_base`` is relative to.
 
     Examples
     --------
@@ -50,9 +50,9 @@ class ProgramBuilder:
         self.relocations: list[int] = []
 
     def tiles(self, name: str, role: Role, count: int, memory: Memory = Memory.OUT) -> int:
-        """Declare a buffer of `count` tiles as `memory` holds them; return its number.
+        """Declare a buffer of `count` tiles of `memory`; return its index.
 
-        The host sees an array of shape (count, rows, columns): int32 for ACC, int8 otherwise.
+        The host's array has shape (count, rows, columns): int32 for ACC, int8 otherwise.
         """
         rows, columns = self.config.scratchpad(memory).shape
         dtype = "int32" if memory in (Memory.ACC, Memory.POST) else "int8"
@@ -67,15 +67,15 @@ class ProgramBuilder:
         return first
 
     def add(self, instruction: Instruction, buffer: int = NO_BUFFER) -> int:
-        """Append any instruction, and the buffer that it accesses; return its index."""
+        """Append any instruction with the buffer that it accesses; return its index."""
         self.instructions.append(instruction)
         self.relocations.append(buffer)
         return len(self.instructions) - 1
 
-    # Short forms. `flags` are the fields of `vtaops.machine.isa` that are not given otherwise.
+    # Shorthands. `flags` are further fields of `vtaops.machine.isa`.
 
     def load_micro_ops(self, first: int, count: int, sram: int = 0, **flags: int) -> int:
-        """LOAD `count` micro-ops of the table, from its row `first`, to the micro-op memory."""
+        """LOAD `count` micro-ops from row `first` of the table to the micro-op memory."""
         return self.add(one_row(Load, Memory.UOP, sram, first, count, **flags), MICRO_OPS)
 
     def load(
@@ -89,7 +89,7 @@ class ProgramBuilder:
         return self.add(one_row(Store, Memory.OUT, sram, dram, count, **flags), buffer)
 
     def gemm(self, uop: int, count: int, **fields: int) -> int:
-        """GEMM of `count` consecutive tiles with one micro-op; the weight tile stays the same."""
+        """GEMM of `count` consecutive tiles with one micro-op and one weight tile."""
         return self.add(Gemm(**_one_loop(uop, count) | {"src_factor_in": 1} | fields))
 
     def reset(self, uop: int, count: int, **fields: int) -> int:

@@ -1,7 +1,7 @@
-"""Programs as text for people: a summary, the buffers, the instructions, the micro-ops.
+"""Programs as text: a summary, the buffers, the instructions, the micro-ops.
 
-Owns the arrangement only; the words for one instruction come from `vtaops.machine.isa.disassemble`.
-Lines fit a terminal of 120 columns unless names or token lists are unusually long.
+Owns the layout only; `vtaops.machine.isa.disassemble` formats single instructions. Lines fit a
+terminal of 120 columns unless names or token lists are unusually long.
 
 Imports no TVM: a board installs this file.
 """
@@ -18,14 +18,14 @@ from vtaops.machine import isa
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
 _TEXT_COLUMNS = 84
-"""Widest instruction text that moves the token column; longer lines push their own tokens."""
+"""Maximum text width that moves the token column; longer lines push their own tokens."""
 
 
 def disassemble(program: Program) -> str:
     """Return the whole program as text.
 
-    A word that is no instruction is shown in hexadecimal with the reason: a program that somebody
-    disassembles need not be valid.
+    An invalid word is shown in hexadecimal with the reason: a disassembled program need not be
+    valid.
     """
     parts = [_summary(program)]
     if program.buffers:
@@ -103,7 +103,7 @@ def _instruction_text(program: Program, instruction: isa.Instruction, relocation
 
 
 def _table(program: Program) -> str:
-    """Return the micro-op table, one line for each run of evenly spaced micro-ops."""
+    """Return the micro-op table, one line per run of evenly spaced micro-ops."""
     table = isa.Encoding.of(program.config).decode_micro_ops(program.micro_ops)
     rows = [("range", "dst", "src", "wgt")]
     for begin, end in _even_runs(table):
@@ -118,7 +118,7 @@ def _table(program: Program) -> str:
 
 
 def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Split rows into ranges (begin, end): single rows, or 3 and more at a constant distance."""
+    """Split rows into ranges (begin, end): single rows, or 3 or more evenly spaced."""
     steps = np.diff(table, axis=0)
     breaks = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1  # step i differs from i - 1
     begin = 0
@@ -132,7 +132,7 @@ def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _columns(rows: Sequence[Sequence[str]], right: set[int]) -> str:
-    """Align the columns of a table; those in `right` to the right."""
+    """Align the columns of a table; those in `right` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -1,9 +1,9 @@
-"""Energy: an estimate from operation and access counts and published figures.
+"""Energy: an estimate from operation and access counts with published figures.
 
 Source of every constant: M. Horowitz, "Computing's energy problem (and what we can do about it)",
-ISSCC 2014, figure 1.1.9: 45 nm, 0.9 V. They are those of a chip in that process, not of an FPGA,
-and those of its memories are of caches; they rank programs and designs, and their absolute values
-are estimates. Neither leakage, nor the clock, nor the control logic is part.
+ISSCC 2014, figure 1.1.9: 45 nm, 0.9 V. The figures are for a chip in that process, not for an FPGA,
+and its memory figures are for caches; they rank programs and designs, but absolute values are
+estimates. Leakage, clock and control logic are excluded.
 
 Imports no TVM: a board installs this room.
 """
@@ -21,7 +21,7 @@ from vtaops.program.statistics import Statistics
 MULTIPLY_8_PJ = 0.2
 ADD_32_PJ = 0.1
 SRAM_64_BITS_PJ = ((8 << 10, 10.0), (32 << 10, 20.0), (1 << 20, 100.0))
-"""Bytes of a memory, energy of an access of 64 bits."""
+"""Size of a memory in bytes, and energy of a 64-bit access."""
 
 DRAM_64_BITS_PJ = 1300.0
 """The lower end of the published range, 1.3 to 2.6 nJ."""
@@ -48,7 +48,7 @@ class Energy(Counts):
 
 
 def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses) -> Energy:
-    """Return the estimated energy of a run.
+    """Estimate the energy of a run.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses
     statistics : Statistics
         Tile products and ALU passes.
     accesses : Accesses
-        Of all memories.
+        Accesses to all memories.
     """
     lanes = config.batch * config.block_out
     arithmetic = statistics.gemm_counter * config.macs_per_micro_op * (MULTIPLY_8_PJ + ADD_32_PJ)
@@ -68,14 +68,14 @@ def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses
 
 
 def memory_energies(config: HardwareConfig, accesses: Accesses) -> dict[str, float]:
-    """Return the estimated energy of the accesses to each memory, in picojoules."""
+    """Estimate the energy of the accesses to each memory, in picojoules."""
     counts = accesses.as_dict()
     found = {}
     for name in ("uop", "inp", "wgt", "acc", "out", "copy", "post"):
         memory: Scratchpad = getattr(config, "out" if name == "copy" else name)
         moved = (counts[f"{name}_reads"] + counts[f"{name}_writes"]) * memory.element_bytes
         found[name] = moved * sram_pj_per_byte(memory.element_bytes * memory.depth)
-    # A lookup reads one of 256 values in each lane; a load writes all, in each lane.
+    # A lookup reads one of 256 values in each lane; a load writes all of them, in each lane.
     entries = accesses.table_reads + accesses.table_writes * config.table.element_bytes
     lanes = config.batch * config.block_out
     found["table"] = entries * lanes * sram_pj_per_byte(TABLES * config.table.element_bytes)

@@ -1,7 +1,7 @@
-"""The device features that instructions need, found for many words at once.
+"""Find the device features that instructions need, for many words at once.
 
-The verifier asks it about a program, a board about the words that it is to execute. The functional
-simulator has its own rules, and the tests compare.
+Used by the verifier on programs, and by boards on the words they are about to execute. The
+functional simulator has its own rules, and the tests compare.
 
 Imports no TVM: a board installs this file.
 """
@@ -74,7 +74,7 @@ def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tup
 def first_unsupported(
     config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
 ) -> tuple[int, str] | None:
-    """Return the first instruction that a device does not execute as the instruction set defines.
+    """Return the first instruction that a device does not execute as the ISA defines it.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ def first_unsupported(
     words : ndarray of uint64, shape (n, 2)
         Low and high half of each instruction.
     capabilities : Capabilities
-        What the device has.
+        The device's features and limits.
 
     Returns
     -------
     (int, str) or None
-        Its index, and the reason as the rest of a sentence ("multiplies ..."); None if there is
-        no such instruction.
+        Index, and the reason as the rest of a sentence ("multiplies ..."); None if the device
+        executes all.
     """
     name = capabilities.name
     found = [

@@ -1,6 +1,6 @@
 """The program file: a small container that is read back exactly or rejected.
 
-Owns header and body of the file; what is around them is `vtaops.base.envelope`'s. All integers are
+Owns header and body of the file; the framing is `vtaops.base.envelope`'s. All integers are
 little-endian:
 
 ====================  ==========================================================================
@@ -12,8 +12,8 @@ H                     header: JSON, ASCII, keys sorted, no spaces
 4 m                   micro-ops
 ====================  ==========================================================================
 
-Equal programs give equal bytes, and `loads` accepts no other bytes than those that `dumps` writes.
-The header is not trusted: what it counts must fill the body exactly.
+Equal programs give equal bytes, and `loads` accepts only bytes that `dumps` writes. The header is
+not trusted: its counts must fill the body exactly.
 
 Imports no TVM: a board installs this file.
 """
@@ -41,7 +41,7 @@ MAGIC = b"VTAPROG\0"
 FORMAT_VERSION = 2
 
 MAX_FILE_BYTES = 1 << 30
-"""Longest file that is read: 67 million instructions."""
+"""Maximum file size: 67 million instructions."""
 
 _FILE = Envelope("program", MAGIC, FORMAT_VERSION, MAX_FILE_BYTES)
 _RELOCATION_BYTES = 4
@@ -77,12 +77,12 @@ _BUFFER_KEYS = {
     "shape": list,
 }
 _OPTIONAL_BUFFER_KEYS = {"fill": int, "offset": int, "value": list, "view": dict}
-"""A buffer entry has them where they say something: of scratch that is filled or in the arena, of
-constants, of layouts with a view."""
+"""Optional keys of a buffer entry: for scratch that is filled or in the arena, for constants, for
+layouts with a view."""
 
 
 def save(program: Program, path: str | Path) -> None:
-    """Write `program` to a file, whole or not at all: a reader never sees half of it.
+    """Write `program` to a file atomically: a reader never sees half of it.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def dumps(program: Program) -> bytes:
 
 
 def loads(data: bytes) -> Program:
-    """Return the program of a file's bytes; the inverse of `dumps`.
+    """Deserialize a program; the inverse of `dumps`.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def loads(data: bytes) -> Program:
 
 
 def content_hash(program: Program) -> str:
-    """Return 64 hexadecimal digits that are equal for equal programs: the file's checksum."""
+    """Return 64 hexadecimal digits that identify a program's content: the file's checksum."""
     return dumps(program)[-DIGEST_BYTES:].hex()
 
 
@@ -145,7 +145,7 @@ def content_hash(program: Program) -> str:
 
 def _header(program: Program) -> dict[str, Any]:
     entries = [_buffer_entry(buffer) for buffer in program.buffers]
-    _buffers(entries)  # what `loads` would refuse is not written
+    _buffers(entries)  # never write what `loads` would reject
     return {
         "buffers": entries,
         "config": program.config.to_dict(),
@@ -249,12 +249,12 @@ def _operator(entry: Any) -> OperatorRecord:
 
 
 def _array(data: memoryview, dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
-    """Return little-endian bytes as an array in the byte order of this machine."""
+    """Convert little-endian bytes to an array in native byte order."""
     return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(dtype)
 
 
 def _short(value: object) -> str:
-    """Shorten a value for a message: a file can hold numbers of thousands of digits."""
+    """Shorten a value for a message: a file may contain numbers of thousands of digits."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[:_MAX_SHOWN_CHARACTERS] + "..."
 
@@ -305,7 +305,7 @@ def _buffer(entry: Any, owner: str) -> Buffer:
 
 
 def _check_values(fields: dict[str, Any], owner: str) -> None:
-    """Reject values that no buffer can have before using them."""
+    """Reject invalid buffer values before using them."""
     name, role, dtype, shape = (fields[key] for key in ("name", "role", "dtype", "shape"))
     others = [scalar for scalar in fields.get("value", []) if type(scalar) is not int]
     longest = max(len(fields["layout"]), len(fields["logical"]))

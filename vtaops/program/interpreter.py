@@ -1,8 +1,8 @@
 """The instruction set in plain NumPy: the reference for simulators and boards.
 
-`Interpreter` executes decoded instructions one after the other, without tokens, in the words of the
-manual rather than for speed. It shares no code with the simulators; it takes from the rest of
-vtaops only the sizes of a configuration and the classes of `vtaops.machine.isa`.
+`Interpreter` executes decoded instructions one after the other, without tokens, in the manual's
+terms rather than for speed. It shares no code with the simulators; from the rest of vtaops it takes
+only the sizes of a configuration and the classes of `vtaops.machine.isa`.
 
 Imports no TVM: a board installs this file.
 """
@@ -30,7 +30,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Interpreter:
-    """One VTA with a flat DRAM, whose index is the device address.
+    """One VTA with a flat DRAM, indexed by device address.
 
     Nothing is checked: indices beyond a memory raise, or wrap as NumPy's do.
 
@@ -41,7 +41,7 @@ class Interpreter:
     dram_nbytes : int
         Size of its DRAM.
     separate_out : bool
-        Whether STORE reads a memory of its own, which only the ALU and accumulating GEMMs write,
+        Whether STORE reads a separate memory that only the ALU and accumulating GEMMs write,
         instead of the accumulators. Hardware with the extension ``post`` always does.
 
     Attributes
@@ -49,15 +49,15 @@ class Interpreter:
     dram : ndarray of uint8
         The DRAM.
     uop, inp, wgt, acc, out, parameters, tables : ndarray of int64
-        The scratchpads, a row for each element.
+        The scratchpads, one row per element.
     post : Post
-        What was last set.
+        The current post-processing setting.
     counters : dict
-        What `Statistics` counts.
+        The counters of `Statistics`.
     executed : int
-        Instructions so far.
+        Number of instructions executed.
     first_overflow : (int, int, int) or None
-        Instruction, accumulator and lane of the first sum or product beyond int32.
+        Instruction, accumulator and lane of the first int32 overflow.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Interpreter:
         self.executed += 1
 
     def steps(self, insn: isa.LoopInstruction) -> Iterator[tuple[int, int, int]]:
-        """Iterate over the (dst, src, wgt) that a GEMM or ALU instruction works on, in order."""
+        """Yield the (dst, src, wgt) of each step of a GEMM or ALU instruction, in order."""
         wgt_out, wgt_in = getattr(insn, "wgt_factor_out", 0), getattr(insn, "wgt_factor_in", 0)
         for o, i in product(range(insn.iter_out), range(insn.iter_in)):
             for dst, src, wgt in self.uop[insn.uop_begin : insn.uop_end].tolist():
@@ -110,7 +110,7 @@ class Interpreter:
                 )
 
     def rows(self, insn: isa.LoopInstruction) -> Iterator[int]:
-        """Iterate over the row of post-processing parameters of each step."""
+        """Yield the row of post-processing parameters of each step."""
         post = self.post
         for o, i in product(range(insn.iter_out), range(insn.iter_in)):
             row = post.row + o * post.row_factor_out + i * post.row_factor_in
@@ -192,7 +192,7 @@ class Interpreter:
         return product
 
     def _window(self, src: int, wgt: int) -> Integers:
-        """Return the product of a window: each channel times its channel group in every tile."""
+        """Return the product of a window: each channel by its channel group in every tile."""
         group = self.config.window_channels
         product = np.zeros(self.config.acc.shape, np.int64)
         for channel in range(self.config.block_out):
@@ -249,19 +249,19 @@ class Interpreter:
 
 
 def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
-    """Return the output of a program, as `Program.run` does on a device.
+    """Interpret a program; return its output, as `Program.run` does on a device.
 
     Parameters
     ----------
     program : Program
-        The program; one that verifies gives the same on every device.
+        The program; a verified one gives the same result on every device.
     arrays : array_like
         One logical tensor for each of ``program.inputs``, in order.
 
     Raises
     ------
     ShapeError
-        If number, shapes or dtypes are not those of the program.
+        If number, shapes or dtypes do not match the program.
     """
     if len(arrays) != len(program.inputs):
         raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
@@ -289,7 +289,7 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
 
 
 def _image(buffer: Buffer) -> npt.NDArray[np.generic] | None:
-    """Return what a buffer holds when the program is loaded; None: anything."""
+    """Return the initial contents of a buffer when the program is loaded; None: undefined."""
     if buffer.role is Role.CONSTANT:
         return buffer.constant_image()
     return None if buffer.fill is None else buffer.fill_image()

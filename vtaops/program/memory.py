@@ -1,7 +1,8 @@
-"""The arena: offsets of images in DRAM, which may overlap if their lifetimes do not.
+"""The arena: DRAM offsets of images, which may overlap if their lifetimes do not.
 
 Greedy by size, then best fit: the largest image first, each into the smallest gap that its
-lifetime leaves. The tests compare it with the optimum of small cases and with a lower bound.
+lifetime permits. The tests compare the result with the optimum for small cases and with a lower
+bound.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from vtaops.base.shapes import ceil_div
 
 @dataclass(frozen=True)
 class Lifetime:
-    """The lifetime and the size of an image.
+    """The lifetime and size of an image.
 
     Attributes
     ----------
     first, last : int
-        The steps from the one that stores it first to the last one that touches it.
+        The steps of its first store and of its last access.
     nbytes : int
         Size.
     """
@@ -29,19 +30,19 @@ class Lifetime:
     nbytes: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether two images are needed at the same time."""
+        """Whether two lifetimes overlap."""
         return self.first <= other.last and other.first <= self.last
 
 
 def place(lifetimes: Mapping[str, Lifetime], alignment: int) -> dict[str, int]:
-    """Return the first byte of each image in the arena.
+    """Assign each image its first byte in the arena.
 
     Parameters
     ----------
     lifetimes : mapping
         The images, by name.
     alignment : int
-        Every image begins at a multiple of it.
+        Alignment of every image in bytes.
     """
     offsets: dict[str, int] = {}
     by_size = sorted(lifetimes.items(), key=lambda item: (-item[1].nbytes, item[1].first))
@@ -56,7 +57,7 @@ def place(lifetimes: Mapping[str, Lifetime], alignment: int) -> dict[str, int]:
 
 
 def _best_gap(taken: Sequence[tuple[int, int]], nbytes: int, alignment: int) -> int:
-    """Return the start of the smallest gap between the ranges `taken`; else the end of them."""
+    """Return the start of the smallest sufficient gap between the ranges `taken`, or their end."""
     best: tuple[int, int] | None = None
     end = 0
     for first, behind in taken:

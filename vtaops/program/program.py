@@ -1,8 +1,8 @@
-"""Program: compiled operators as data, which any device runs.
+"""Program: compiled operators as data, for any device.
 
 Owns the representation only. Instructions address DRAM relative to the buffers that the program
-declares; `vtaops.runtime` places those buffers and adds their addresses. What one does with a
-program stands in files of its own, which import this one; the methods reach them through doors.
+declares; `vtaops.runtime` places those buffers and adds their addresses. Operations on programs are
+in separate files, which import this one; the methods reach them through doors.
 
 Imports no TVM: a board installs this room.
 """
@@ -39,20 +39,20 @@ NO_BUFFER = -1
 """Relocation of an instruction that does not address DRAM."""
 
 MICRO_OPS = -2
-"""Relocation of a LOAD UOP: its ``dram_base`` counts from the program's own micro-op table."""
+"""Relocation of a LOAD UOP: its ``dram_base`` is relative to the program's micro-op table."""
 
 
 class Role(Enum):
-    """What a DRAM buffer of a program is for."""
+    """The purpose of a program's DRAM buffer."""
 
     INPUT = "input"
     """Written by the host before each run."""
     PARAMETER = "parameter"
-    """Written by the host; usually the same for many runs (weights, bias)."""
+    """Written by the host; usually constant over many runs (weights, bias)."""
     OUTPUT = "output"
     """Read by the host after each run; undefined before."""
     SCRATCH = "scratch"
-    """Used by the program alone; undefined at the start of each run."""
+    """Used only by the program; undefined at the start of each run."""
     CONSTANT = "constant"
     """Part of the program: written once, when the program is loaded."""
 
@@ -66,30 +66,29 @@ class Buffer(Concise):
     name : str
         Name of the operator's argument, for example ``"data"``.
     role : Role
-        Who writes and reads it.
+        Its purpose: determines its reader and writer.
     shape : tuple of int
-        Shape of the logical tensor, as the host sees it.
+        Shape of the logical tensor, on the host.
     dtype : str
         NumPy dtype of its scalars.
     layout : Layout
-        How the device sees it.
+        Layout on the device.
     value : tuple of int
         The scalars of a `CONSTANT`, in C order; empty for other roles.
     offset : int, optional
-        First byte of a `SCRATCH` buffer in the arena of the program: one allocation in which
-        buffers that are not in use at the same time may overlap. None: an allocation of its own,
-        as other roles have.
+        First byte of a `SCRATCH` buffer in the program's arena, an allocation in which buffers that
+        are not live at the same time may overlap. None: a separate allocation, as for other roles.
     fill : int, optional
-        Scalar that fills a `SCRATCH` buffer when the program is loaded. What of it is read before
-        the program writes it, such as a border around an image, the program never writes. A filled
-        buffer has an allocation of its own.
+        Scalar that fills a `SCRATCH` buffer when the program is loaded. The program never writes
+        elements that it reads before writing, such as a border around an image. A filled buffer has
+        a separate allocation.
 
     Raises
     ------
     ProgramError
-        If the layout does not fit the shape, or there is no such dtype; if a constant has not as
-        many scalars as its shape, or another buffer has a value; if a buffer that is not scratch
-        has an offset or a fill, or a buffer has both.
+        If the layout does not fit the shape, or the dtype is unknown; if a constant's number of
+        scalars does not match its shape, or another buffer has a value; if a non-scratch buffer has
+        an offset or a fill, or a buffer has both.
     """
 
     name: str
@@ -161,7 +160,7 @@ class Buffer(Concise):
         Raises
         ------
         ShapeError
-            If shape or dtype are not those of the buffer.
+            If shape or dtype do not match the buffer.
         """
         data: npt.NDArray[np.generic] = np.asarray(array)
         if data.shape != self.shape or data.dtype != np.dtype(self.dtype):
@@ -177,7 +176,7 @@ class Buffer(Concise):
         Raises
         ------
         ShapeError
-            If shape or dtype are not those of the buffer.
+            If shape or dtype do not match the buffer.
         """
         return self.layout.pack(self.checked(array))
 
@@ -189,7 +188,7 @@ class Buffer(Concise):
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """The description of one operator of a program, for people and reports.
+    """Metadata of one operator of a program, for display and reports.
 
     Attributes
     ----------
@@ -200,10 +199,10 @@ class OperatorRecord:
     parameters, tiling : mapping
         JSON-like: the fields of the operator and of its tiling.
     macs : int
-        Multiply-accumulates of the operator as the user states it.
+        Multiply-accumulates on logical shapes.
     spans : tuple of (int, int)
-        Ranges (first, last + 1) of its instructions, ascending and disjoint. What an instruction
-        needs (its micro-ops, a token that is passed on) belongs to the operator too.
+        Ranges (first, last + 1) of its instructions, ascending and disjoint, including auxiliary
+        ones (loads of its micro-ops, relayed tokens).
     """
 
     name: str = ""
@@ -223,7 +222,7 @@ class OperatorRecord:
         Raises
         ------
         ProgramError
-            Naming the operator.
+            If a span is invalid; the message names the operator.
         """
         edges = [edge for span in self.spans for edge in span]
         if edges != sorted(set(edges)) or not all(0 <= edge <= count for edge in edges):
@@ -235,7 +234,7 @@ class OperatorRecord:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """A finished instruction stream with everything that it needs to run.
+    """A complete instruction stream with everything needed to run it.
 
     Attributes
     ----------
@@ -244,22 +243,22 @@ class Program:
     instructions : ndarray of uint64, shape (n, 2)
         128-bit instructions, low half first.
     relocations : ndarray of int32, shape (n,)
-        For each instruction the index in `buffers` that its ``dram_base`` counts from,
-        or `NO_BUFFER`, or `MICRO_OPS`.
+        For each instruction the index in `buffers` that its ``dram_base`` is relative to, or
+        `NO_BUFFER`, or `MICRO_OPS`.
     micro_ops : ndarray of uint32, shape (m,)
         The micro-op table in DRAM.
     buffers : tuple of Buffer
         All other DRAM buffers; inputs, parameters and outputs are the arguments of `run`, in order.
     metadata : mapping
-        JSON-like description for people: for which capabilities, which network.
+        JSON-like description for display: capabilities, network.
     operators : tuple of OperatorRecord
-        The operators that it computes, and which instructions belong to each.
+        The operators that it computes, with the instructions of each.
 
     Raises
     ------
     ProgramError
-        If arrays have wrong types or shapes, two buffers have one name, a relocation names none, or
-        an operator has instructions that do not exist.
+        If arrays have wrong types or shapes, two buffers have the same name, or a relocation or
+        an operator's span is out of range.
     """
 
     config: HardwareConfig
@@ -359,20 +358,20 @@ class Program:
         alone = sum(buffer.nbytes for buffer in self.buffers if buffer.offset is None)
         return own + alone + self.arena_nbytes
 
-    # ------------------------------ what one does with a program; each has a file of its own
+    # -------------------------------------- operations on programs; each in a separate file
 
     def disassemble(self) -> str:
-        """Return the program as text, one instruction a line."""
+        """Return the program as text, one instruction per line."""
         text: str = door("Program.disassemble")(self)
         return text
 
     def check_words(self) -> None:
-        """Check that every word is an instruction: a file may hold anything.
+        """Check that every word is an instruction: a file may contain anything.
 
         Raises
         ------
         ProgramError
-            Naming the first.
+            If one is not; the message names the first.
         """
         encoding = Encoding.of(self.config)
         known = np.zeros(len(self), np.bool_)
@@ -388,12 +387,12 @@ class Program:
             )
 
     def stats(self) -> Statistics:
-        """Return the counters of a run without running the program.
+        """Return the predicted counters of a run, without running.
 
         Raises
         ------
         ProgramError
-            If a word is no instruction.
+            If a word is not an instruction.
         """
         self.check_words()
         return count_instructions(self.config, self.instructions)
@@ -409,16 +408,16 @@ class Program:
         Raises
         ------
         DeadlockError
-            If the units wait for each other for ever.
+            If the units deadlock.
         ProgramError
-            If a word is no instruction.
+            If a word is not an instruction.
         """
         self.check_words()
         timeline: Timeline = door("Program.timeline")(self, timing, events=False)
         return timeline.cycles
 
     def timeline(self, timing: TimingParameters | None = None) -> Timeline:
-        """Return what each unit does in every cycle as predicted by the timing model."""
+        """Return the activity of each unit over time, as predicted by the timing model."""
         self.check_words()
         timeline: Timeline = door("Program.timeline")(self, timing)
         return timeline
@@ -443,22 +442,22 @@ class Program:
     def prove(
         self, *, against: Any = None, rounds: int | None = None, seed: int | None = None
     ) -> Proof:
-        """Prove that the program computes its operator, for all data and weights: `vtaops.prove`.
+        """Prove that the program computes its operator for all data and weights (`vtaops.prove`).
 
         Parameters
         ----------
         against : Operator, optional
-            What it must compute; by default what its own record says.
+            The specification; by default the operator in its record.
         rounds : int, optional
             Pairs of prime fields: each multiplies the probability of error. By default as many
             as bring it below 2**-54.
         seed : int, optional
-            Of the random numbers.
+            Seed of the random numbers.
 
         Raises
         ------
         NotEquivalent
-            If it computes something else, with inputs that show it.
+            If it computes something else; includes a counterexample if one was found.
         VerificationError
             If it is not safe and deterministic.
         """
@@ -480,7 +479,7 @@ class Program:
         Raises
         ------
         ProgramError
-            If the file is not a program, of another version, truncated or corrupted.
+            If the file is not a program, or is of another version, truncated or corrupted.
         """
         program: Program = door("Program.load")(path)
         return program

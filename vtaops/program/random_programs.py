@@ -2,12 +2,12 @@
 
 A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
 the compute unit works on it, and the store unit empties it, so that the three units run
-concurrently, as under double buffering. Between segments all wait for each other; what one segment
-stored, the next loads. At the end every byte of every accumulator in use is stored. Post-processing
-may still be set at the end: the next program begins without.
+concurrently, as under double buffering. All units synchronize between segments; each segment loads
+results stored by the previous one. At the end every byte of every accumulator in use is stored.
+Post-processing may still be enabled at the end: the next program starts with it disabled.
 
-Instructions, sizes, loops, padding, places and values are drawn at random, within what the device
-executes; only the order of the tokens is fixed.
+Instructions, sizes, loops, padding, addresses and values are random, within the device's
+capabilities; only the order of the tokens is fixed.
 
 Imports no TVM: a board installs this file.
 """
@@ -30,14 +30,14 @@ from vtaops.program.program import Program, Role
 from vtaops.program.traffic import Ints, elements
 
 PIPELINE_STEPS = 8
-"""Steps of an instruction between a write of an accumulator and its next use, where the device
-lacks a feature: such hardware need not forward a result that is still in its pipeline (upstream's
-HLS design does not, and takes some cycles). Others must, and get no distance at all."""
+"""Minimum steps between a write of an accumulator and its next use, if the device lacks a feature:
+such hardware need not forward a result in flight (upstream's HLS design does not, and takes some
+cycles). Other devices must forward, so programs for them have no minimum distance."""
 
-_AREA_TILES = 48  # that the stores of a segment may reach
+_AREA_TILES = 48  # reachable by the stores of a segment
 _SOURCE_TILES = 64  # of each input
 _SOURCE_TABLES = 3
-_TRIES = 30  # draws before something simple is taken
+_TRIES = 30  # draws before falling back to something simple
 
 
 def random_program(
@@ -53,23 +53,23 @@ def random_program(
     Parameters
     ----------
     config : HardwareConfig
-        What it is for.
+        Target configuration.
     rng : numpy.random.Generator
-        Source of all choices; from the same state comes the same program.
+        Source of all choices; equal states give equal programs.
     capabilities : Capabilities
-        What the device executes; the program needs no more.
+        Features of the device; the program needs no others.
     segments, rounds : int
-        Segments, and rounds of each; at least 1.
+        Number of segments, and of rounds in each; at least 1.
 
     Returns
     -------
     Program
-        Its inputs may have any values; it has one output.
+        Its inputs accept any values; it has one output.
 
     Raises
     ------
     UnsupportedError
-        If the ALU of the device does not work on the tiles of the configuration.
+        If the device's ALU does not support the configuration's tiles.
     """
     if config.batch > 1 and not capabilities.alu_batch:
         raise UnsupportedError(
@@ -91,7 +91,7 @@ def random_program(
 def random_inputs(
     program: Program, rng: np.random.Generator
 ) -> list[npt.NDArray[np.int8] | npt.NDArray[np.int32]]:
-    """Return an array of random values for each input of a program, in order."""
+    """Return random values for each input of a program, in order."""
     arrays = []
     for buffer in program.inputs:
         info = np.iinfo(buffer.dtype)
@@ -124,7 +124,7 @@ class _Source:
 
 
 class _Writer:
-    """Writes one program; each context has a window of its own in every memory."""
+    """Writes one program; each context has its own window in every memory."""
 
     def __init__(
         self, config: HardwareConfig, rng: np.random.Generator, capabilities: Capabilities
@@ -147,7 +147,7 @@ class _Writer:
             if memory in config.memories
         }
         self.posts, self.tables = (m in self.sources for m in (Memory.POST, Memory.TABLE))
-        self.post_set = False  # whether the device post-processes what comes next
+        self.post_set = False  # whether post-processing is enabled
         accumulators = sum(window.size for window in self.acc)
         self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
@@ -159,7 +159,7 @@ class _Writer:
     # ------------------------------------------------------------------------- structure
 
     def begin(self) -> None:
-        """Initialise everything that is read later: both contexts and both output areas."""
+        """Initialize everything that is read later: both contexts and both output areas."""
         with self._group(push_next=1):
             for context in (0, 1):
                 self._fill(Memory.INP, self.inp[context])
@@ -180,14 +180,14 @@ class _Writer:
         self.barrier(push_prev=1)
 
     def round(self, segment: int, number: int, rounds: int) -> None:
-        """Load, compute and store in one context, which the round after the next uses again."""
+        """Load, compute and store in one context, which the round after the next reuses."""
         context, again, before = number % 2, int(number + 2 < rounds), int(number >= 2)
         with self._group(pop_next=int(before or number == 0), push_next=1):
             for _ in range(self._integer(1, 3)):
                 self._random_load(segment, context)
         with self._group(pop_prev=1, pop_next=before, push_prev=again, push_next=1):
             if self.posts:
-                self._random_post(context)  # what was set in the round before has other rows
+                self._random_post(context)  # the previous round's setting has other rows
             for _ in range(self._integer(1, 5)):
                 if self.posts and self.rng.random() < 0.4:
                     self._random_post(context)
@@ -219,7 +219,7 @@ class _Writer:
 
     @contextmanager
     def _group(self, **flags: int) -> Iterator[None]:
-        """Let the first instruction added in the block pop tokens and the last one push them."""
+        """Make the first instruction added in the block pop tokens, and the last one push them."""
         instructions = self.builder.instructions
         first = len(instructions)
         yield
@@ -424,7 +424,7 @@ class _Writer:
         self.builder.add(Alu(alu_op=AluOp.SHR, **fields))
 
     def _immediate(self, op: AluOp) -> int:
-        """Draw an immediate; values that wipe out the operands are rare."""
+        """Draw an immediate; values that destroy the operands are rare."""
         often = self.rng.random() < 0.8
         if op is AluOp.SHR:
             longest = 40 if self.able.far_shift else 31 if self.able.long_shift else 15
@@ -454,7 +454,7 @@ class _Writer:
     ) -> dict[str, int]:
         """Draw loops and micro-ops within the windows of operands, and load the micro-ops.
 
-        Return the fields of the instruction; STORE may read what it writes if it is `current`.
+        Return the fields of the instruction; if `current`, STORE may read its results.
         """
         for _ in range(_TRIES):
             fields, columns = self._draw_loops(windows, most=8)
@@ -472,7 +472,7 @@ class _Writer:
     def _draw_loops(
         self, windows: dict[str, _Window], most: int
     ) -> tuple[dict[str, int], dict[str, Ints]]:
-        """Return the fields of loops, and the elements of each operand in the micro-ops."""
+        """Return the loop fields, and each operand's elements in the micro-ops."""
         held = self.able.micro_op_depth(self.config)
         count = self._integer(1, min(most, held))
         extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
@@ -518,7 +518,7 @@ class _Writer:
         return _Window(bases[0], sizes[0]), _Window(bases[1], sizes[1])
 
     def _integer(self, low: int, high: int) -> int:
-        """Return an integer of low..high, both included; often one of the two."""
+        """Return an integer in low..high, inclusive; often one of the limits."""
         return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
 
 
@@ -528,5 +528,5 @@ def _half(size: int, context: int) -> _Window:
 
 
 def _reach(block: Load | Store) -> int:
-    """Return the number of DRAM elements from the first to the last one that is accessed."""
+    """Return the DRAM elements from the first to the last access, inclusive."""
     return (block.y_size - 1) * block.x_stride + block.x_size

@@ -1,7 +1,7 @@
 """Statistics: upstream's seven counters, computed without running the program.
 
-The counting rules are those of upstream's functional simulator; the simulators implement them again
-in their own code, and the tests compare.
+The counting rules are those of upstream's functional simulator; the simulators implement them
+independently, and the tests compare.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, row
 
 @dataclass(frozen=True)
 class Statistics(Counts):
-    """The work of a device, under upstream's names.
+    """The counters of a device, under upstream's names.
 
     Attributes
     ----------
     inp_load_nbytes, wgt_load_nbytes, acc_load_nbytes, uop_load_nbytes : int
-        Bytes read from DRAM for each scratchpad; padding is not read, nor
-        what comes from the output memory. An ACC_8BIT load counts the
-        bytes that it fills (four times those that it reads), as upstream does.
+        Bytes read from DRAM for each scratchpad, excluding padding and loads from the output
+        memory. An ACC_8BIT load counts the bytes that it fills (four times those that it reads),
+        as upstream does.
     out_store_nbytes : int
         Bytes written to DRAM.
     gemm_counter : int
@@ -49,7 +49,7 @@ class Statistics(Counts):
         return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
 
     def array_share(self, cycles: int, products_per_cycle: int = 1) -> float:
-        """Return the share that the GEMM array does of the tile products it can do in `cycles`."""
+        """Return the fraction of the GEMM array's peak tile products in `cycles` that is used."""
         return self.gemm_counter / max(1, cycles * products_per_cycle)
 
     def _repr_html_(self) -> str:
@@ -67,7 +67,7 @@ _LOAD_COUNTERS = {
 
 
 def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Statistics:
-    """Return the counters of an instruction stream.
+    """Compute the counters of an instruction stream.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The DRAM and scratchpad elements that the instructions of a program access.
+"""The DRAM and scratchpad elements that a program's instructions access.
 
-Owns the walk over a program that follows the micro-op memory, and the translation of LOAD and STORE
-into ranges of bytes and elements; others count, time and draw them.
+Owns the walk over a program that tracks the micro-op memory, and the translation of LOAD and STORE
+to ranges of bytes and elements; other modules count, time and draw them.
 
 Imports no TVM: a board installs this room.
 """
@@ -23,10 +23,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
-    """Yield each instruction with its index and the micro-ops that it runs.
+    """Yield (index, instruction, micro-ops) for each instruction.
 
-    Micro-ops are rows (dst, src, wgt) as the LOADs before have left them in the micro-op memory;
-    those that none has loaded are zeros. Instructions without iterations have none.
+    Micro-ops are rows (dst, src, wgt) as left in the micro-op memory by previous LOADs; those never
+    loaded are zeros. Instructions without iterations have none.
     """
     table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
     memory = np.zeros((program.config.uop.depth, 3), np.int64)
@@ -34,7 +34,7 @@ def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
         begin = end = 0
         if isinstance(i, Load) and i.memory == Memory.UOP:
             loaded = table[i.dram_base : i.dram_base + i.x_size]
-            room = memory[i.sram_base :]  # less than it loads, in a program that does not verify
+            room = memory[i.sram_base :]  # shorter than the load in a program that does not verify
             room[: len(loaded)] = loaded[: len(room)]
         elif isinstance(i, LoopInstruction) and i.iterations:
             begin, end = i.uop_begin, i.uop_end
@@ -49,7 +49,7 @@ def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
     i : Gemm, Alu or Pool
         The instruction.
     operand : {"dst", "src", "wgt"}
-        Which of its operands.
+        One of its operands.
     column : ndarray of int64
         Its element in each micro-op.
     """
@@ -62,10 +62,10 @@ def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
 
 
 def joined(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
-    """Return which micro-ops of an instruction share a step with the one before them.
+    """Return which micro-ops of an instruction share a step with their predecessor.
 
     With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM
-    do where they name one accumulator.
+    share a step if they name one accumulator.
     """
     found = np.zeros(len(micro_ops), np.bool_)
     if "pairs" in config.extensions and isinstance(i, Gemm):
@@ -105,9 +105,9 @@ class Transfer:
 
 
 def transfers(program: Program) -> Iterator[Transfer]:
-    """Yield the transfers of a program, in program order; no-operations move nothing.
+    """Yield the transfers of a program, in program order; no-operations are skipped.
 
-    Loads from the output memory are none: they do not cross the port.
+    Loads from the output memory are skipped, too: they do not use the port.
     """
     for index, instruction in enumerate(program.decode()):
         if not isinstance(instruction, Load | Store) or instruction.is_nop:
@@ -122,17 +122,17 @@ def transfers(program: Program) -> Iterator[Transfer]:
 
 
 def compulsory_nbytes(program: Program) -> int:
-    """Return the bytes that no schedule with the same accesses could avoid.
+    """Return the bytes that no schedule with the same accesses can avoid.
 
-    Every byte of DRAM that the program reads, and every byte that it writes, counted once: what
-    would cross the port if the scratchpads were unlimited. Micro-ops are included.
+    Every DRAM byte that the program reads, and every byte that it writes, counted once: the port
+    traffic with unlimited scratchpads. Includes micro-ops.
     """
     sizes = {MICRO_OPS: program.micro_ops.nbytes}
     sizes |= {index: buffer.nbytes for index, buffer in enumerate(program.buffers)}
     total = 0
     touched: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
     for transfer in transfers(program):
-        if transfer.buffer == NO_BUFFER:  # an absolute address: nothing to compare it with
+        if transfer.buffer == NO_BUFFER:  # an absolute address: not comparable
             total += transfer.nbytes
             continue
         key = transfer.buffer, isinstance(transfer.instruction, Store)
@@ -143,4 +143,4 @@ def compulsory_nbytes(program: Program) -> int:
     return total + _WORD_BYTES * sum(int(words.sum()) for words in touched.values())
 
 
-_WORD_BYTES = 4  # every DRAM element is a multiple of it
+_WORD_BYTES = 4  # divides the size of every DRAM element

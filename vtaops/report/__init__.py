@@ -1,7 +1,7 @@
-"""Reports for people: statistics, cycles, space-time and access diagrams, roofline, exploration.
+"""Reports: statistics, cycles, space-time and access diagrams, roofline, exploration.
 
-Every report is a function of programs and timelines. matplotlib is imported where a picture is
-drawn, and nowhere else.
+Every report is a function of programs and timelines. matplotlib is imported only by the functions
+that draw.
 """
 
 from vtaops.report.access import access

@@ -1,8 +1,8 @@
 """The access diagram: DRAM and scratchpad addresses over time.
 
-One panel for each DRAM buffer (bytes) and each scratchpad (elements); cycles to the right. What
-moves data is drawn as lines, a row of a transfer each; every micro-op of a GEMM or ALU instruction
-is one dot in each scratchpad that it addresses.
+One panel for each DRAM buffer (bytes) and each scratchpad (elements), over cycles. Transfers are
+drawn as one line per row; every micro-op of a GEMM or ALU instruction is one dot in each scratchpad
+that it addresses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCRATCHPADS = {"inp": "input scratchpad", "wgt": "weight scratchpad", "acc": "a
 
 @dataclass
 class _Panel:
-    """What one address space shows: lines and dots by kind of work."""
+    """The contents of one address space's panel: lines and dots by kind of work."""
 
     title: str
     unit: str
@@ -52,7 +52,7 @@ def access(timeline: Timeline, window: tuple[int, int] | None = None, title: str
     timeline : Timeline
         Result of `Program.timeline`.
     window : (int, int), optional
-        First and last cycle shown; by default everything.
+        First and last cycle to show; by default everything.
     title : str
         Heading.
 
@@ -107,7 +107,7 @@ def _panels(timeline: Timeline, window: tuple[int, int]) -> dict[object, _Panel]
 
 
 def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
-    """Return a line for each row; it starts when the previous row has been moved."""
+    """Return one line per row, starting when the previous row has been moved."""
     count = len(transfer.row_start)
     times = np.linspace(span[0], span[1], count + 1)
     low = transfer.row_start
@@ -120,9 +120,9 @@ def _rows(transfer: Transfer, span: tuple[int, int]) -> Floats:
 def _micro_op_accesses(
     timeline: Timeline, window: tuple[int, int]
 ) -> Iterator[tuple[str, Floats, dict[str, Ints]]]:
-    """Yield, for each GEMM and ALU instruction, the cycle and the elements of each micro-op.
+    """Yield each GEMM and ALU instruction's cycle and elements of every micro-op.
 
-    A window of input tiles has a column for each tile.
+    A window of input tiles has one column per tile.
     """
     for index, instruction, micro_ops in walk(timeline.program):
         event = timeline.events[index]
@@ -136,7 +136,7 @@ def _micro_op_accesses(
 
 
 def _addresses(instruction: LoopInstruction, micro_ops: Ints) -> dict[str, Ints]:
-    """Return the elements of each scratchpad that the steps of an instruction address."""
+    """Return the elements of each scratchpad that an instruction's steps address."""
     dst, src, wgt = micro_ops.T
     found = {"acc": elements(instruction, "dst", dst)}
     if isinstance(instruction, Gemm | Pool) and not instruction.reset:

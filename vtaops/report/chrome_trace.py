@@ -1,4 +1,4 @@
-"""Export to the trace event format of Chrome, which Perfetto (ui.perfetto.dev) opens.
+"""Export to Chrome's trace event format, for Perfetto (ui.perfetto.dev).
 
 One cycle is shown as one microsecond; tokens are flow arrows.
 """
@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 def chrome_trace(timeline: Timeline, name: str = "vtaops") -> dict[str, Any]:
-    """Return a timeline as the JSON object of a trace file.
+    """Convert a timeline to the JSON object of a trace file.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def _names(name: str) -> Iterator[Record]:
 
 
 def _slices(timeline: Timeline) -> Iterator[Record]:
-    """Yield what units do, and who uses the port."""
+    """Yield the activity of units and the users of the port."""
     rows = list(instruction_rows(timeline.program))
     work = [(s.unit, s.kind, s) for unit in LANES for s in timeline.segments[unit]]
     port = [(f"port {s.kind}", s.unit, s) for s in timeline.grants]
@@ -65,7 +65,7 @@ def _slices(timeline: Timeline) -> Iterator[Record]:
 
 
 def _flows(timeline: Timeline) -> Iterator[Record]:
-    """Yield tokens; a flow is bound to the slices around its ends: those of two instructions."""
+    """Yield tokens; a flow is bound to the slices of the two instructions at its ends."""
     for number, token in enumerate(timeline.tokens):
         sender, receiver = (LANES.index(unit) + 1 for unit in token.queue.split(">"))
         shared = {"pid": 1, "cat": "token", "name": token.queue, "id": number}

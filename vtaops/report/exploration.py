@@ -1,7 +1,7 @@
 """Table, Pareto plot, parallel coordinates and interactive page of an exploration.
 
-Works on rows of plain data, `vtaops.explore.Point.as_dict` with the key ``front`` (whether nothing
-beats the point); knows nothing of how they were found. The drawing of the page is
+Works on rows of plain data, `vtaops.explore.Point.as_dict` with the key ``front`` (whether the
+point is non-dominated); independent of how they were found. The page's drawing code is
 ``exploration.html`` beside this file.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_LOGARITHMIC = 12  # ratio of the largest to the smallest value from which an axis is logarithmic
-_LABEL_PIXELS = 40  # points of a diagram that are nearer have one label
+_LOGARITHMIC = 12  # ratio of largest to smallest value above which an axis is logarithmic
+_LABEL_PIXELS = 40  # points of a diagram that are closer share one label
 _NUMBERED = 24  # points of the front that are explained beside the diagram
 LIMIT_COLORS = {"compute": "#2e9e5b", "port": "#4c9be8", "latency": "#d9534f", "": "#5f6b7a"}
-"""What limits a point, and its colour."""
+"""Colour of each bottleneck."""
 
 LABELS = {
     "cycles": "cycles",
@@ -42,7 +42,7 @@ LABELS = {
     "dsp": "DSP blocks (estimate)",
     "bram": "block RAMs (estimate)",
 }
-"""Columns that are objectives, and how diagrams call them."""
+"""Objective columns, with their names in diagrams."""
 
 COLUMNS = {
     "cycles": "cycles", "ms": "ms", "dram": "dram_nbytes", "energy": "energy_uj",
@@ -63,12 +63,12 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
     rows : sequence of dict
         The points.
     title : str
-        Over the table.
+        Title of the table.
     most : int
-        Points shown; those of the front come first where there are more.
+        Maximum number of points; if exceeded, those of the front come first.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("design")  # is folded where the terminal is narrow
+    table.add_column("design")  # folds on narrow terminals
     for column in ("cycles", "ms", "MB", "µJ", "kLUT", "BRAM", "limit", ""):
         table.add_column(column, justify="right", no_wrap=True)
     ordered = _ordered(rows)
@@ -93,16 +93,16 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
 
 
 def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycles") -> Figure:
-    """Plot one objective against another, coloured by what limits each point.
+    """Plot one objective against another, coloured by the bottleneck of each point.
 
-    Filled points are those that nothing beats; their numbers are explained beside the diagram.
+    Filled points are non-dominated; their numbers are explained beside the diagram.
 
     Parameters
     ----------
     rows : sequence of dict
         The points.
     title : str
-        Over the diagram.
+        Title of the diagram.
     x, y : str
         Names of objectives (`COLUMNS`).
 
@@ -163,7 +163,7 @@ def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
 
 
 def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
-    """Label an axis; make it logarithmic if its values differ much."""
+    """Label an axis; make it logarithmic if its values vary widely."""
     axis = getattr(axes, f"{name}axis")
     values = [row[column] for row in rows]
     label = LABELS[column]
@@ -177,7 +177,7 @@ def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
 
 
 def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Write each point's number where none beats it; points that are close share a label."""
+    """Write a number on each non-dominated point; close points share a label."""
     axes.autoscale_view()
     groups: list[tuple[Any, list[int]]] = []
     for number, point in enumerate(points, 1):
@@ -197,8 +197,8 @@ def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
     """Draw parallel coordinates: every point as a line over the varying axes and objectives.
 
-    Coloured lines are those that nothing beats, by their cycles; each axis goes from its least to
-    its largest value.
+    Coloured lines are non-dominated points, by cycles; each axis spans its smallest to largest
+    value.
 
     Raises
     ------
@@ -234,19 +234,19 @@ def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
 def exploration_page(
     rows: Sequence[Row], title: str, layers: Sequence[Sequence[dict[str, Any]]] = ()
 ) -> str:
-    """Return a page that shows the points in any two objectives, and two of them layer by layer.
+    """Return a page that plots the points in any two objectives, and compares two layer by layer.
 
-    One file without references. A point under the pointer is explained; two that are clicked are
-    compared. Below, parallel coordinates: drag along an axis to keep the points between.
+    One self-contained file. Hovering explains a point; clicking two compares them. Below are
+    parallel coordinates: drag along an axis to filter the points.
 
     Parameters
     ----------
     rows : sequence of dict
         The points.
     title : str
-        Over the page.
+        Title of the page.
     layers : sequence of sequence of dict
-        For each point its layers: name, occurrences, cycles, tiling.
+        Layers of each point: name, occurrences, cycles, tiling.
     """
     kept = [index for index, row in enumerate(rows) if row["complete"]]
     shown = [rows[index] for index in kept]
@@ -286,7 +286,7 @@ def _name(row: Row) -> str:
 
 
 def _places(values: Sequence[Any]) -> list[float]:
-    """Scale values to 0..1; texts by their order."""
+    """Scale values to 0..1; strings by their sort order."""
     if any(isinstance(value, str) for value in values):
         order = sorted(set(values))
         return [order.index(value) / max(1, len(order) - 1) for value in values]

@@ -1,4 +1,4 @@
-"""Writes reports atomically; imports matplotlib only where it is needed."""
+"""Write reports atomically; imports matplotlib only if needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-"""Formats that matplotlib writes for us."""
+"""Formats that matplotlib can write."""
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -36,7 +36,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file as `write_bytes`, in UTF-8."""
+    """Write a text file in UTF-8; as `write_bytes`."""
     write_bytes(path, text.encode())
 
 
@@ -76,18 +76,18 @@ def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
 
 
 def page(template: str, title: str, data: dict[str, Any]) -> str:
-    """Return a page that needs nothing else: a template of this folder with its data."""
+    """Return a self-contained page: a template of this folder filled with its data."""
     text = (Path(__file__).parent / template).read_text(encoding="utf-8")
     shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     return Template(text).substitute(title=html.escape(title), data=shown)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure; the suffix of the name is the format.
+    """Write a figure in the format given by the file's suffix.
 
     Raises
     ------
     UnsupportedError
-        If the suffix is none of `FIGURE_SUFFIXES`.
+        If the suffix is not in `FIGURE_SUFFIXES`.
     """
     write_bytes(path, figure_bytes(figure, Path(path).suffix))

@@ -1,4 +1,4 @@
-"""What Jupyter shows for programs, statistics and timelines: small HTML fragments."""
+"""HTML fragments that Jupyter shows for programs, statistics and timelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FRAME_HEIGHT = 480
 
 
 def program_html(program: Program) -> str:
-    """Return a program as a summary, its buffers, and its first instructions."""
+    """Return a program's summary, buffers, and first instructions."""
     config = program.config
     head = (
         f"<b>Program</b> for {escape(config.bitstream_id)} ({escape(config.name)}): "
@@ -62,7 +62,7 @@ def html_table(
     right: int = -1,
     monospace: bool = False,
 ) -> str:
-    """Return a table; the column `right` is aligned to the right."""
+    """Return a table; the column `right` is right-aligned."""
 
     def cell(tag: str, column: int, text: str) -> str:
         align = "right" if column == right else "left"

@@ -1,6 +1,6 @@
-"""The interactive space-time diagram: one HTML file that needs nothing else.
+"""The interactive space-time diagram as one self-contained HTML file.
 
-Owns the data of the page; its drawing is ``spacetime.html`` beside this file.
+Owns the page's data; the drawing code is ``spacetime.html`` beside this file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def interactive(
     titles: Sequence[str] = (),
     window: tuple[int, int] | None = None,
 ) -> str:
-    """Return a page that shows timelines one below the other, with zoom, movement and details.
+    """Return a page that shows timelines one below the other, with zoom, pan and details.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def interactive(
     titles : sequence of str
         A title for each.
     window : (int, int), optional
-        Cycles shown first.
+        Initially visible cycles.
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
@@ -92,11 +92,11 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
 
 
 FORWARD = {"forward": "#e377c2"}
-"""Colour of tiles that come from the output scratchpad (extension ``forward``), not from DRAM."""
+"""Colour of tiles from the output scratchpad (extension ``forward``) instead of DRAM."""
 
 
 def _forwards(program: Program) -> list[int]:
-    """Return the loads that take what the array stored on the chip."""
+    """Return the loads from the output scratchpad."""
     loads = rows_of(program.instructions, Load)
     columns = Encoding.of(program.config).columns(program.instructions[loads], Load)
     inside: list[int] = loads[columns.get("forward", np.zeros(len(loads))) == 1].tolist()
@@ -104,7 +104,7 @@ def _forwards(program: Program) -> list[int]:
 
 
 def _layers(timeline: Timeline) -> list[list[Any]]:
-    """Return start, end and number of each turn of a layer, and its name."""
+    """Return (start, end, number, name) of each turn of a layer."""
     operators = timeline.program.operators
     if len(operators) < 2:
         return []
@@ -113,7 +113,7 @@ def _layers(timeline: Timeline) -> list[list[Any]]:
 
 
 def _owners(program: Program) -> list[str]:
-    """Return for each instruction the name of its operator, if the program has several."""
+    """Return each instruction's operator name, if the program has several operators."""
     names = [""] * len(program)
     if len(program.operators) > 1:
         for record in program.operators:

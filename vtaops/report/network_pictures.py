@@ -1,6 +1,6 @@
 """Pictures of whole networks: timelines of launches, roofline of layers, memory map.
 
-matplotlib is imported where a picture is drawn.
+matplotlib is imported only by the functions that draw.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 
 def network_page(*models: Model) -> str:
-    """Return the timelines of all launches as one page that needs nothing else.
+    """Return the timelines of all launches as one self-contained page.
 
-    Several models, such as one network before and after an extension, stand one below the other.
+    Several models, such as one network with and without an extension, are shown one below the
+    other.
     """
     timelines, titles = [], []
     for model in models:
@@ -43,11 +44,11 @@ def network_page(*models: Model) -> str:
 
 
 def network_roofline(model: Model) -> Figure:
-    """Draw what each layer reaches, against the array and the DRAM port.
+    """Draw the roofline of each layer, against the array and the DRAM port.
 
-    Cycles are those of the layer in the network; its own ceiling is that of its tile products,
-    resets and passes of the vector ALU. Labels are the numbers of the operators of VTA in the order
-    of execution; a layer whose loads ran under the layer before can lie above the slope.
+    Cycles are those of the layer in the network; its own ceiling is set by its tile products,
+    resets and vector ALU passes. Labels number the VTA operators in order of execution; a layer
+    whose loads overlapped with the previous layer can lie above the slope.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def network_roofline(model: Model) -> Figure:
 
 
 def memory_map(model: Model) -> Figure:
-    """Draw the arena of the largest region: which image lies where, from when to when.
+    """Draw the arena of the largest region: addresses and lifetimes of its images.
 
     Raises
     ------

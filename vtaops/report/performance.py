@@ -1,4 +1,4 @@
-"""The cycles report: how each unit of the RTL spent the cycles of a run."""
+"""The cycles report: the activity of each RTL unit during a run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The roofline: what each operator reaches, against the array and the DRAM port (matplotlib).
+"""The roofline: each operator's performance against the array and the DRAM port (matplotlib).
 
-Multiply-accumulates for each byte that crosses the port to the right, multiply-accumulates for each
-cycle upwards, both logarithmic. No point lies above the slope of the port or the ceiling of the
-array. The short line above a point is its own ceiling: what the compute unit could reach if it
-never waited, since resets and passes of the vector ALU take their cycles too.
+Multiply-accumulates per byte over the port on the horizontal axis, multiply-accumulates per cycle
+on the vertical one, both logarithmic. No point lies above the port's slope or the array's ceiling.
+The short line above a point is its own ceiling: its performance if the compute unit never waited,
+since resets and vector ALU passes take cycles too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class RooflinePoint:
         Multiply-accumulates of its tile products.
     nbytes : int
         Bytes over the port, instructions included: in the busier direction, or in both together
-        where they share a bandwidth.
+        if they share a bandwidth.
     compute_cycles : int
         Cycles in which the compute unit works.
     cycles : int
-        Cycles in all, by the timing model.
+        Total cycles, by the timing model.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RooflinePoint:
 
     @property
     def ceiling(self) -> float:
-        """What it would reach if the compute unit never waited."""
+        """Performance if the compute unit never waited."""
         return self.macs / max(1, self.compute_cycles)
 
     @staticmethod
@@ -79,7 +79,7 @@ class RooflinePoint:
 
     @staticmethod
     def total(name: str, points: Sequence[tuple[RooflinePoint, int]]) -> RooflinePoint:
-        """Return the point of a network: (operator, how often it occurs)."""
+        """Return the point of a network from (operator, occurrences) pairs."""
         figures = ("macs", "nbytes", "compute_cycles", "cycles")
         sums = (sum(getattr(point, figure) * n for point, n in points) for figure in figures)
         return RooflinePoint(name, *sums)
@@ -99,7 +99,7 @@ def roofline(
     points : sequence of RooflinePoint
         The operators.
     peak : float
-        Multiply-accumulates that the array does in a cycle (``HardwareConfig.macs_per_cycle``).
+        Multiply-accumulates of the array per cycle (``HardwareConfig.macs_per_cycle``).
     bandwidth : float
         Bytes per cycle of the port, in the sense of ``RooflinePoint.nbytes``.
     total : RooflinePoint, optional
@@ -167,11 +167,11 @@ Box = tuple[float, float, float, float]
 """Left, bottom, right, top."""
 
 CROWDED = 12
-"""With more points than these, those without room for a name go without."""
+"""With more points than this, labels without space are omitted."""
 
 
 def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float, bandwidth: float) -> None:
-    """Label each point where there is space, also from the roof."""
+    """Label each point if space allows, avoiding the roof."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
 
     def place(intensity: float, macs_per_cycle: float) -> tuple[float, float]:
@@ -197,7 +197,7 @@ def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float, bandwidth: 
 
 
 def _room(text: str, x: float, y: float, taken: Sequence[Box]) -> tuple[int, int] | None:
-    """Return the first offset at which a label of a point covers nothing that is taken."""
+    """Return the first offset at which a label covers nothing in `taken`, or None."""
     for dx, dy in _OFFSETS:
         box = _box(text, x, y, dx, dy)
         if not any(_overlap(box, other) for other in taken):
@@ -210,7 +210,7 @@ def _around(x: float, y: float, reach: float) -> Box:
 
 
 def _box(text: str, x: float, y: float, dx: float, dy: float) -> Box:
-    """Return what a label at an offset from a point covers."""
+    """Return the area that a label at an offset from a point covers."""
     start = x + dx - (0 if dx > 0 else 4.6 * len(text))
     return start, y + dy - 1, start + 4.6 * len(text), y + dy + 8
 

@@ -1,7 +1,7 @@
-"""The space-time diagram: units as lanes, cycles to the right (matplotlib).
+"""The space-time diagram: units as lanes, over cycles (matplotlib).
 
-Bars are instructions, coloured by the kind of their work; hatched areas are waiting, in the colour
-of what is waited for; arrows are tokens, from the instruction that sends to the one that takes.
+Bars are instructions, coloured by kind of work; hatched areas are waits, in the colour of the
+awaited unit; arrows are tokens, from the pushing to the popping instruction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT = {"fetch": 0.34, "load": 0.8, "compute": 0.8, "store": 0.8}
-_MOST_TOKENS = 160  # arrows in one diagram; beyond, they would hide the bars
+_MOST_TOKENS = 160  # arrows in one diagram; more would hide the bars
 _NARROW = 0.0012  # of the width: shorter bars have no outline
 
 
@@ -39,9 +39,9 @@ def spacetime(
     titles : sequence of str
         A title for each.
     window : (int, int), optional
-        First and last cycle shown; by default everything.
+        First and last cycle to show; by default everything.
     tokens : bool, optional
-        Whether to draw tokens; by default where they are not too many to tell apart.
+        Whether to draw tokens; by default if there are few enough to tell apart.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def spacetime(
 
 
 def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None) -> set[str]:
-    """Draw one timeline; return the kinds of work and of waiting that appear."""
+    """Draw one timeline; return the kinds of work and of waits that appear."""
     first, last = window
     kinds: set[str] = set()
     for lane, unit in enumerate(style.LANES):
@@ -161,6 +161,6 @@ def _legend(figure: Figure, kinds: set[str]) -> None:
 
 
 def _hatched(cause: str) -> dict[str, Any]:
-    """Return how waiting for a cause is painted."""
+    """Return the drawing style of a wait."""
     color = style.WAIT_COLORS[cause]
     return {"facecolor": (color, 0.12), "edgecolor": (color, 0.65), "hatch": "////"}

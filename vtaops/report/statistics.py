@@ -1,6 +1,6 @@
-"""The statistics report: what a program does and where its cycles go; one program or several.
+"""The statistics report: the work of a program and its cycles; one program or several.
 
-`statistics_data` gives everything as plain data; the tables, JSON and CSV are views of it.
+`statistics_data` returns everything as plain data; tables, JSON and CSV are views of it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def statistics_data(
     Parameters
     ----------
     program : Program
-        What ran.
+        The program.
     statistics : Statistics
-        What the device counted (or `Program.stats`).
+        The device's counters (or `Program.stats`).
     timeline : Timeline, optional
         The timing model's result (`Program.timeline`); adds ``"timing"``.
     """
@@ -85,7 +85,8 @@ def statistics_table(
     title : str
         Heading of the table.
     units : bool
-        Whether the cycles of each unit are told; the cycles of the run are, if there is a timeline.
+        Whether to list the cycles of each unit; total cycles are shown whenever a timeline is
+        given.
     """
     data = statistics_data(program, statistics)
     table = new_table(title, ["statistic"], ["value"], ["meaning"])
@@ -99,7 +100,7 @@ def statistics_table(
     minimum = f"{data['dram_nbytes_minimum']:,}"
     table.add_row("minimum", minimum, f"every byte in use, moved once; {over}")
     macs = sum(operator.macs for operator in program.operators)
-    # More where channels fill no tile, fewer where products with padding are left out.
+    # Above one if channels do not fill tiles, below if products with padding are skipped.
     asked = f"; the operator has {macs:,}" if macs else ""
     table.add_row("multiply-adds", f"{data['macs_performed']:,}", f"in tile products{asked}")
     intensity = f"{data['macs_per_dram_byte']:.1f}"
@@ -114,7 +115,7 @@ def statistics_table(
 
 
 def _add_cycles(table: Table, timeline: Timeline, clock_mhz: int) -> None:
-    """Add what a reader asks first: cycles, time, and how well the array is used."""
+    """Add the key figures: cycles, time, and array utilization."""
     milliseconds = timeline.cycles / clock_mhz / 1e3
     rate = f"at {clock_mhz} MHz; {1e3 / milliseconds:,.1f} a second"
     used = f"{100 * timeline.gemm_utilization:.1f} %"
@@ -125,7 +126,7 @@ def _add_cycles(table: Table, timeline: Timeline, clock_mhz: int) -> None:
 
 
 def _add_units(table: Table, timeline: Timeline) -> None:
-    """Add where the cycles of each unit and of the port go."""
+    """Add the cycles of each unit and of the port by activity."""
     cycles = timeline.cycles
     for name, unit in timeline.units.items():
         table.add_section()
@@ -153,7 +154,7 @@ def _add_units(table: Table, timeline: Timeline) -> None:
 
 
 def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Table:
-    """Return several reports side by side, with the ratio of each to the first.
+    """Return reports side by side, with the ratio of each to the first.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
 
 
 def _label(key: str) -> tuple[str, str]:
-    """Return the section and the text of a flattened name, as a reader calls it."""
+    """Return the section and the display text of a flattened name."""
     parts = key.removeprefix("timing.").split(".")
     if parts[0] == "units":
         _, unit, state, *kind = parts
@@ -194,7 +195,7 @@ def _label(key: str) -> tuple[str, str]:
 
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of a report, flattened: ``"timing.units.load.idle"`` -> value."""
+    """Flatten the figures of a report: ``"timing.units.load.idle"`` -> value."""
     found: dict[str, float] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -209,7 +210,7 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def as_csv(reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return reports as CSV: a row for each figure, a column for each variant."""
+    """Return reports as CSV: one row per figure, one column per variant."""
     columns = {name: numbers(data) for name, data in reports.items()}
     keys = dict.fromkeys(key for column in columns.values() for key in column)
     text = io.StringIO()

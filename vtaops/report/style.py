@@ -1,4 +1,4 @@
-"""Colours, order and form that all reports share."""
+"""Colours, order and style shared by all reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WAIT_COLORS = {
     "pipeline": "#9e9e9e",
     "queue full": "#9e9e9e",
 }
-"""Colour of the hatching of each cause of waiting: that of the unit that is waited for."""
+"""Hatching colour of each cause of waiting: that of the awaited unit."""
 
 TOKEN_COLORS = {
     "load>compute": "#1f6fb8",
@@ -54,17 +54,17 @@ TOKEN_COLORS = {
 """Colour of the tokens of each queue."""
 
 PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
-"""Colours without a meaning of their own."""
+"""Colours without a fixed meaning."""
 
 
 def headline(timeline: Timeline, title: str = "") -> str:
-    """Return the line above a timeline: its title, its cycles, the use of the GEMM array."""
+    """Return the heading of a timeline: title, cycles, GEMM array utilization."""
     text = f"{timeline.cycles:,} cycles, GEMM array {100 * timeline.gemm_utilization:.0f} % used"
     return f"{title}: {text}" if title else text
 
 
 def new_table(title: str, left: Sequence[str], right: Sequence[str], dim: Sequence[str]) -> Table:
-    """Return an empty table for the terminal: columns of names, of numbers, and of remarks."""
+    """Return an empty table for the terminal with columns of names, numbers and remarks."""
     table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
     for column in left:
         table.add_column(column, overflow="fold")
@@ -76,7 +76,7 @@ def new_table(title: str, left: Sequence[str], right: Sequence[str], dim: Sequen
 
 
 def checked_window(window: tuple[int, int] | None, cycles: int) -> tuple[int, int]:
-    """Return the first and the last cycle that a diagram shows; by default everything.
+    """Return the first and last cycle to show; by default everything.
 
     Raises
     ------

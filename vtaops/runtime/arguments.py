@@ -112,5 +112,5 @@ def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 
 def as_tuple(outputs: Any) -> tuple[Any, ...]:
-    """Return the outputs of a run as a tuple, also if there is only one."""
+    """Return the outputs of a run as a tuple, even a single one."""
     return outputs if isinstance(outputs, tuple) else (outputs,)

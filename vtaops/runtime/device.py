@@ -31,7 +31,7 @@ class Closing:
     """Something that is closed at the end of a ``with`` block."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release the device's resources."""
         raise NotImplementedError
 
     def __enter__(self: Self) -> Self:
@@ -132,7 +132,7 @@ class ConfiguredDevice(Closing):
 
 
 def capabilities_of(device: Device) -> Capabilities:
-    """Return what a device can execute: its attribute ``capabilities``, else that of its target."""
+    """Return a device's capabilities: its attribute ``capabilities``, else its target's."""
     return getattr(device, "capabilities", None) or of_target(device.config)
 
 
@@ -141,7 +141,7 @@ METHODS = ("alloc", "free", "write", "read", "launch", "stats", "reset_stats", "
 
 
 def check_device(device: object) -> None:
-    """Refuse what does not implement `Device`.
+    """Check that an object implements `Device`.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def check_device(device: object) -> None:
 
 @runtime_checkable
 class CachingDevice(Device, Protocol):
-    """A device that keeps what was written to it, so that the same data need not travel again."""
+    """A device that caches written data, to avoid transferring the same data again."""
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         """Do the same as `write`, for data that are likely to be written again."""
@@ -188,7 +188,7 @@ class CountingDevice(Device, Protocol):
 
 
 def performance_of(device: Device) -> TsimPerformance | None:
-    """Return what `CountingDevice.performance` does; None where nothing has counted."""
+    """Return `CountingDevice.performance`'s result, or None without counters."""
     if not isinstance(device, CountingDevice):
         return None
     try:

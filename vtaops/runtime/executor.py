@@ -80,7 +80,7 @@ class LoadedProgram(Closing):
     program : Program
         The program.
     device : Device
-        Where to run it.
+        The device to run on.
     images : mapping, optional
         DRAM images of inputs that are the same in all runs (packed weights), by the names of their
         buffers: written with the program, and not given to `run`.

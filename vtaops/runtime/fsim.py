@@ -178,7 +178,7 @@ class Fsim(ConfiguredDevice):
         self._call(self._native.launch, address, count, min(seconds, _LONGEST_TIMEOUT))
 
     def interrupt(self) -> None:
-        """End the launch that is under way in another thread, which raises a `DeviceError`."""
+        """Stop the launch running in another thread, which raises a `DeviceError`."""
         self._native.interrupt()
 
     def stats(self) -> Statistics:
@@ -227,7 +227,7 @@ def sizes_of(config: HardwareConfig) -> dict[str, int]:
 
 
 def limits_of(capabilities: Capabilities) -> dict[str, int]:
-    """Return what an implementation lacks under the names of ``sim/fsim/limits.hpp``."""
+    """Return an implementation's limits under the names of ``sim/fsim/limits.hpp``."""
     limits = asdict(capabilities)
     del limits["name"], limits["far_shift"]  # the second is for compilers
     return limits
@@ -247,7 +247,7 @@ def slots_of(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
 
 @contextmanager
 def _worded(encoding: Encoding) -> Iterator[None]:
-    """Raise the faults of the simulator as errors of vtaops, naming their instructions."""
+    """Convert simulator faults to vtaops errors that name the instruction."""
     try:
         yield
     except _fsim.Fault as fault:

@@ -23,7 +23,7 @@ from vtaops.program.statistics import Statistics, count_instructions
 def check_instructions(
     config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
 ) -> None:
-    """Refuse an instruction stream that the hardware would execute differently.
+    """Reject an instruction stream that the hardware would execute differently.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def check_instructions(
     words : ndarray of uint64, shape (n, 2)
         Low and high half of each instruction.
     capabilities : Capabilities
-        What the hardware has.
+        Capabilities of the hardware.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def check_instructions(
 
 
 class CheckedStreams:
-    """The instruction streams that a board has been given: each is checked and counted once."""
+    """Cache of a board's instruction streams: each is checked and counted once."""
 
     def __init__(self) -> None:
         self._counted: dict[bytes, Statistics] = {}

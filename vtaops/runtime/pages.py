@@ -1,4 +1,4 @@
-"""PageAllocator: the DRAM of a device whose host decides what lies where."""
+"""PageAllocator: a host-side allocator for a device's DRAM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PageAllocator:
     nbytes : int
         Size of the DRAM.
     name : str
-        What messages call it.
+        The device's name in messages.
     """
 
     def __init__(self, nbytes: int, name: str) -> None:
@@ -66,12 +66,12 @@ class PageAllocator:
         self._free = merged
 
     def check(self, buffer: DeviceBuffer, nbytes: int) -> int:
-        """Return the size of an access; refuse buffers of others, and accesses beyond the end."""
+        """Return the size of an access; reject foreign buffers and accesses past the end."""
         if buffer not in self._buffers:
             raise foreign_buffer(buffer)
         return as_extent(buffer, nbytes)[0]
 
 
 def whole_pages(nbytes: int) -> int:
-    """Return the bytes of the pages that hold so many bytes."""
+    """Return a byte count rounded up to whole pages."""
     return ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES

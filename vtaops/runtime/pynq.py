@@ -110,7 +110,7 @@ class Accelerator:
     interface : PynqInterface, optional
         By default the ``pynq`` package.
     capabilities : Capabilities, optional
-        What the hardware executes; by default that of the design.
+        Capabilities of the hardware; by default the design's.
     clock_mhz : float
         Clock that the processing system gives the logic. Upstream's designs expect 100 and make
         their own from it; ours run at it (``vtaops rtl --clock-mhz``).
@@ -155,7 +155,7 @@ class Accelerator:
 
     @property
     def programmed(self) -> bool:
-        """Whether a bitstream is in the logic."""
+        """Whether the logic holds a bitstream."""
         return self._registers is not None
 
     def program(self, bitstream: Path) -> None:
@@ -187,7 +187,7 @@ class Accelerator:
             self.attach()
 
     def attach(self) -> None:
-        """Use a bitstream that was programmed by other means.
+        """Use a bitstream that something else programmed.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Accelerator:
         Returns
         -------
         TsimPerformance or None
-            What the logic counted in this run; None if it does not count.
+            The logic's counters for this run; None if it has none.
         """
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
@@ -282,7 +282,7 @@ class Accelerator:
             self._lock.release()
 
     def close(self) -> None:
-        """End the run that is under way; further runs are errors."""
+        """Stop the current run; further runs are errors."""
         self._closed.set()
 
     def _check_open(self) -> None:
@@ -313,7 +313,7 @@ class Accelerator:
         return True
 
     def _clear_finish(self, registers: ControlRegisters) -> None:
-        """Run an instruction that does nothing: it clears the flag, which FINISH alone sets.
+        """Run a no-op instruction: it clears the flag, which only FINISH sets.
 
         Without this the flag of the run before could be taken for that of the next.
         """
@@ -334,7 +334,7 @@ class Accelerator:
 
 @dataclass(eq=False)
 class PynqBuffer:
-    """A block of the board's DRAM, with what is known of its cache.
+    """A block of the board's DRAM and the state of its cache.
 
     Attributes
     ----------
@@ -544,5 +544,5 @@ class PynqDevice(ConfiguredDevice):
 
 
 def _worded(what: str) -> AbstractContextManager[None]:
-    """Raise what PYNQ raises as a `DeviceError`."""
+    """Convert PYNQ's exceptions to `DeviceError`."""
     return raising(DeviceError, what, Exception, told=lambda e: f"{type(e).__name__}: {e}")

@@ -54,7 +54,7 @@ DEFAULT_TIMEOUT = 10.0
 _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
 
 Progress = Callable[[str, int, int], None]
-"""Called during transfers: (what, bytes done, bytes in all)."""
+"""Called during transfers with (operation, bytes done, total bytes)."""
 
 _MIN_CACHED_BYTES = 4096  # less is sent at once: asking would take as long
 
@@ -70,7 +70,7 @@ class RemoteBuffer:
     handle : int
         Its number in the session.
     connection : int
-        Which connection of the device it belongs to; it ends with it.
+        The device's connection that owns the buffer; the buffer ends with it.
     """
 
     address: int
@@ -92,7 +92,7 @@ class RemoteDevice(ConfiguredDevice):
     address : str
         ``pynq://host:port``.
     config : HardwareConfig, str or Path, optional
-        What the board must have; by default any configuration is taken.
+        Required configuration; by default any is accepted.
     secret : bytes, optional
         The shared secret; by default that of the environment (`read_secret`).
     timeout : float
@@ -136,7 +136,7 @@ class RemoteDevice(ConfiguredDevice):
 
     @property
     def address(self) -> str:
-        """Where the board is."""
+        """The board's address."""
         return f"pynq://{self._host}:{self._port}"
 
     # ------------------------------------------------------------------------ memory
@@ -162,7 +162,7 @@ class RemoteDevice(ConfiguredDevice):
             self._send("write", image, buffer=self._handle(buffer, len(image)))
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
-        """Do the same as `write`; data that the board still has do not travel.
+        """Like `write`, but skip the transfer of data that the board still holds.
 
         The board checks the hash of what it keeps.
         """
@@ -231,7 +231,7 @@ class RemoteDevice(ConfiguredDevice):
     # ---------------------------------------------------------------- beyond the protocol
 
     def info(self) -> dict[str, Any]:
-        """Return what the board tells about itself: versions, bitstream, registers, memory."""
+        """Return the board's description: versions, bitstream, registers, memory."""
         answer, _ = self._request("info")
         return {name: value for name, value in answer.items() if name != "id"}
 
@@ -383,14 +383,14 @@ class RemoteDevice(ConfiguredDevice):
             return answer, data
 
     def _send(self, operation: str, image: memoryview, **fields: Any) -> None:
-        """Make the requests that carry an image in pieces."""
+        """Send an image in chunks, one request each."""
         for start in range(0, len(image), CHUNK_BYTES):
             chunk = image[start : start + CHUNK_BYTES]
             self._request(operation, chunk, offset=start, **fields)
             self._report(operation, start + len(chunk), len(image))
 
     def _last_words(self, connection: Connection, error: DeviceError) -> str:
-        """Return what the board said before it closed the connection, if it said anything."""
+        """Return the board's last error before it closed the connection, else `error`'s text."""
         if isinstance(error, ConnectionLost):
             try:
                 answer, _ = connection.receive(deadline=time.monotonic() + 0.1, max_payload=0)

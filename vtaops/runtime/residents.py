@@ -28,7 +28,7 @@ class ResidentPrograms(Closing):
     Parameters
     ----------
     device : Device
-        Where they are; it is not closed with them.
+        The device that holds them; closing this object does not close it.
     timeout : float
         Seconds that one launch may take.
     capacity : int
@@ -53,7 +53,7 @@ class ResidentPrograms(Closing):
         arrays: Sequence[npt.ArrayLike],
         parameters: Mapping[str, Array] | None = None,
     ) -> tuple[Array, ...]:
-        """Run a program, which is loaded at its first run; return all outputs.
+        """Run a program, loading it on its first run; return all outputs.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class ResidentPrograms(Closing):
             return self._loaded[key]
 
     def _placed(self, program: Program, parameters: Mapping[str, Array] | None) -> LoadedProgram:
-        """Load a program; evict the least recently used ones until there is room."""
+        """Load a program, evicting the least recently used ones until it fits."""
         while True:
             try:
                 return LoadedProgram(program, self.device, parameters)

@@ -1,4 +1,4 @@
-"""UartBone: words of a board's bus over a serial line, and the proof that none went wrong.
+"""UartBone: access to a board's bus over a serial line, checked by CRC.
 
 The line is a serial port, a pseudo-terminal or a TCP connection. LiteX's UARTBone knows bursts of
 words and nothing else; the system of `vtaops.hardware.ulx3s` adds a CRC-32 over all bytes in both
@@ -51,7 +51,7 @@ class AnyLine(Protocol):
         """Send bytes."""
 
     def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if none comes for so many seconds."""
+        """Return `count` bytes, or fewer if none arrives within the given seconds."""
 
     def close(self) -> None:
         """Close the line."""
@@ -112,7 +112,7 @@ class Line:
                 raise self._gone(error) from error
 
     def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if none comes for so many seconds.
+        """Return `count` bytes, or fewer if none arrives within the given seconds.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Line:
 
 
 def open_serial(path: str, baud: int) -> int:
-    """Return the descriptor of a serial port, raw and not blocking, emptied.
+    """Open a serial port raw and non-blocking, flush it and return its descriptor.
 
     Raises
     ------
@@ -187,7 +187,7 @@ class UartBone:
         self.sent_bytes = 0
 
     def write(self, address: int, words: npt.ArrayLike) -> None:
-        """Write words to consecutive addresses, and make sure that they arrived.
+        """Write words to consecutive addresses and verify their arrival.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class UartBone:
                 self._check()
 
     def read(self, address: int, count: int = 1) -> Words:
-        """Return words of consecutive addresses.
+        """Read words from consecutive addresses.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class UartBone:
         return words
 
     def recover(self, reset_address: int) -> None:
-        """Find the beginning of commands, reset the board, and count bytes from there.
+        """Resynchronize with the board, reset it and restart the byte count.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class UartBone:
         self._check()
 
     def _synchronise(self) -> None:
-        """Ask until the board answers: what it waits for, it gives up in the silence after that."""
+        """Poll until the board answers; it drops a partial command after a silence."""
         question = _command(READ, 1, self._identity_address)
         for _ in range(_SYNC_TRIES):
             self._line.write(question)
@@ -250,7 +250,7 @@ class UartBone:
         )
 
     def _check(self) -> None:
-        """Compare the CRC over all bytes with the board's."""
+        """Compare this end's CRC over all bytes with the board's."""
         self._send(_command(READ, 1, self._crc_address))
         expected = self._crc
         found = int(self._receive(1)[0])

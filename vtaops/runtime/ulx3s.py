@@ -46,14 +46,14 @@ _LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
 
 @dataclass
 class _Loaded:
-    """What the host knows of a buffer: when it was allocated, and what it wrote to it."""
+    """Host-side state of a buffer: its generation and a copy of the bytes written to it."""
 
     generation: int
     image: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 class _Page:
-    """The registers of VTA: written over the bus, read from a copy that came in one burst."""
+    """VTA's registers: written over the bus, read from a copy fetched in one burst."""
 
     def __init__(self, bone: UartBone) -> None:
         self._bone = bone
@@ -80,7 +80,7 @@ class Ulx3s(ConfiguredDevice):
     Parameters
     ----------
     config : HardwareConfig, str or Path, optional
-        What the board must have; by default any configuration is taken.
+        Required configuration; by default any is accepted.
     address : str
         Path of its serial port, or ``host:port`` of a virtual board.
     timeout : float
@@ -203,7 +203,7 @@ class Ulx3s(ConfiguredDevice):
         return self._performance
 
     def info(self) -> dict[str, Any]:
-        """Return what the board tells about itself."""
+        """Return the board's description of itself."""
         with self._turn():
             self._page.refresh(_LAST_STATE)
             registers = self._registers.values()
@@ -228,7 +228,7 @@ class Ulx3s(ConfiguredDevice):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let one call at a time use the board; reset it before, if the line failed."""
+        """Serialize calls to the board; reset it first if the line failed."""
         with self._lock:
             if self._closed:
                 raise DeviceError("this device is closed; open a new one")
@@ -246,7 +246,7 @@ class Ulx3s(ConfiguredDevice):
             line.close()
 
     def _reset(self) -> Ulx3sDesign:
-        """Bring the board to a known state, its memory zero; return what it is."""
+        """Reset the board, zero its memory and return its design."""
         self._lost = True
         self._generation += 1
         self._disconnect()
@@ -279,7 +279,7 @@ class Ulx3s(ConfiguredDevice):
         self._bone.write(ADDRESSES[name], value)
 
     def _zero(self, address: int, nbytes: int) -> None:
-        """Let the board fill memory with zeros."""
+        """Make the board zero its memory."""
         self._set("zero_base", address)
         self._set("zero_length", nbytes)
         self._set("zero_enable", 1)
@@ -313,7 +313,7 @@ class Ulx3s(ConfiguredDevice):
         )
 
     def _wait(self, timeout: float) -> DeviceError | None:
-        """Wait for FINISH; return what went wrong."""
+        """Wait for FINISH; return the error, or None on success."""
         deadline, failures = time.monotonic() + timeout, 0
         while True:
             late = time.monotonic() > deadline

@@ -75,11 +75,11 @@ def package_version() -> str:
 
 
 class ConnectionLost(DeviceError):
-    """The other side cannot be reached any more, or does not speak this protocol."""
+    """The peer is unreachable or does not speak this protocol."""
 
 
 class Connection:
-    """A socket that carries messages, every one within a deadline of `time.monotonic`.
+    """A socket for messages, each with a deadline of `time.monotonic`.
 
     After any error the connection is of no further use; close it.
     """
@@ -168,16 +168,16 @@ class Connection:
         self._stream.close()
 
     def shutdown(self) -> None:
-        """End the connection; a `receive` that waits in another thread returns with an error."""
+        """Shut the connection down; a `receive` blocked in another thread raises an error."""
         try:
             self._stream.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # the other side was faster
 
     def drain(self, seconds: float, nbytes: int = 2 * CHUNK_BYTES) -> None:
-        """Send nothing more, and drop what still comes, for a while.
+        """Stop sending and discard incoming data for up to `seconds`.
 
-        To close a connection while bytes wait unread would take back what was sent last.
+        Closing a connection with unread bytes would discard the last bytes sent.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -216,7 +216,7 @@ class Connection:
 
 
 def error_of(kind: object, message: object) -> VTAError:
-    """Return the error that the other side told of; a `DeviceError` where its kind is unknown."""
+    """Return the error that the peer reported; a `DeviceError` if its kind is unknown."""
     found = getattr(errors, str(kind), None)
     if isinstance(found, type) and issubclass(found, VTAError):
         with suppress(TypeError):  # one that has more than a message is not of a board
@@ -257,7 +257,7 @@ def _finite(text: str) -> float:
 
 
 def read_secret(path: str | Path | None = None) -> bytes:
-    """Return the shared secret of a file, or of the environment; empty if there is none.
+    """Return the shared secret from a file or the environment; empty if neither sets one.
 
     The environment holds it in VTAOPS_BOARD_SECRET, or the name of a file with it in
     VTAOPS_BOARD_SECRET_FILE. White space around it does not count.

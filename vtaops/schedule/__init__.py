@@ -1,6 +1,6 @@
-"""Schedules for VTA: tilings of operators; and scopes, intrinsics, marks for one's own schedules.
+"""Schedules for VTA: tilings of operators; scopes, intrinsics and marks for custom schedules.
 
-A schedule of one's own is `tvm.s_tir.Schedule` with these names; the guide is
+A custom schedule is a `tvm.s_tir.Schedule` with these names; for a guide see
 docs/tutorials/own_operators.md::
 
     from vtaops import schedule as vta

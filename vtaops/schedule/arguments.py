@@ -1,4 +1,4 @@
-"""The arguments of a scheduled function as buffers of a program: packed, as they were declared."""
+"""Arguments of a scheduled function as program buffers: packed, as declared."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vtaops.program import Buffer, Role
 
 
 def packed_arguments(function: tirx.PrimFunc) -> tuple[Buffer, ...]:
-    """Return a buffer for each parameter; those that are stored to are outputs.
+    """Return a buffer for each parameter; stored parameters are outputs.
 
     Raises
     ------
     ScheduleError
-        If a shape is not known, or a parameter is no tensor.
+        If a shape is not static, or a parameter is not a tensor.
     """
     written = set(_written(function.body))
     return tuple(_buffer(parameter, written) for parameter in function.params)
@@ -39,7 +39,7 @@ def _buffer(parameter: Any, written: set[str]) -> Buffer:
 
 
 def _written(stmt: Any) -> list[str]:
-    """Return the names of the buffers that the blocks of a statement write."""
+    """Return the names of the buffers that a statement's blocks write."""
     if isinstance(stmt, tirx.SeqStmt):
         return [name for child in stmt.seq for name in _written(child)]
     if isinstance(stmt, tirx.BufferStore):

@@ -1,6 +1,6 @@
-"""BlockedShape: an operator in units of tiles, and which tilings suit it and fit the scratchpads.
+"""BlockedShape: an operator in units of tiles, and the tilings that suit it and fit.
 
-Owns the arithmetic that relates a `Tiling` to scratchpad space. Knows nothing of TVM or of time.
+Owns the arithmetic that relates a `Tiling` to scratchpad space. Independent of TVM and of timing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from vtaops.ops.maxima import SeparateMaxima
 from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any
-"""An integer, or an array of integers: one for each of many tilings."""
+"""An integer, or an array of integers with one per tiling."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis: how output pixels read input pixels.
+    """One spatial axis: the mapping of output pixels to input pixels.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class Axis:
     real : tuple of bool
         For each input pixel, padding included, whether it lies in the image.
     taps : tuple of int
-        Where in the window the taps of a kernel that is or can be cut begin; empty: it cannot.
+        Offsets in the window of the taps of a kernel that is or can be cut; empty: it cannot.
     cut : bool
-        Whether a step reads the pixels of one tap; `window` is that of a tap then.
+        Whether a step reads the pixels of one tap; `window` then spans one tap.
     """
 
     extent: int
@@ -65,15 +65,15 @@ class Axis:
 
     @property
     def by_taps(self) -> Axis:
-        """The axis when every step reads the pixels of one tap."""
+        """The axis if every step reads the pixels of one tap."""
         return replace(self, window=self.window - self.taps[-1], cut=True)
 
     def span(self, pixels: Count) -> Count:
-        """Return how many input pixels, padding included, a tile of output pixels reads."""
+        """Return the number of input pixels, padding included, that an output tile reads."""
         return (pixels - 1) * self.step + self.window
 
     def loaded(self, tile: int) -> int:
-        """Return how many input pixels all tiles of a size load together; padding is not loaded."""
+        """Return the number of input pixels that all tiles of a size load, excluding padding."""
         first = np.arange(0, self.extent, tile)
         parts = self.taps if self.cut else (0,)
         begin = first * self.step + np.array(parts)[:, None]
@@ -82,14 +82,14 @@ class Axis:
 
     @cached_property
     def real_products(self) -> float:
-        """Share of the pixels read by the taps, of all outputs together, that lie in the image."""
+        """Fraction of all outputs' taps that read pixels inside the image."""
         first = np.arange(self.extent) * self.step
         read = first[:, None] + np.array(self.taps)
         return float((self._real_before(read + 1) - self._real_before(read)).mean())
 
     @property
     def inside(self) -> int:
-        """Output pixels whose whole window lies in the image."""
+        """Number of output pixels whose whole window lies in the image."""
         first = np.arange(self.extent) * self.step
         real = self._real_before(first + self.window) - self._real_before(first)
         return int((real == self.window).sum())
@@ -99,7 +99,7 @@ class Axis:
 
     @cached_property
     def _counts(self) -> npt.NDArray[np.int64]:
-        """How many of the first 0, 1, 2, ... input pixels lie in the image."""
+        """Number of image pixels among the first 0, 1, 2, ... input pixels."""
         return np.concatenate([[0], np.cumsum(self.real, dtype=np.int64)])
 
 
@@ -116,43 +116,43 @@ class BlockedShape:
     rows, columns : Axis
         The image (for a matrix product: its rows, and one column).
     taps : int
-        Weight tiles for each pair of channel blocks: kernel height times width, or windows of it.
+        Weight tiles per pair of channel blocks: kernel height times width, or windows of it.
     alu_passes : int
         Vector ALU passes over the accumulators.
     resets : int
-        Passes that reset the accumulators: 1, or 0 where the first product overwrites them.
+        Passes that reset the accumulators: 1, or 0 if the first product overwrites them.
     bias : int
-        Accumulators that each channel block needs for its bias and other vectors of channels.
+        Accumulators that each channel block needs for its bias and other per-channel vectors.
     groups : int
-        Groups of channel blocks; `ic` counts the input blocks of one.
+        Groups of channel blocks; `ic` counts the input blocks of one group.
     group_oc : int
         Output channel blocks of one group; 0: all.
     phases : int
-        Output pixels for each pixel of `rows` and `columns`, which share their input pixels.
+        Output pixels per pixel of `rows` and `columns`, which share their input pixels.
     addends : int
         Further inputs of the output's shape that accumulate onto it, each with a weight tile.
     constants : int
-        Constants that accumulate onto the output, each a weight tile for each block of channels.
+        Constants that accumulate onto the output, each with a weight tile per channel block.
     digits : int
-        Weight tiles for each block of channels that multiply an addend, instead of one.
+        Weight tiles per channel block that multiply an addend, instead of one.
     operands : int
-        Of these addends, those that need accumulators of their own.
+        Number of these addends that need their own accumulators.
     staged : bool
         Whether the input is copied to accumulators.
     shared_weights : int
-        Weight tiles that all channels share, instead of `taps` for each pair of channel blocks.
+        Weight tiles that all channels share, instead of `taps` per pair of channel blocks.
     scaled : int
         Whether each channel block has a row of post-processing parameters.
     parts : int
         Parts of the kernel that are loaded and multiplied one after the other, each of `taps`.
     maxima : int
-        Steps of POOL for each output tile.
+        POOL steps per output tile.
     separate : SeparateMaxima, optional
-        How maxima are taken along one axis after the other.
+        The maxima separated by axis, if they are.
     coarse : int
-        Input blocks of further matrices whose products come first, and are shifted to the left.
+        Input blocks of further matrices whose products come first and are shifted left.
     by_rows : BlockedShape, optional
-        What is cut into parts if not the operator as it stands: a batch of single output rows.
+        The shape to cut into parts, if not the operator itself: a batch of single output rows.
     """
 
     rows: Axis
@@ -182,7 +182,7 @@ class BlockedShape:
 
     @property
     def cuts(self) -> tuple[Taps, ...]:
-        """How the kernel can be cut beside being taken whole, coarsest first."""
+        """The ways to cut the kernel, besides taking it whole, coarsest first."""
         if self.by_rows:
             return self.by_rows.cuts
         if not self.rows.taps or self.rows.cut:
@@ -190,7 +190,7 @@ class BlockedShape:
         return ("row", "one") if self.columns.taps else ("row",)
 
     def in_parts(self, taps: Taps) -> BlockedShape:
-        """Return the operator with its kernel cut into rows or single taps (see `Tiling.taps`).
+        """Return the shape with its kernel cut into rows or single taps (see `Tiling.taps`).
 
         Raises
         ------
@@ -224,12 +224,12 @@ class BlockedShape:
 
     @property
     def products(self) -> int:
-        """Tile products of each output tile."""
+        """Tile products per output tile."""
         return self.ic * self.taps * self.parts // self.phases
 
     @property
     def gemm_cycles(self) -> int:
-        """Tile products, and steps of POOL: what reads input tiles, one a cycle."""
+        """Tile products and POOL steps, which read input tiles: one per cycle."""
         others = max(self.addends, self.digits) + self.constants + self.maxima + self.coarse
         return self.outputs * (self.products + others)
 
@@ -255,11 +255,11 @@ class BlockedShape:
     ) -> dict[str, Count]:
         """Return the elements of each scratchpad that one thread occupies.
 
-        Arguments are channel blocks, pixels and tiles held at once: integers, or arrays of equal
-        shape, one element for each of many tilings.
+        Arguments are channel blocks, pixels, and tiles held at once: integers, or arrays of equal
+        shape with one element per tiling.
         """
         window = self.rows.span(h) * self.columns.span(w)
-        # Whole groups: TVM holds their bounding box, with all blocks of all but the last group.
+        # Whole groups: TVM allocates their bounding box, with all blocks of all but the last group.
         whole = oc // (self.group_oc or self.oc)
         groups = max(1, whole) if isinstance(whole, int) else np.maximum(1, whole)
         blocks = (groups - 1) * self.ic + ic
@@ -284,7 +284,7 @@ class BlockedShape:
         return (self.groups == 1) | ((group % part == 0) & (oc % part == 0))
 
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
-        """Return how many elements of each scratchpad `tiling` occupies."""
+        """Return the elements of each scratchpad that `tiling` occupies."""
         used = self.in_parts(tiling.taps).elements(
             tiling.oc // config.block_out,
             tiling.ic // config.block_in,
@@ -297,7 +297,7 @@ class BlockedShape:
         return {memory: int(tiling.threads * elements) for memory, elements in used.items()}
 
     def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
-        """Whether all tiles have full size and all virtual threads the same number of them."""
+        """Whether all tiles have full size and all virtual threads equally many."""
         shape = self.in_parts(tiling.taps)
         return not (
             shape.oc % (tiling.oc // config.block_out * tiling.oc_threads)
@@ -314,7 +314,7 @@ def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:
     Raises
     ------
     ScheduleError
-        If there is no VTA schedule for the operator.
+        If the operator has no VTA schedule.
     """
     raise ScheduleError(f"there is no VTA schedule for {type(op).__name__}")
 
@@ -326,7 +326,7 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
     (kh, kw), (sh, _), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
     rows, columns = _sliding(op)
     rows = replace(rows, taps=tuple(range(0, kh * dh, dh)))
-    if op.gathers_rows:  # only the rows that are read are loaded, one after the other
+    if op.gathers_rows:  # only rows in use are loaded, one after the other
         read = [rows.real[y * sh + tap * dh] for y in range(rows.extent) for tap in range(kh)]
         rows = Axis(rows.extent, kh, kh, tuple(read), tuple(range(kh)))
     windows = op.windows(config)
@@ -393,7 +393,7 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         scaled=int(op.scales),
         phases=rows.phases * columns.phases,
     )
-    # All phases of a large kernel have more weights than fit; an output row has those of one.
+    # All phases of a large kernel may not fit; an output row needs the weights of one.
     row = replace(
         whole,
         batch=whole.batch * rows.outputs,
@@ -460,14 +460,14 @@ def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
     height, width = op.window.kernel
     if height * width <= config.inp.depth:
         return shape
-    # A window that is larger than its scratchpad is summed row by row.
+    # A window larger than its scratchpad is summed row by row.
     return replace(shape, rows=replace(shape.rows, taps=tuple(range(height))))
 
 
 def _pooled(
     op: MaxPool2d | AvgPool2d, config: HardwareConfig, alu_passes: int, staged: bool
 ) -> BlockedShape:
-    """Return the blocked shape of a pool: every channel block reads itself."""
+    """Return the blocked shape of a pool: every channel block reads only itself."""
     rows, columns = _sliding(op)
     blocks = ceil_div(op.channels, config.block_out)
     return BlockedShape(
@@ -485,9 +485,9 @@ def _pooled(
 
 
 def _passes(op: Operator, config: HardwareConfig) -> int:
-    """Return the passes of the ALU over the results: those that post-processing does not spare.
+    """Return the number of ALU passes over the results that post-processing does not replace.
 
-    An addition of products is no pass (`vtaops.lowering.parsing.accumulate`).
+    An addition of products is not a pass (`vtaops.lowering.parsing.accumulate`).
     """
     stages = [*op.stages]
     if "post" in config.extensions and stages and _is_last(stages[-1]):
@@ -497,12 +497,12 @@ def _passes(op: Operator, config: HardwareConfig) -> int:
 
 
 def _is_last(stage: Stage) -> bool:
-    """Whether a pass leaves int8 values: a clip, or a requantisation."""
+    """Whether a stage yields int8 values: a clip, or a requantization."""
     return isinstance(stage, ScaleStage) or stage.op is AluOp.MIN
 
 
 def _is_spared(stage: AluStage) -> bool:
-    """Whether a last pass is part of what happens on the way to the output."""
+    """Whether post-processing can replace a final pass."""
     return stage.imm is not None or stage.operand == "bias"
 
 
@@ -539,18 +539,19 @@ def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
 
 
 def _phases(axis: Phases) -> Axis:
-    """Return the axis of a transposed convolution, in pixels of one phase."""
+    """Return an axis of a transposed convolution, in pixels of one phase."""
     real = tuple(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
     return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
 
 
 def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
-    """Refuse a tiling that does not suit the operator or overflows a scratchpad.
+    """Reject a tiling that does not suit the operator or overflows a scratchpad.
 
     Raises
     ------
     ScheduleError
-        Naming the parameter or the scratchpad, by how much it overflows, and a tiling that fits.
+        If so; the message names the parameter, or the scratchpad, its overflow and a tiling that
+        fits.
     """
     whole = blocked_shape(op, config)
     shape = whole.in_parts(tiling.taps)

@@ -1,7 +1,7 @@
-"""Candidate tilings and a bound on their cycles; which of them are worth compiling and timing.
+"""Candidate tilings with a bound on their cycles; selects those worth compiling and timing.
 
-The bound knows bytes, cycles of the array and what double buffering can hide, and nothing of token
-waits or latencies; it takes milliseconds for a hundred thousand tilings.
+The bound models bytes, array cycles and double buffering, but not token waits or latencies; it
+takes milliseconds for a hundred thousand tilings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vtaops.schedule.tiling import Operand, Taps, Tiling
 Grid = npt.NDArray[np.int64]
 
 Depths = Mapping[str, int]
-"""Elements of each scratchpad that tilings compete for."""
+"""Capacity of each scratchpad in elements."""
 
 _MEMORIES = ("inp", "wgt", "acc", "post")
 
@@ -33,7 +33,7 @@ Used = dict[str, Grid]
 """Elements of each scratchpad that each candidate occupies."""
 
 TRAFFIC_SLACK = 1.2
-"""DRAM bytes that a tiling may move, relative to the least of all that fit the scratchpads."""
+"""DRAM traffic that a tiling may cause, relative to the minimum of all that fit."""
 
 # Rough costs in cycles; the timing model knows better.
 _PER_REQUEST = 8
@@ -41,17 +41,17 @@ _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
 
 TIMED = 5
-"""Sizes of tiles that are timed for the default of a convolution, and first by every search."""
+"""Number of tile sizes to time for a convolution's default tiling, and first in every search."""
 
-_ALIKE = 0.004  # estimates that differ by less are no reason to choose
-_AHEAD = 4  # tiles of an operand beyond which more do not matter
+_ALIKE = 0.004  # estimates this close are considered equal
+_AHEAD = 4  # more tiles of an operand than this make no difference
 
 
 @dataclass(frozen=True)
 class Candidates:
     """Tilings as columns: channel blocks, pixels, tiles held of each operand, operand kept.
 
-    All have one thread: tiles that take turns hide loads as virtual threads do, and share operands.
+    All have one thread: alternating tiles hide loads as virtual threads do, and share operands.
     """
 
     oc: Grid
@@ -68,7 +68,7 @@ class Candidates:
         return len(self.oc)
 
     def pick(self, rows: npt.ArrayLike) -> Candidates:
-        """Return some of the candidates."""
+        """Return a subset of the candidates."""
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "taps"}
         return replace(self, **{name: column[rows] for name, column in columns.items()})
 
@@ -90,18 +90,18 @@ class Candidates:
 
 
 def depths_of(config: HardwareConfig) -> dict[str, int]:
-    """Return the depths of the scratchpads of a configuration."""
+    """Return the depths of a configuration's scratchpads."""
     return {memory: getattr(config, memory).depth for memory in _MEMORIES}
 
 
 def candidates(
     shape: BlockedShape, depths: Depths, *, uneven: bool = False, taps: Taps = "all"
 ) -> tuple[Candidates, Used]:
-    """Return the tilings of an operator, in parts as `taps` says, that fit; and what they occupy.
+    """Return the tilings that fit, with the kernel cut as `taps` says, and their occupancy.
 
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible; with `uneven`,
     tiles of output channels and rows have any size: a small last tile leaves a short last store.
-    Of each operand a thread holds one tile, two or three that take turns, or as many as one output
+    A thread holds one tile of each operand, two or three alternating ones, or as many as one output
     tile reads.
     """
     found, (inp_tiles, wgt_tiles, acc_tiles, keep_wgt) = each_with(
@@ -117,15 +117,15 @@ def candidates(
         keep_wgt=keep_wgt,
         taps=taps,
     )
-    # With one tile along an axis both orders are the same, and where no two channel tiles read the
-    # same pixels (depthwise, pools) there is nothing to keep but weights.
+    # With one tile along an axis both orders are equal, and if no two channel tiles read the same
+    # pixels (depthwise, pools) only weights are worth keeping.
     shared = -(-oc_tiles // shape.groups) > 1
     differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
     return _those_that_fit(shape, depths, found, differ)
 
 
 def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False) -> Candidates:
-    """Return the sizes of tiles of which one of each operand fits: the others need not be tried."""
+    """Return the tile sizes of which one tile of each operand fits: no others need be tried."""
     all_sizes = _sizes if uneven else _divisions
     sizes = np.meshgrid(
         all_sizes(shape.oc),
@@ -143,22 +143,22 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
 def _those_that_fit(
     shape: BlockedShape, depths: Depths, c: Candidates, wanted: Any
 ) -> tuple[Candidates, Used]:
-    """Return the wanted candidates that the scratchpads hold, and what they occupy."""
+    """Return the wanted candidates that fit the scratchpads, and their occupancy."""
     used = shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
     rows = np.flatnonzero(wanted & _fits(used, depths))
     return c.pick(rows), {memory: elements[rows] for memory, elements in used.items()}
 
 
 def _fits(used: Used, depths: Depths) -> Grid:
-    """Return whether scratchpads hold what candidates occupy."""
+    """Return for each candidate whether it fits the scratchpads."""
     return np.asarray(np.all([used[memory] <= depths[memory] for memory in used], axis=0))
 
 
 def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
-    """Return the bytes of input, weights and output that each candidate moves (no micro-ops, bias).
+    """Return each candidate's DRAM traffic of input, weights and output (no micro-ops, bias).
 
-    A tile is loaded again for each tile of the other operand that is swept meanwhile, unless as
-    many are held as one sweep reads.
+    A tile is reloaded for each tile of the other operand that is swept meanwhile, unless as many
+    are held as one sweep reads.
     """
     inp, wgt, out = _traffic(shape, config, c)
     return np.asarray(inp + wgt + out)
@@ -174,7 +174,7 @@ def _traffic(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> tupl
     sweeps = np.where(inp_stays, 1, -(-oc_tiles // shape.groups))
     inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
     wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
-    if shape.coarse:  # one step: they stay where the other operand is swept
+    if shape.coarse:  # one step: they stay if the other operand is swept
         pixels = shape.batch * shape.rows.extent * shape.columns.extent
         inp_stays = ~keep_wgt | (c.inp_tiles >= pixel_tiles)
         wgt_stays = keep_wgt | (c.wgt_tiles >= oc_tiles)
@@ -193,12 +193,12 @@ def cycle_bound(
     c: Candidates,
     timing: TimingParameters | None = None,
 ) -> Grid:
-    """Return an estimate of the cycles of each candidate.
+    """Estimate the cycles of each candidate.
 
-    The longer of computation and transfers where two tiles of both operands take turns; what one of
-    them has a single tile for is loaded between two computations; plus what nothing can hide: the
-    first loads, the stall where one operand is swept anew (`_stalls`), the last store, and every
-    store where the accumulators have one tile.
+    The maximum of computation and transfers if two tiles of both operands alternate; the loads of
+    an operand with a single tile are added to computation. Plus what nothing can hide: the first
+    loads, the stall when an operand's sweep restarts (`_stalls`), the last store, and every store
+    if the accumulators have one tile.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def cycle_bound(
     c : Candidates
         Tilings that fit.
     timing : TimingParameters, optional
-        The port and the DRAM; by default those of the board.
+        Port and DRAM; by default those of the board.
     """
     machine = timing or TimingParameters()
     bus = machine.port_width(config)
@@ -215,7 +215,7 @@ def cycle_bound(
     outputs = oc_tiles * pixel_tiles
     rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
 
-    # A padded image takes one request for each channel block: the hardware pads two dimensions.
+    # A padded image takes one request per channel block: the hardware pads two dimensions.
     padded = not (all(shape.rows.real) and all(shape.columns.real))
     requests = outputs * steps * ((c.ic if padded else 1) + 1) + outputs
     instructions = outputs * (steps + 1 + shape.alu_passes)
@@ -256,9 +256,8 @@ def _loads_together(config: HardwareConfig) -> Callable[[Any, Any], Any]:
 def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Grid:
     """Return the cycles that the array waits where the operand that is kept changes.
 
-    The steps of one output tile then load both operands; before, they loaded one. Except at the
-    beginning, the loads are ahead of the array by as many steps as there are further tiles of the
-    operand that is swept.
+    The steps of one output tile then load both operands instead of one. Except at the beginning,
+    the loads are as many steps ahead of the array as the swept operand has additional tiles.
 
     Parameters
     ----------
@@ -278,10 +277,10 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Grid:
 def computed_cycles(
     shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool = False
 ) -> Any:
-    """Return the cycles of products, resets and passes; products with padding are left out.
+    """Return the cycles of products, resets and passes, without products of padding.
 
-    `ic` are the input blocks of a tile, whose products may share steps. `least` counts only what
-    surely remains: where it is not known which taps read padding, the pixels whose whole window
+    `ic` is the number of input blocks of a tile, whose products may share steps. `least` gives a
+    lower bound: if the taps that read padding are unknown, it counts only pixels whose whole window
     lies in the image.
     """
     known = bool(shape.rows.taps and shape.columns.taps)
@@ -294,13 +293,13 @@ def computed_cycles(
     passes = shape.outputs * shape.alu_passes
     if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
         passes = 0
-    if least and not (known and shape.taps):  # passes of taps fall away with them
+    if least and not (known and shape.taps):  # skipped taps take their passes with them
         passes, resets = int(passes * real), int(resets * real)
     return (shape.gemm_cycles - _shared_steps(shape, config, ic, least)) * real + resets + passes
 
 
 def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool) -> Any:
-    """Return how many products share the step of another one (the extension ``pairs``)."""
+    """Return the number of products that share another one's step (the extension ``pairs``)."""
     if "pairs" not in config.extensions:
         return 0
     summed = np.maximum(ic * shape.taps, 1)
@@ -314,10 +313,10 @@ def ranked(
     uneven: bool = False,
     timing: TimingParameters | None = None,
 ) -> Iterator[Tiling]:
-    """Yield tilings in the order of their estimated cycles: those that cause little DRAM traffic.
+    """Yield the tilings with little DRAM traffic, in order of estimated cycles.
 
-    Little is up to `TRAFFIC_SLACK` times the least of all tilings that fit the scratchpads. Of
-    estimates that are alike, those come first that load further ahead.
+    The limit is `TRAFFIC_SLACK` times the minimum of all tilings that fit. Among nearly equal
+    estimates, those that load further ahead come first.
 
     Raises
     ------
@@ -344,9 +343,9 @@ def worth_timing(
 
 
 class TilingList:
-    """All tilings of an operator, for designs that differ in scratchpads and DRAM only.
+    """All tilings of an operator, for designs that differ only in scratchpads and DRAM.
 
-    What a tiling occupies and moves depends on neither, so many designs share the enumeration.
+    Occupancy and traffic of a tiling depend on neither, so many designs share the enumeration.
 
     Parameters
     ----------
@@ -355,7 +354,7 @@ class TilingList:
     config : HardwareConfig
         One of the configurations.
     depths : mapping, optional
-        Elements of the largest scratchpads that will be asked for; by default those of `config`.
+        Depths of the largest scratchpads to support; by default those of `config`.
     """
 
     def __init__(self, op: Operator, config: HardwareConfig, depths: Depths | None = None) -> None:
@@ -400,9 +399,9 @@ class TilingList:
     ) -> list[tuple[Tiling, int]]:
         """Return `count` tilings that are worth compiling, each with its estimated cycles.
 
-        First the best of each of the `TIMED` best sizes of tiles, then the others in the order of
-        the estimate: how many tiles are held at once matters least, and many tilings differ in
-        nothing else.
+        First the best of each of the `TIMED` best tile sizes, then the others in the order of the
+        estimate: the number of tiles held at once matters least, and many tilings differ only in
+        it.
 
         Raises
         ------
@@ -422,10 +421,10 @@ class TilingList:
         return [*best.values(), *others][:count]
 
     def least_cycles(self, config: HardwareConfig, timing: TimingParameters | None = None) -> int:
-        """Return a number of cycles that no tiling goes below: what must be done anyway.
+        """Return a lower bound of the cycles of any tiling.
 
-        The longest of the tile products and passes, the reads at the width of the port, the writes,
-        and both at the bandwidth of the DRAM. It holds for uneven tilings, too.
+        The maximum of tile products and passes, reads at the port's width, writes, and both at the
+        DRAM's bandwidth. Valid for uneven tilings, too.
 
         Raises
         ------
@@ -446,7 +445,7 @@ class TilingList:
     def _fitting(
         self, config: HardwareConfig, lists: Callable[[Taps], _Listed]
     ) -> tuple[_Listed, Grid]:
-        """Return the operator in as few parts as fit, and which tilings of it do."""
+        """Return the operator in as few parts as fit, and the indices of the tilings that fit."""
         depths = depths_of(config)
         for taps in self._shapes:
             listed = lists(taps)
@@ -460,7 +459,7 @@ class TilingList:
         )
 
     def _tilings(self, taps: Taps, uneven: bool) -> _Listed:
-        """Return the tilings of `candidates`."""
+        """Return the tilings from `candidates`."""
         shape = self._shapes[taps]
 
         def find() -> tuple[Candidates, Used]:
@@ -478,7 +477,7 @@ class TilingList:
         return self._listed[key]
 
     def _loads(self, taps: Taps) -> _Listed:
-        """Return tiles of any size, and as many of them held at once as leave out loads."""
+        """Return tiles of any size, each with the tile counts that avoid reloads."""
         shape = self._shapes[taps]
         return self._once(taps, shape, lambda: _loads(shape, self._depths, taps))
 
@@ -499,7 +498,7 @@ def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates,
 
 
 def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, list[Grid]]:
-    """Return each candidate with each combination of values, and the values as columns."""
+    """Return the product of candidates and combinations of values, with the values as columns."""
     grids = np.meshgrid(*values, indexing="ij")
     columns = [np.tile(grid.ravel(), len(found)) for grid in grids]
     return found.pick(np.repeat(np.arange(len(found)), grids[0].size)), columns
@@ -507,7 +506,7 @@ def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, li
 
 @dataclass(frozen=True)
 class _Listed:
-    """Tilings of an operator, what they occupy, and the bytes that they move."""
+    """Tilings of an operator, their occupancy, and their traffic in bytes."""
 
     shape: BlockedShape
     found: Candidates
@@ -521,8 +520,8 @@ class _Listed:
 def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     """Return the tiling with the smallest bound on cycles; see `ranked`.
 
-    The default of operators in networks, where others hide how they start and end, and of those
-    whose programs take long to compile; `vtaops.compile` times some more for a convolution.
+    The default for operators in networks, whose neighbours hide their start and end, and for
+    programs that are slow to compile; `vtaops.compile` times a few more for a convolution.
 
     Raises
     ------
@@ -543,7 +542,7 @@ def tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
 
 
 def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:
-    """Estimate the micro-ops of one tile: what the two longest loops leave."""
+    """Estimate the micro-ops of one tile: the product of all but the two longest loops."""
     loops = np.sort(np.stack([c.oc, c.ic, c.h, c.w]), axis=0)
     return np.asarray(loops[0] * loops[1] * shape.taps)
 
@@ -561,17 +560,17 @@ def _loaded(axis: Axis, tiles: Grid) -> Grid:
 
 
 def _last(extent: int, tiles: Grid) -> Grid:
-    """Return the size of the last tile of each size."""
+    """Return the size of the last tile for each tile size."""
     return np.asarray(extent - (-(-extent // tiles) - 1) * tiles)
 
 
 def _sizes(extent: int) -> list[int]:
-    """All sizes of a piece, for long axes those of an even division."""
+    """Return all piece sizes; for long axes, those of even divisions."""
     return list(range(1, extent + 1)) if extent <= 32 else _divisions(extent)
 
 
 def _coarse_divisions(extent: int) -> list[int]:
-    """Sizes of the pieces when `extent` is cut into 1, 2, 3, 4, 6, 8, 12, 16, ... pieces.
+    """Return the piece sizes when `extent` is cut into 1, 2, 3, 4, 6, 8, 12, 16, ... pieces.
 
     Narrow tiles reread their borders; a few widths suffice, down to one pixel so that some tile
     fits.
@@ -583,9 +582,9 @@ def _coarse_divisions(extent: int) -> list[int]:
 
 
 def _divisions(extent: int) -> list[int]:
-    """Sizes of the pieces when `extent` is cut into 1, 2, 3, ... pieces as evenly as possible."""
+    """Return the piece sizes when `extent` is cut evenly into 1, 2, 3, ... pieces."""
     sizes = [extent]
-    while sizes[-1] > 1:  # the fewest pieces that are smaller than the last ones
+    while sizes[-1] > 1:  # the fewest pieces that are smaller than the previous size
         pieces = (extent - 1) // (sizes[-1] - 1) + 1
         sizes.append(ceil_div(extent, pieces))
     return sizes[::-1]

@@ -1,8 +1,8 @@
-"""What can be wrong with a schedule that somebody wrote: found before lowering, and explained.
+"""Diagnose errors in user-written schedules before lowering.
 
-After scheduling, a function consists of blocks. Each must be something that VTA has an instruction
-for: a copy between DRAM and a scratchpad (LOAD, STORE), or an intrinsic (GEMM, ALU). `check` names
-the first block that is neither, and what to write.
+A scheduled function consists of blocks. Each must map to a VTA instruction: a copy between DRAM and
+a scratchpad (LOAD, STORE), or an intrinsic (GEMM, ALU). `check` reports the first block that is
+neither, with a remedy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _INSTEAD_OF_SUB = (
     "VTA cannot subtract tensors; multiply one with -1 on the way (a weight of -1)",
     "VTA adds: declare x + (-y), which is vta.alu(config, 'add', -y)",
 )
-"""Of tensors, and of an immediate."""
+"""For tensors, and for an immediate."""
 
 _FOR_MAXIMA = -128
 """Padding that changes no maximum of int8 values."""
@@ -49,7 +49,7 @@ _FOR_MAXIMA = -128
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop around a block, from outside to inside."""
+    """A loop around a block; the loops of a block are listed from outermost to innermost."""
 
     name: str
     extent: int
@@ -76,29 +76,29 @@ class _Site:
 
     @property
     def call(self) -> list[Any]:
-        """The arguments of its intrinsic: name first; empty if it is none."""
+        """Arguments of its intrinsic, name first; empty if none."""
         if not isinstance(self.statement, tirx.Evaluate):
             return []
         return list(self.statement.value.args)
 
     @property
     def target(self) -> Any:
-        """The buffer that its store writes."""
+        """The buffer that it stores to."""
         return self.statement.buffer
 
     @property
     def own(self) -> list[_Loop]:
-        """The loops that hold nothing else."""
+        """The loops that contain no other block."""
         return [loop for loop in self.loops if loop.blocks == 1]
 
 
 def check(function: tirx.PrimFunc, config: HardwareConfig) -> None:
-    """Refuse a schedule that no VTA program does.
+    """Reject a schedule that VTA cannot execute.
 
     Raises
     ------
     ScheduleError
-        Naming the block, its statement, and what to write instead.
+        If so; the message names the block, its statement, and a remedy.
     """
     arguments = {str(parameter.name) for parameter in function.params}
     sites = list(_sites(function.body, ()))
@@ -120,13 +120,13 @@ def check(function: tirx.PrimFunc, config: HardwareConfig) -> None:
 
 
 def _require(right: object, reason: str) -> None:
-    """Refuse a schedule for a reason unless a condition holds."""
+    """Reject the schedule for a reason unless a condition holds."""
     if not right:
         raise ScheduleError(reason)
 
 
 def _sites(stmt: Any, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
-    """Iterate over the blocks of a statement."""
+    """Yield the blocks of a statement."""
     if isinstance(stmt, SBlockRealize):
         yield from _sites_of_block(stmt.block, loops)
     elif isinstance(stmt, tirx.SeqStmt):
@@ -170,7 +170,7 @@ def _sites_of_block(block: SBlock, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
 
 
 def _blocks(stmt: Any) -> Iterator[SBlock]:
-    """Iterate over the innermost blocks of a statement."""
+    """Yield the innermost blocks of a statement."""
     if isinstance(stmt, SBlockRealize):
         inner = list(_blocks(stmt.block.body))
         yield from inner or [stmt.block]
@@ -223,7 +223,7 @@ def _check_loops(site: _Site) -> None:
 
 
 def _check_threads(sites: list[_Site]) -> None:
-    """Each virtual thread has tiles of its own, so a tile is filled and read inside the loop."""
+    """Require that tiles, which belong to one virtual thread, are filled and read in its loop."""
     seen: dict[str, tuple[str, str]] = {}
     for site in sites:
         thread = next((loop.name for loop in site.loops if loop.is_thread), "")
@@ -302,7 +302,7 @@ def _check_store(site: _Site, arguments: set[str], config: HardwareConfig) -> No
 def _check_computation(site: _Site, config: HardwareConfig) -> None:
     value = site.statement.value
     if site.has_init and _is_product(site, config):
-        return  # lowering reads it as it stands
+        return  # lowering handles it unchanged
     text = f"`{_plain(site.target)}[...] = {_text(value)}`"
     if site.has_init:
         raise ScheduleError(
@@ -316,7 +316,7 @@ def _check_computation(site: _Site, config: HardwareConfig) -> None:
 
 
 def _is_product(site: _Site, config: HardwareConfig) -> bool:
-    """Whether a block is a tile product of one step, as diagonal products are."""
+    """Whether a block is a one-step tile product, such as a diagonal product."""
     value = site.statement.value
     lanes = [config.block_out, config.block_in]
     return (
@@ -336,7 +336,7 @@ def _operations() -> dict[type, AluOp]:
 
 
 def _advice(name: str, value: Any) -> str:
-    """Say which intrinsic computes a value, or that there is none."""
+    """Suggest the intrinsic that computes a value, or say that none does."""
 
     def write(intrinsic: str) -> str:
         return f"write vta.tensorize(s, {name!r}, {intrinsic})"
@@ -412,7 +412,7 @@ def _check_marks(site: _Site, marks: list[int], memory: str, lanes: int) -> None
 
 
 def _check_padding(sites: list[_Site]) -> None:
-    """LOAD pads with zeros; other padding is right only in front of a maximum."""
+    """Check padding: LOAD pads with zeros; other values are valid only before a maximum."""
     for site in sites:
         value = None if site.call else site.statement.value
         if not isinstance(value, Call) or len(value.args) != 3 or site.has_init:
@@ -427,7 +427,7 @@ def _check_padding(sites: list[_Site]) -> None:
 
 
 def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
-    """Whether what is made of a buffer is read by maxima over tiles alone."""
+    """Whether only tile maxima read the values computed from a buffer."""
     direct = _readers({name}, sites)
     if {_called(site) for site in direct} == {POOL_CALL}:
         return True
@@ -442,18 +442,18 @@ def _readers(names: set[str], sites: list[_Site]) -> list[_Site]:
 
 
 def _read(site: _Site, first: int = 1) -> set[str]:
-    """Return the names of the buffers that a block reads, from its `first` operand on."""
+    """Return the names of the buffers that a block reads, from operand `first` on."""
     return {buffer.name for buffer in _touched(site)[first:]}
 
 
 def _is_maximum(site: _Site) -> bool:
-    """Whether a block takes the maxima of two tiles."""
+    """Whether a block computes the maximum of two tiles."""
     two = _called(site) == ALU_CALL and len(_pointers(site)) == 3
     return two and int(site.call[1]) == AluOp.MAX
 
 
 def _called(site: _Site) -> str:
-    """Return the name of the intrinsic of a block; empty if it has none."""
+    """Return the name of a block's intrinsic, or an empty string."""
     return str(getattr(site.call[0], "value", site.call[0])) if site.call else ""
 
 
@@ -469,7 +469,7 @@ def _where(memory: str) -> str:
 
 
 def _plain(buffer: Any) -> str:
-    """Return the name of a buffer as it was declared."""
+    """Return a buffer's declared name."""
     return str(buffer.name).split("_local.")[0]
 
 
@@ -478,7 +478,7 @@ def _scope_for(site: _Site) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """Return the buffer of which a value is an element, possibly with padding; else None."""
+    """Return the buffer that a value copies an element of, possibly padded; else None."""
     if isinstance(value, tirx.Cast):
         value = value.value
     if isinstance(value, Call) and len(value.args) == 3:
@@ -496,6 +496,6 @@ def _loads(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """Return an expression as people wrote it, on one line."""
+    """Return an expression in the user's notation, on one line."""
     text = str(value).splitlines()[-1].replace("_local_acc_buffer", "")
     return text if len(text) < 100 else text[:97] + "..."

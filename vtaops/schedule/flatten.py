@@ -1,7 +1,7 @@
-"""From a schedule to flat TIR: TVM's own passes, no decision of ours.
+"""Flatten a schedule to TIR by TVM's standard passes.
 
-The result holds, inside the loops that remain, exactly three kinds of leaves: copies between DRAM
-and a scratchpad, intrinsic calls, and allocations of scratchpad buffers compacted to their tile.
+The remaining loops contain exactly three kinds of leaves: copies between DRAM and a scratchpad,
+intrinsic calls, and allocations of scratchpad buffers compacted to their tile.
 """
 
 from __future__ import annotations

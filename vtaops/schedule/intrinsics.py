@@ -1,15 +1,15 @@
-"""Tensor intrinsics: each VTA operation as a tiny loop nest (its meaning) and the call it becomes.
+"""Tensor intrinsics: each VTA operation as a small loop nest (its meaning) and a call.
 
-`Schedule.tensorize` replaces a loop nest that equals the meaning by the call. The operands of a
-call are access pointers to one tile each; `vtaops.lowering` reads them:
+`Schedule.tensorize` replaces a loop nest equal to the meaning by the call. The operands of a call
+are access pointers to one tile each; `vtaops.lowering` reads them:
 
     vta.gemm(acc, inp, wgt)         acc += inp @ wgt.T
     vta.reset(acc)                  acc = 0
-    vta.reset(acc, value)           acc = value: a reset, and the ALU adds an immediate
+    vta.reset(acc, value)           acc = value: a reset, then an ALU addition
     vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
     vta.pool(acc, inp)              acc = max(acc, inp) (extension ``pool``)
     vta.requantize(zero_point, low, high, fine, dst, src, bias, scales)
-                                    dst = src, scaled for each channel; the bias may be missing
+                                    dst = src, scaled per channel; the bias is optional
 
 The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
 """
@@ -41,7 +41,7 @@ VTHREAD = "cthread"
 """Thread axis of virtual threads: ``s.bind(loop, VTHREAD)``."""
 
 DMA_COPY = "vta.dma_copy"
-"""Mark of a copy: ``s.annotate(loop, DMA_COPY, True)``. One transfer moves what the loop moves."""
+"""Annotation of a copy: ``s.annotate(loop, DMA_COPY, True)``. One transfer per marked loop."""
 
 GEMM_CALL = "vta.gemm"
 RESET_CALL = "vta.reset"
@@ -88,7 +88,7 @@ def reset(config: HardwareConfig, value: int = 0) -> str:
     Raises
     ------
     ScheduleError
-        If the value is no 16-bit immediate.
+        If the value does not fit a 16-bit immediate.
     """
     _check_immediate(value)
 
@@ -110,10 +110,10 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     config : HardwareConfig
         The hardware.
     op : AluOp or str
-        ``"add"``, ``"mul"``, ``"max"``, ``"min"``, or ``"shr"``: to the right, with the sign.
+        ``"add"``, ``"mul"``, ``"max"``, ``"min"``, or ``"shr"``, an arithmetic right shift.
     imm : int, optional
         The second operand, for all lanes; None: a second tile. A shift by a negative immediate
-        goes to the left.
+        shifts left.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     Raises
     ------
     ScheduleError
-        If there is no such operation, or the operand is no 16-bit immediate.
+        If the operation is unknown, or the operand does not fit a 16-bit immediate.
     """
     op = _alu_op(op)
     if imm is not None:
@@ -144,14 +144,14 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
 
 
 def requantize(config: HardwareConfig, stage: ScaleStage) -> str:
-    """Register the requantisation of a tile by a scale for each channel; return the name.
+    """Register a per-channel requantization of a tile; return the intrinsic's name.
 
     Needs the extension ``post``.
 
     Raises
     ------
     ScheduleError
-        If the hardware has no such extension.
+        If the hardware lacks the extension.
     """
     if "post" not in config.extensions:
         raise ScheduleError(
@@ -181,7 +181,7 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
     config : HardwareConfig
         The hardware.
     op : AluOp or str
-        As of `alu`; the reduction itself is declared with ``te.comm_reducer``.
+        As for `alu`; declare the reduction itself with ``te.comm_reducer``.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
     Raises
     ------
     ScheduleError
-        If there is no such operation.
+        If the operation is unknown.
     """
     op = _alu_op(op)
 
@@ -210,12 +210,12 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
 def pool(config: HardwareConfig) -> str:
     """Register ``acc = max(acc, inp)``, one step of a maximum over int8 tiles; return the name.
 
-    Needs the extension ``pool``. Steps over neighbouring tiles become one of the hardware.
+    Needs the extension ``pool``. Steps over neighbouring tiles become one hardware step.
 
     Raises
     ------
     ScheduleError
-        If the hardware has no such extension.
+        If the hardware lacks the extension.
     """
     if "pool" not in config.extensions:
         raise ScheduleError(
@@ -233,7 +233,7 @@ def pool(config: HardwareConfig) -> str:
 
 
 def lanes(intrinsic: str) -> list[int]:
-    """Return the extents of the innermost loops that an intrinsic replaces."""
+    """Return the extents of the innermost loops that an intrinsic matches."""
     body, extents = TensorIntrin.get(intrinsic).desc.body.block.body, []
     while isinstance(body, tirx.For):
         extents.append(int(body.extent))
@@ -244,7 +244,7 @@ def lanes(intrinsic: str) -> list[int]:
 # ------------------------------------------------------------------------ construction
 
 IMMEDIATES = range(-(1 << 15), 1 << 15)
-"""What the ALU takes as an immediate operand."""
+"""Range of an ALU immediate."""
 
 
 def _alu_op(op: AluOp | str) -> AluOp:
@@ -274,7 +274,7 @@ class _Operand:
 
     @property
     def buffer(self) -> Any:
-        """The buffer of the tile: TVM drops loops of extent 1, so one row has no row axis."""
+        """The tile's buffer: TVM drops loops of extent 1, so a single row has no row axis."""
         shape = self.memory.shape
         if shape[0] == 1:
             shape = shape[1:]
@@ -295,7 +295,7 @@ def _extents(buffer: Any) -> list[int]:
 
 @contextmanager
 def _lanes(tile: Any, name: str) -> Iterator[tuple[Any, ...]]:
-    """Open a block over the lanes of a tile; yield the indices of one."""
+    """Open a block over the lanes of a tile; yield a lane's indices."""
     extents = _extents(tile)
     with T.grid(*extents) as loops, T.sblock(name):
         each = [loops] if isinstance(loops, tirx.Var) else loops  # a single one is the variable
@@ -308,7 +308,7 @@ def _register(
     meaning: Callable[..., None],
     call: Callable[..., tuple[Any, ...]],
 ) -> str:
-    """Register an intrinsic; `call` returns the arguments of its call, operands among them."""
+    """Register an intrinsic; `call` returns its call's arguments, including operands."""
     if TensorIntrin.get(name, allow_missing=True) is None:
 
         def called(*tiles: Any) -> None:

@@ -38,7 +38,7 @@ from vtaops.schedule.tiling import Tiling
 
 
 def schedule(op: Operator, config: HardwareConfig, tiling: Tiling | None = None) -> Schedule:
-    """Return the schedule of `op` for VTA with the given or the default tiling.
+    """Schedule `op` for VTA with the given or the default tiling.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 @_schedule.register
 def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Schedule one pair of matrices after the other."""
+    """Schedule the pairs of matrices one after the other."""
     s = Schedule(op.declare(config))
     loops = block_matrix(s, config, tiling)
     attach_chain(s, op.stages, loops.tile)
@@ -91,7 +91,7 @@ def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
 def _block_product(
     s: Schedule, config: HardwareConfig, tiling: Tiling, weights: str, *, batch: bool = False
 ) -> LoopRV:
-    """Block the reduction of a matrix product; return the loop over steps, which load operands."""
+    """Block the reduction of a matrix product; return the step loop, which loads operands."""
     *_, pair, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_gem"))
     step, k_i = s.split(ko, [None, tiling.ic // config.block_in])
     s.reorder(step, *([pair] if batch else []), mo, k_i, no, mi, ni, ki)
@@ -100,7 +100,7 @@ def _block_product(
 
 
 def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
-    """Compute the coarse product, and load its operands, inside loop `tile`."""
+    """Compute the coarse product and load its operands inside loop `tile`."""
     place(s, "res_coarse", tile, ACC_SCOPE)
     attach_loads(s, tile, "other_coarse_buf", "data_coarse_buf")
     *_, one, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_coarse"))
@@ -116,7 +116,7 @@ def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     op = op.unfolded
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
-    if op.residual and op.scales:  # the residual with factors, the convolution and their sum
+    if op.residual and op.scales:  # the scaled residual, the convolution and their sum
         attach_chain(s, op.stages, loops.tile)
         for block in ("res_conv", "res_residual_low", "res_residual_high"):
             place(s, block, loops.tile, ACC_SCOPE)
@@ -140,8 +140,8 @@ def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
 def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule with a loop over the phases of the output.
 
-    ``h`` and ``w`` of the tiling count pixels of one phase. In parts of the kernel, a tile is one
-    row of the output: its rows are of one phase.
+    ``h`` and ``w`` of the tiling count pixels of one phase. With the kernel in parts, a tile is one
+    row of the output, which belongs to one phase.
     """
     s = Schedule(op.declare(config))
     phases = op.rows.phases if tiling.taps == "all" else 1, op.columns.phases
@@ -168,7 +168,7 @@ def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedu
 def _block_taps(
     s: Schedule, config: HardwareConfig, tiling: Tiling, sums: Sequence[LoopRV]
 ) -> tuple[LoopRV, LoopRV, list[LoopRV], list[LoopRV]]:
-    """Block the sum over channels and taps; return steps, channels, the taps outside and inside."""
+    """Block the reduction over channels and taps; return steps, channels, outer and inner taps."""
     channels, *taps = sums
     step, inner = s.split(channels, [None, tiling.ic // config.block_in])
     outside = {"all": 0, "row": 1, "one": 2}[tiling.taps]
@@ -185,7 +185,7 @@ def attach_loads(
 
 @_schedule.register
 def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Schedule tap by tap: load the pixels widened, multiply, add."""
+    """Schedule tap by tap: load the pixels, widened, multiply, add."""
     s = Schedule(op.declare(config))
     loops = block_image(s, config, tiling)
     attach_output_stages(s, "res_total", op.stages, loops.tile, loops.channels)
@@ -236,11 +236,11 @@ def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
         return s
     place(s, "res_max", loops.tile, ACC_SCOPE)
     *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
-    if op.reads_inputs(config):  # one instruction for each row of the window
+    if op.reads_inputs(config):  # one instruction per window row
         place(s, "data_buf", loops.tile, INP_SCOPE)
         maximum = pool(config)
         s.reorder(dy, b, co, y, x, dx, bi, ci)
-    else:  # one for each pixel: its real pixels form a rectangle
+    else:  # one per pixel: its real pixels form a rectangle
         attach_product(s, "data", loops.tile)
         maximum = alu_reduction(config, AluOp.MAX)
         s.reorder(dy, dx, b, co, y, x, bi, ci)
@@ -249,9 +249,10 @@ def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
-    """Take maxima along the columns, then along the rows, inside loop `tile`.
+    """Compute maxima along the columns, then along the rows, inside loop `tile`.
 
-    Lowering recognises products and maxima as they stand: tiles overlap (`attach_product`).
+    Lowering recognizes products and maxima that are not tensorized: tiles overlap
+    (`attach_product`).
     """
     attach_chain(s, maxima.stages, tile)
     attach_chain(s, maxima.side_stages, tile)
@@ -262,12 +263,12 @@ def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
 
 @_schedule.register
 def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Schedule like a convolution that mixes no channels.
+    """Schedule like a convolution that does not mix channels.
 
     Raises
     ------
     UnsupportedError
-        If windows at the border have fewer pixels than others.
+        If border windows have fewer pixels than others.
     """
     if op.divides:
         raise UnsupportedError(
@@ -282,7 +283,7 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     if tiling.taps == "all":
         attach_loads(s, loops.tile, "data_scale_buf")
         s.reorder(b, co, dy, dx, y, x, bi, ci, lane)
-    else:  # the rows of the windows are loaded one after the other
+    else:  # the window's rows are loaded one after the other
         s.reorder(dy, b, co, dx, y, x, bi, ci, lane)
         attach_loads(s, dy, "data_scale_buf")
     tensorize(s, config, "res_sum", op.stages, b if tiling.taps == "all" else dy)

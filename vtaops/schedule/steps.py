@@ -1,4 +1,4 @@
-"""Steps that every VTA schedule takes: scratchpad scopes, virtual threads, tensorization."""
+"""Steps common to VTA schedules: scratchpad scopes, virtual threads, tensorization."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_S
 from vtaops.schedule.tiling import Tiling
 
 FIRST = -2
-"""Of TVM's `compute_at`: in front of all that a loop holds."""
+"""Position for TVM's `compute_at`: before everything in the loop."""
 
 
 @dataclass(frozen=True)
 class TileLoops:
-    """The loops around one output tile: over channel tiles, and the innermost."""
+    """The loops around an output tile: the one over channel tiles, and the innermost."""
 
     channels: LoopRV
     tile: LoopRV
@@ -36,7 +36,7 @@ def block_image(
 ) -> TileLoops:
     """Block the result ``res``, an image; virtual threads take neighbouring tiles.
 
-    `phases` are the rows and columns of the result for each pixel that the tiling counts.
+    `phases` are the rows and columns of the result per pixel of the tiling.
     """
     batch, oc, y, x, *lanes = s.get_loops(s.get_sblock("res"))
     oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
@@ -45,7 +45,7 @@ def block_image(
     pixels = [batch, y_o, x_o]
     sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
     s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
-    # First of all: later TVM could not prove that overlapping windows allow it.
+    # First: later TVM could not prove that overlapping windows allow it.
     bind_threads(s, s.fuse(oc_t, y_t))
     return TileLoops(oc_o, sweep[-1])
 
@@ -66,7 +66,7 @@ def attach_output_stages(
 ) -> None:
     """Compute the accumulation and the ALU stages inside loop `tile`, in the accumulator memory.
 
-    Vectors of channels (a bias) are loaded inside loop `channels`: once for all tiles of a channel
+    Per-channel vectors (a bias) are loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
     attach_stages(s, stages, tile)
@@ -75,10 +75,10 @@ def attach_output_stages(
 
 
 def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
-    """Load the vectors of channels that stages take inside `loop`."""
+    """Load the stages' per-channel vectors inside `loop`."""
     for stage in stages:
         for name in sorted({*stage.operands} & VECTORS):
-            if isinstance(stage, ScaleStage):  # first, as what is requantised sets its row
+            if isinstance(stage, ScaleStage):  # first, as requantization depends on its row
                 scope = SCALE_SCOPE if name == "scales" else BIAS_SCOPE
                 s.compute_at(s.get_sblock(f"{name}_buf"), loop, True, FIRST)
                 s.set_scope(s.get_sblock(f"{name}_buf"), 0, scope)
@@ -87,20 +87,20 @@ def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
 
 
 def attach_stages(s: Schedule, stages: Sequence[Stage], tile: LoopRV) -> None:
-    """Compute the ALU stages, and the products that they take, inside loop `tile`."""
+    """Compute the ALU stages, and the products that they read, inside loop `tile`."""
     attach_chain(s, stages, tile)
     for name in sorted(tile_operands(stages) - VECTORS):
         attach_product(s, name, tile)
 
 
 def attach_chain(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
-    """Compute stages, and nothing that they take, inside a loop."""
+    """Compute stages, but not their operands, inside a loop."""
     for stage in reversed(stages):  # consumers first
         place(s, stage.name, loop, ACC_SCOPE)
 
 
 def tile_operands(stages: Sequence[Stage]) -> set[str]:
-    """Return the names of the tiles that stages take as their second operand."""
+    """Return the names of the tiles that are second operands of stages."""
     return {name for stage in stages for name in stage.operands}
 
 
@@ -113,21 +113,21 @@ def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
 def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
 
-    The product is not tensorized: TVM cannot do that where tiles overlap, as those of pooling
-    windows do. Lowering recognises it as it stands (`vtaops.lowering.parsing.nests`).
+    The product is not tensorized: TVM cannot do that if tiles overlap, as in pooling windows.
+    Lowering recognizes it (`vtaops.lowering.parsing.nests`).
     """
     attach_factor(s, name, loop)
     place(s, f"{name}_buf", loop, INP_SCOPE)
 
 
 def attach_factor(s: Schedule, name: str, loop: LoopRV) -> None:
-    """Compute the product ``res_{name}``, and load its weight tile, inside `loop`."""
+    """Compute the product ``res_{name}`` and load its weight tile inside `loop`."""
     place(s, f"res_{name}", loop, ACC_SCOPE)
     place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
 
 
 def bind_threads(s: Schedule, thread: LoopRV) -> None:
-    """Make `thread` the axis of virtual threads; must precede `decompose_reduction`."""
+    """Bind `thread` to the virtual-thread axis; must precede `decompose_reduction`."""
     if int(s.get(thread).extent) > 1:
         s.bind(thread, "cthread")
 
@@ -139,7 +139,7 @@ def tensorize(
     stages: Sequence[Stage],
     step: LoopRV,
 ) -> None:
-    """Split the reset off the reduction at loop `step` and map all computation to intrinsics."""
+    """Decompose the reduction at loop `step` and map all computation to intrinsics."""
     s.decompose_reduction(s.get_sblock(acc), step)
     tensorize_decomposed(s, config, acc, stages)
 
@@ -147,7 +147,7 @@ def tensorize(
 def tensorize_decomposed(
     s: Schedule, config: HardwareConfig, acc: str, stages: Sequence[Stage]
 ) -> None:
-    """Map all computation to intrinsics, the reset of `acc` being split off already."""
+    """Map all computation to intrinsics, after `acc` has been decomposed."""
     tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
     tensorize_block(s, f"{acc}_update", intrinsics.gemm(config))
     tensorize_stages(s, config, stages)
@@ -166,22 +166,22 @@ def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage
 def tensorize_reduction(
     s: Schedule, config: HardwareConfig, block: str, step: LoopRV, start: int, update: str
 ) -> None:
-    """Split the value `start` off a reduction at loop `step`; map it and the intrinsic `update`."""
+    """Decompose a reduction from `start` at loop `step`; map it to reset and `update`."""
     s.decompose_reduction(s.get_sblock(block), step)
     tensorize_block(s, f"{block}_init", intrinsics.reset(config, start))
     tensorize_block(s, f"{block}_update", update)
 
 
 def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
-    """Replace the innermost loops of a block, those over lanes, by an intrinsic.
+    """Replace a block's innermost loops, over lanes, by an intrinsic.
 
     Raises
     ------
     ScheduleError
-        If the block's innermost loops are not those of the intrinsic, or it computes another thing.
+        If the innermost loops or the computation do not match the intrinsic.
 
-    Does what ``s.tensorize`` does, and puts the predicate of a block aside, which TVM's matcher
-    refuses: so tiles may overhang the operator.
+    Like ``s.tensorize``, but moves the block's predicate aside, which TVM's matcher rejects: so
+    tiles may overhang the operator.
     """
     wanted = intrinsics.lanes(intrinsic)
     loops = len(wanted)
@@ -202,7 +202,7 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
 
 
 def _reason(s: Schedule, block: str) -> str:
-    """Say where a block that no intrinsic matched computes, and what."""
+    """Explain a failed match: where the block computes, and what."""
     found = s.get(s.get_sblock(block))
     touched = {region.source for region in [*found.writes, *found.reads]}
     off_chip = sorted(str(b.name) for b in touched if str(b.scope()) in ("", "global"))
@@ -225,7 +225,7 @@ def _reason(s: Schedule, block: str) -> str:
 
 
 def _read_at_two_places(statement: Any) -> set[str]:
-    """Return the buffers that a statement loads from with different indices."""
+    """Return the buffers that a statement loads with different indices."""
     places: dict[str, list[Any]] = {}
     for load in loads(getattr(statement, "value", None)):
         places.setdefault(str(load.source.name), []).append(load.indices)
@@ -237,8 +237,8 @@ def _read_at_two_places(statement: Any) -> set[str]:
 
 
 def loads(value: Any) -> Iterator[Any]:
-    """Iterate over the loads of an expression of the operations that TVM has for numbers."""
-    if hasattr(value, "indices"):  # a load: TVM has several classes of it
+    """Yield the loads of an arithmetic expression."""
+    if hasattr(value, "indices"):  # a load: TVM has several classes for it
         yield value
     elif not isinstance(value, int | float | None):
         children = [getattr(value, name, None) for name in ("a", "b", "value")]
@@ -247,9 +247,9 @@ def loads(value: Any) -> Iterator[Any]:
 
 
 def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:
-    """Make the predicate of a block, if it has one, a condition around its innermost `loops`.
+    """Turn a block's predicate, if any, into a condition around its innermost `loops`.
 
-    Where tiles overhang the operator, blocks have predicates, and TVM's matcher refuses those. No
+    If tiles overhang the operator, blocks have predicates, which TVM's matcher rejects. No
     predicate depends on the lanes of a tile.
     """
     *_, outer, first = s.get_loops(block)[: 1 - loops or None]

@@ -1,4 +1,4 @@
-"""Tiling: how an operator is cut into pieces that fit the scratchpads."""
+"""Tiling: the partition of an operator into pieces that fit the scratchpads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Taps = Literal["all", "row", "one"]
 
 
 class Explained(type):
-    """Says in a sentence what is wrong with the arguments of a call."""
+    """Explains invalid arguments of a call."""
 
-    if not TYPE_CHECKING:  # else editors and pyright would not see the parameters
+    if not TYPE_CHECKING:  # otherwise editors and pyright lose the parameters
 
         def __call__(cls, *args: Any, **given: Any) -> Any:
             try:
@@ -30,43 +30,44 @@ class Explained(type):
 class Tiling(metaclass=Explained):
     """Blocking and virtual threads of one operator, in channels and pixels.
 
-    Each virtual thread works on a tile of ``oc`` output channels and ``h`` x ``w`` output pixels
-    and reads the input in steps of ``ic`` channels; threads share the scratchpads and hide the
-    loads of one under the computation of the other. For a matrix product, ``oc`` counts columns of
-    the result, ``ic`` the reduction, ``h`` its rows, and ``w`` is 1.
+    Each virtual thread computes a tile of ``oc`` output channels and ``h`` x ``w`` output pixels
+    and reads the input in steps of ``ic`` channels; threads share the scratchpads and hide each
+    other's loads under computation. For a matrix product, ``oc`` counts columns of the result,
+    ``ic`` the reduction, ``h`` its rows, and ``w`` is 1.
 
     Tiles need not divide the operator; the last ones are smaller.
 
-    A load is left out when its tile is still on chip: with enough tiles of an operand held at once,
+    A load is omitted if its tile is still on chip: with enough tiles of an operand held at once,
     weights (or pixels) are loaded once while the other operand is swept.
 
     Parameters
     ----------
     oc, ic : int
-        Output and input channels of a tile; multiples of the block of the configuration.
+        Output and input channels of a tile; multiples of the configuration's block.
     h, w : int
         Output rows and columns of a tile.
     oc_threads, h_threads : int
         Virtual threads over neighbouring tiles along the output channels or the rows.
     inp_tiles, wgt_tiles, acc_tiles : int
-        Tiles of each operand that a thread holds at once. With two, the next is loaded while one is
-        in use (double buffering), and the next output tile begins while one is being stored.
+        Tiles of each operand that a thread holds at once. With two, one is loaded while the other
+        is in use (double buffering), and the next output tile starts while the previous one is
+        stored.
     keep : "wgt" or "inp"
-        The operand whose tiles stay while those of the other are swept: ``"wgt"`` visits all pixels
-        for a block of output channels, ``"inp"`` all output channels for a block of pixels.
+        The operand whose tiles stay while the other's are swept: ``"wgt"`` visits all pixels for a
+        block of output channels, ``"inp"`` all output channels for a block of pixels.
     padding : "multiply" or "skip"
-        What happens to products with the zeros around an image: skipping them takes fewer tile
+        Treatment of products with the zeros around an image: skipping them takes fewer tile
         products and more instructions. Upstream multiplies.
     taps : "all", "row" or "one"
-        How much of a convolution's kernel one step multiplies: all of it, a row, or one tap. In
-        parts a kernel fits that is large or dilated; pixels are then loaded for each part.
+        The part of a convolution's kernel that one step multiplies: all, a row, or one tap. Parts
+        let large or dilated kernels fit; pixels are then loaded for each part.
 
     Raises
     ------
     ScheduleError
-        If a number is no positive integer, or `keep`, `padding` or `taps` is none of its values.
+        If a number is not a positive integer, or `keep`, `padding` or `taps` is invalid.
     ArgumentError
-        If `oc` or `ic` is missing, or there is no such argument.
+        If `oc` or `ic` is missing, or an argument is unknown.
     """
 
     oc: int
@@ -96,7 +97,7 @@ class Tiling(metaclass=Explained):
 
     @property
     def text(self) -> str:
-        """The tiling as the command line reads it: ``oc=64,ic=16,...`` without defaults."""
+        """The tiling in command-line syntax: ``oc=64,ic=16,...`` without defaults."""
         shown = {f.name: getattr(self, f.name) for f in fields(self)}
         defaults = {f.name: f.default for f in fields(self)}
         return ",".join(f"{k}={v}" for k, v in shown.items() if v != defaults[k])
@@ -108,12 +109,12 @@ class Tiling(metaclass=Explained):
 
     @classmethod
     def parse(cls, text: str) -> Tiling:
-        """Return the tiling of a text; the inverse of `text`.
+        """Parse a tiling; the inverse of `text`.
 
         Raises
         ------
         ScheduleError
-            If it is none; the message shows how one is written.
+            If the text is invalid; the message shows the syntax.
         """
         try:
             values: dict[str, Any] = dict(part.strip().split("=") for part in text.split(","))
@@ -139,4 +140,4 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "padding": get_args(PaddingRule),
     "taps": get_args(Taps),
 }
-"""The parameters that are no numbers, and their values."""
+"""Valid values of the non-numeric parameters."""

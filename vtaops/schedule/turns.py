@@ -1,12 +1,12 @@
-"""Tilings of operators whose tiles take turns: side by side in the scratchpads, in one order.
+"""Tilings for interleaved operators: side by side in the scratchpads, in one order.
 
-Operators that follow each other run together (`vtaops.lowering.passes.interleave`) if all of them
-go through their tensors in one order: row by row, or channel by channel. The second then needs but
-a part of what the first has done, and the sooner it gets that, the shorter are beginning and end,
-where one works alone: so bands of rows are low.
+Consecutive operators can be interleaved (`vtaops.lowering.passes.interleave`) if all traverse their
+tensors in one order: row by row, or channel by channel. The second then needs only part of the
+first one's results; the sooner it gets them, the shorter are the beginning and the end, where one
+works alone: so bands of rows are low.
 
-With the extension `forward` they may also go hand in hand: a tile of the one is what the tile of
-the next reads, taken from the output memory before that is written again.
+With the extension `forward` they may also go hand in hand: each tile of one operator is read by
+the next operator's tile from the output memory before it is overwritten.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Order = Literal["rows", "channels"]
 some output channels, then those of the next."""
 
 _SHARES = (1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4)
-"""Parts of the scratchpads for which an operator has a tiling."""
+"""Fractions of the scratchpads for which an operator has a tiling."""
 
-_SLACK = 1.5  # DRAM bytes relative to the least: what is moved hides behind others' computation
+_SLACK = 1.5  # DRAM bytes relative to the minimum: transfers hide behind others' computation
 _ALONE = 2.0  # bands of an operator for which the others wait
-_LATE = 8  # results that stay in the output memory: who reads them is some tiles behind
-_PER_TILE = 16  # cycles that turns cost: settings, relays of tokens
-_SWEEP, _ALL = 0, -1  # tiles that one output tile reads; those of the operator
+_LATE = 8  # results that stay in the output memory: their readers are some tiles behind
+_PER_TILE = 16  # cycles of overhead per turn: settings, relays of tokens
+_SWEEP, _ALL = 0, -1  # tiles that one output tile reads; those of the whole operator
 _MEMORIES = ("inp", "wgt", "acc")
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """A tiling, the elements that it uses of each scratchpad, and what it costs in cycles."""
+    """A tiling, its use of each scratchpad in elements, and its cost in cycles."""
 
     tiling: Tiling
     used: tuple[int, ...]
@@ -60,14 +60,14 @@ class _Choice:
 
 
 def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Tiling] | None:
-    """Return the tilings that cost least, of operators that take turns; None if none fit together.
+    """Return the cheapest tilings of interleaved operators; None if none fit together.
 
-    What one costs is its bound on cycles and the time that others wait for its first results.
+    A tiling's cost is its bound on cycles plus the time that others wait for its first results.
 
     Parameters
     ----------
     ops : sequence of Operator
-        In their order.
+        In order.
     config : HardwareConfig
         The hardware.
     """
@@ -84,7 +84,7 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Ti
 
 
 def _hold(used: Sequence[Sequence[int]], config: HardwareConfig) -> bool:
-    """Whether the scratchpads hold what operators use together."""
+    """Whether the scratchpads hold all operators together."""
     depths = [getattr(config, memory).depth for memory in _MEMORIES]
     return bool((np.sum(used, axis=0) <= depths).all())
 
@@ -92,7 +92,7 @@ def _hold(used: Sequence[Sequence[int]], config: HardwareConfig) -> bool:
 def _with_results_that_stay(
     ops: Sequence[Operator], config: HardwareConfig, tilings: list[Tiling]
 ) -> list[Tiling]:
-    """Return tilings that hold as many results as are read some tiles later, if there is room."""
+    """Increase the result tiles that are held for later reads, as far as they fit."""
     shapes = [blocked_shape(op, config) for op in ops]
     result = list(tilings)
     for number in range(len(ops) - 1):
@@ -108,14 +108,14 @@ def _with_results_that_stay(
 def _fit_together(
     shapes: Sequence[BlockedShape], config: HardwareConfig, tilings: Sequence[Tiling]
 ) -> bool:
-    """Whether the scratchpads hold tilings side by side."""
+    """Whether tilings fit the scratchpads side by side."""
     used = [shape.footprint(tiling, config) for shape, tiling in zip(shapes, tilings, strict=True)]
     return _hold([[each[memory] for memory in _MEMORIES] for each in used], config)
 
 
 @lru_cache(maxsize=1024)
 def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choice, ...]:
-    """Return the best tiling for each share of the scratchpads."""
+    """Return the best tiling for each fraction of the scratchpads."""
     shape = blocked_shape(op, config)
     sizes = sizes_that_fit(shape, depths_of(config))
     found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
@@ -151,21 +151,21 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
 
 # -------------------------------------------------------------------------- classifiers
 
-_WEIGHTS = 0.85  # part of the memory of weights; the rest is for the operators before
-_ROWS = 2 / 3  # part of the rows of parameters, for the sums
+_WEIGHTS = 0.85  # fraction of the weight memory; the rest is for earlier operators
+_ROWS = 2 / 3  # fraction of the parameter rows, for the sums
 
 
 def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> list[Tiling] | None:
-    """Return tilings of a convolution, the mean of its image, and a matrix product of the means.
+    """Return tilings of a convolution, its global mean, and a matrix product of the means.
 
-    All go channel by channel: a block of the convolution's channels is a step of the product's
-    sums, whose weights, often the most of a network, come over the port while the convolution
-    computes. None if they do not fit together.
+    All go channel by channel: a block of the convolution's channels is one reduction step of the
+    product, whose weights, often the most of a network, are loaded while the convolution computes.
+    None if they do not fit together.
 
     Parameters
     ----------
     ops : sequence of Operator
-        The three, in their order.
+        The three, in order.
     config : HardwareConfig
         The hardware.
     """
@@ -180,7 +180,7 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
     places = min(_LATE, (config.acc.depth - 2 - 2 * sums) // pixels)
     if steps < 2 or places < 2:
         return None
-    parts = min(2, first.ic)  # of the image: the first product does not wait for all of it
+    parts = min(2, first.ic)  # of the image: the first product need not wait for all of it
     small = Tiling(oc=config.block_out, ic=config.block_in, acc_tiles=2, padding="skip")
     tilings = [
         replace(
@@ -202,29 +202,29 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
 
 _MOST_ROWS = 16  # of the last operator in a band
 _MOST_BLOCKS = 12  # of channels in a tile
-_PER_PIECE = 8  # cycles of a row of a tile that comes from two memories
+_PER_PIECE = 8  # cycles of a tile row that comes from two memories
 _MACHINE = TimingParameters()
-_HALVES = 0.99  # rows are cut where that takes less than this part of the cycles
+_HALVES = 0.99  # rows are cut if that takes less than this fraction of the cycles
 
 
 def tilings_hand_in_hand(
     ops: Sequence[Operator], config: HardwareConfig, limit: float
 ) -> list[list[Tiling]]:
-    """Return tilings with which each operator can take its inputs from the output memory.
+    """Return tilings with which each operator can read its inputs from the output memory.
 
     All have bands of whole or half rows, as high as the next operator's step through them, and
-    blocks of channels of one size: a depthwise operator reads the block that was just made, a dense
-    one multiplies one after the other. Rows that two bands read come from DRAM, or (of whole rows)
-    are still there. The cheapest come first.
+    channel blocks of one size: a depthwise operator reads the block just computed, a dense one
+    multiplies them one after the other. Rows that two bands read come from DRAM or, if whole, are
+    still in the output memory. Sorted by cost.
 
     Parameters
     ----------
     ops : sequence of Operator
-        In their order; each reads what the one before it makes.
+        In order; each reads its predecessor's result.
     config : HardwareConfig
         The hardware.
     limit : float
-        Cycles: what by estimate takes more is left out.
+        Maximum estimated cycles.
     """
     shapes = [blocked_shape(op, config) for op in ops]
     found = []
@@ -246,7 +246,7 @@ def tilings_hand_in_hand(
 
 @dataclass(frozen=True)
 class _Part:
-    """One of the operators that go hand in hand, and how it is cut.
+    """One of the operators that go hand in hand, with its partition.
 
     Attributes
     ----------
@@ -255,9 +255,9 @@ class _Part:
     tiling : Tiling
         Its tiling.
     first : bool
-        Whether it reads DRAM alone.
+        Whether it reads only DRAM.
     bands, tiles, steps : int
-        Bands of its image, tiles of its output channels, and of its input channels.
+        Number of image bands, of output channel tiles, and of input channel steps.
     """
 
     shape: BlockedShape
@@ -273,9 +273,9 @@ class _Part:
         return cycles + _PER_TILE * self.bands * self.tiles
 
     def loads(self, loaded: float, stays: bool) -> float:
-        """Return the cycles of the load unit: an element of DRAM takes `loaded`, others one.
+        """Return the cycles of the load unit: a DRAM element takes `loaded`, others one.
 
-        A band is loaded once, or for each of its output tiles where it does not stay.
+        A band is loaded once, or once per output tile if it does not stay.
         """
         shape, tiling = self.shape, self.tiling
         sweeps = self.tiles if self.steps > tiling.inp_tiles else 1
@@ -293,7 +293,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Way:
-    """How operators go hand in hand.
+    """One way for operators to go hand in hand.
 
     Attributes
     ----------
@@ -302,10 +302,11 @@ class _Way:
     blocks : int
         Channel blocks of a tile.
     held : int
-        Input tiles of the first operator that take turns.
+        Alternating input tiles of the first operator.
     stays : bool
         Whether the output memory keeps the rows that the next band reads again.
     halves : int
+        Number of pieces that rows are cut into.
         Into how many pieces rows are cut.
     """
 
@@ -316,7 +317,7 @@ class _Way:
     halves: int
 
     def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_Part]:
-        """Return how each operator is cut; nothing if one cannot be."""
+        """Return the partition of each operator; empty if one cannot be partitioned."""
         height, width = self.rows, ceil_div(shapes[-1].columns.extent, self.halves)
         found: list[_Part] = []
         follower = None
@@ -364,11 +365,11 @@ class _Way:
         return _Part(shape, tiling, first, bands, tiles, steps)
 
     def cycles(self, parts: Sequence[_Part], config: HardwareConfig) -> float:
-        """Return what the operators take together, by estimate."""
+        """Estimate the cycles of all operators together."""
         loaded = float(config.inp.element_bytes / _MACHINE.port_width(config))
         loads = sum(part.loads(loaded, self.stays) for part in parts)
         computed = sum(part.computed(config) for part in parts)
         most = max(part.bands * part.tiles for part in parts)
-        # What one tile of input delays is seen at the beginning, and in each band of a single one.
+        # The delay of one input tile shows at the beginning, and in each band with a single one.
         alone = (loads + computed) / most + (0 if self.held > 1 else loads / len(parts) / 6)
         return (max(loads, computed) + alone) / (_HALVES if self.halves > 1 else 1)

@@ -1,4 +1,4 @@
-"""Named operators: the layers that VTA has been measured with, and those of the tutorials.
+"""Named operators: published VTA benchmark layers, and those of the tutorials.
 
 Sources: ResNet-18, DCGAN and the grouped MobileNet as in upstream's benchmarks; the depthwise
 layers of MobileNet 1.0 (arXiv 1704.04861, table 1); LeNet-5; the shapes and schedules of TVM's
@@ -35,9 +35,9 @@ class Workload:
     op : Operator
         The operator.
     occurrences : int
-        How often it occurs in its network.
+        Number of occurrences in its network.
     tiling : Tiling or None
-        The schedule it is published with; None: the default.
+        The published schedule; None: the default.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Workload:
 
 
 RELU = (0, 127)
-"""The clip that every convolution of these networks ends with."""
+"""The clip of every convolution in these networks."""
 
 
 class _Size(TypedDict):
@@ -90,7 +90,7 @@ def _resnet18(name: str) -> Workload:
     return Workload(f"resnet18.{name}", op, occurrences)
 
 
-# What stands around the convolutions, and C2 with the residual that a block ends with.
+# The layers around the convolutions, and C2 with the residual that ends a block.
 _RESNET18_REST = (
     Workload(
         "resnet18-rest.maxpool",
@@ -142,7 +142,7 @@ _MOBILENET = {
 
 
 def _mobilenet(name: str, depthwise: bool) -> Workload:
-    """Upstream's variant has 16 channels in a group; the real network one."""
+    """Return a layer: upstream's variant has 16 channels per group, the real network one."""
     size, channels, stride, occurrences = _MOBILENET[name]
     op = Conv2d(
         in_channels=channels,
@@ -218,12 +218,12 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def find(name: str) -> Workload:
-    """Return a named operator.
+    """Return a workload by name.
 
     Raises
     ------
     ShapeError
-        If there is none; the message says which are nearest.
+        If the name is unknown; the message lists similar names.
     """
     if name not in WORKLOADS:
         near = get_close_matches(name, WORKLOADS, cutoff=0.0)

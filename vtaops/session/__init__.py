@@ -1,4 +1,4 @@
-"""Session: operators on arrays; a device and the programs on it."""
+"""Session: operators on arrays; owns a device and its resident programs."""
 
 from vtaops.session.functions import *  # noqa: F403
 from vtaops.session.functions import OPERATORS, default_session

@@ -1,6 +1,6 @@
-"""The functions of the package: every operator of `Session`, on a default session.
+"""Plain functions: every operator of `Session`, run on a default session.
 
-``functions.pyi`` shows them to type checkers and editors.
+``functions.pyi`` declares them for type checkers and editors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _default_lock = ForkLock()
 
 
 def default_session() -> Session:
-    """Return the session of the plain functions: the functional simulator, configuration pynq."""
+    """Return the session of the plain functions: functional simulator, configuration pynq."""
     global _default
     with _default_lock:
         if _default is None:

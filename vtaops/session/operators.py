@@ -1,9 +1,9 @@
-"""OperatorMethods: every operator on NumPy arrays, with the shapes read from the arrays.
+"""OperatorMethods: every operator on NumPy arrays, with shapes inferred from the arrays.
 
-Owns the user's way to write an operator: arrays in, int8 array out, parameters by keyword. Whoever
-can run an operator description (`Session`) inherits these methods; they know no device. Parameters
-and defaults are those of the descriptions in `vtaops.ops` (see `vtaops.session.signatures`);
-``operators.pyi`` shows them to type checkers and editors.
+Owns the user-level call: arrays in, int8 array out, parameters by keyword. Classes that can run an
+operator description (`Session`) inherit these methods, which know no device. Parameters and
+defaults are those of the descriptions in `vtaops.ops` (see `vtaops.session.signatures`);
+``operators.pyi`` declares them for type checkers and editors.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def _bits(bits: int) -> int:
 
 
 class OperatorMethods(ABC):
-    """The operators as methods; every one ends in `run`.
+    """The operators as methods; each ends in `run`.
 
-    PyTorch's ``stride`` and ``kernel_size`` are taken for ``strides`` and ``kernel``.
+    PyTorch's ``stride`` and ``kernel_size`` are accepted for ``strides`` and ``kernel``.
 
     All raise `ShapeError` if ranks, dtypes, channel counts or parameters do not fit,
     `ScheduleError` if a tiling does not fit, `UnsupportedError` if VTA or the device cannot run
@@ -76,10 +76,10 @@ class OperatorMethods(ABC):
         clip : (int, int) or None
             Bounds of the result within int8, ``(0, 127)`` for a ReLU; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
-            How shifts round: towards minus infinity, or to the nearest, halves upwards.
+            Rounding of shifts: towards minus infinity, or to nearest with halves upwards.
         multiplier : int32 array, shape (O,), optional
-            Multiplies the sums, with the bias, before the shift: a scale for each channel. Products
-            wrap as int32; needs a device with MUL.
+            Multiplies the sums, including the bias, before the shift: one scale per channel.
+            Products wrap as int32; needs a device with MUL.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added to the shifted sums before the clip: ``(own + residual * residual_scale) >>
             residual_shift``, where ``own`` is the shifted sum within `residual_clip`.
@@ -87,18 +87,18 @@ class OperatorMethods(ABC):
             See `residual`.
         scales : int32 array, shape (O,), optional
             Fixed-point scales, ``multiplier | shift << 16`` with unsigned 16-bit multipliers and
-            shifts 0..47, that requantise the sums; `shift` must be 0. They round half up. Needs
+            shifts 0..47, that requantize the sums, rounding half up; `shift` must be 0. Needs
             hardware with the extension ``post``.
         fine : int
-            1..3 if the scales are fine ones, with that base (`vtaops.base.fixed_point`). Needs
-            hardware with the extension ``exact``.
+            1..3 for fine scales with that base (`vtaops.base.fixed_point`). Needs hardware with the
+            extension ``exact``.
         zero_point : int
             With scales: added to the result before the clip.
         residual_factor : int array, shape (O,), optional
-            With scales: the residual times these is a term of the sums.
+            With scales: factors of the residual, which is then a term of the sums.
         tiling : Tiling, optional
-            How to cut the operator; by default the best by a bound on cycles. Without one, a
-            first layer of few channels takes the columns of its kernel as channels
+            Tiling of the operator; by default the best by a bound on cycles. Without one, a first
+            layer of few channels uses the columns of its kernel as channels
             (``Conv2d.fold_columns``).
 
         Returns
@@ -128,19 +128,19 @@ class OperatorMethods(ABC):
         unit: Literal["gemm", "alu"] = "gemm",
         **parameters: Any,
     ) -> Call:
-        """Convolve every channel with filters of its own.
+        """Convolve every channel with its own filters.
 
         Parameters
         ----------
         data : int8 array, shape (N, C, H, W)
             Input images.
         kernel : int8 array, shape (C * M, 1, KH, KW)
-            M filters for each channel; output channel ``c * M + m`` is channel c with its m-th.
+            M filters per channel; output channel ``c * M + m`` is channel c under its m-th filter.
         strides, padding, dilation, bias, shift, clip, rounding, tiling
             As for `conv2d`.
         unit : "gemm" or "alu"
-            What multiplies: the GEMM core with diagonal weight tiles, or the vector ALU (one
-            filter for each channel, no dilation, devices with MUL), which takes six times longer.
+            The multiplying unit: the GEMM core with diagonal weight tiles, or the vector ALU (one
+            filter per channel, no dilation, devices with MUL), which takes six times as long.
 
         Returns
         -------
@@ -170,9 +170,9 @@ class OperatorMethods(ABC):
         strides : int or (int, int)
             Output pixels between the kernels of neighbouring input pixels.
         padding : int, (int, int) or (int, int, int, int)
-            Output pixels cut off: one number, (height, width) or (top, left, bottom, right).
+            Cropped output pixels: one number, (height, width) or (top, left, bottom, right).
         output_padding : int or (int, int)
-            Rows and columns added at the bottom and the right; less than the stride.
+            Rows and columns added at the bottom and right; less than the stride.
         bias, shift, clip, rounding, scales, fine, zero_point, tiling
             As for `conv2d`.
 
@@ -214,7 +214,7 @@ class OperatorMethods(ABC):
         data : int8 array, shape (M, K)
             Left operand.
         other : int8 array, shape (K, N)
-            Right operand; `gemm` takes it transposed, as dense layers keep their weights.
+            Right operand; `gemm` takes it transposed, as dense layers store their weights.
         bias, shift, clip, rounding, scales, fine, zero_point, tiling
             As for `gemm`.
 
@@ -235,7 +235,7 @@ class OperatorMethods(ABC):
         other : int8 array, shape (B, N, K)
             Right operands, transposed.
         coarse : two int8 arrays, shapes (B, M, C) and (B, N, C), optional
-            Further operands, whose products count 128 times and are added to the sums.
+            Further operands, whose products are multiplied by 128 and added to the sums.
         shift, clip, rounding, tiling
             As for `conv2d`.
         multiplier, zero_point, nudge, fine : int
@@ -251,7 +251,7 @@ class OperatorMethods(ABC):
 
     @operator_method(ops.MaxPool2d)
     def max_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
-        """Take the greatest pixel of each window; padding never wins.
+        """Return the maximum of each window; padding never wins.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class OperatorMethods(ABC):
         kernel : int or (int, int)
             Window (height, width).
         strides : int or (int, int), optional
-            Step of the window; by default its size.
+            Strides of the window; by default its size.
         padding : int, (int, int) or (int, int, int, int)
             One number, (height, width) or (top, left, bottom, right).
         tiling : Tiling, optional
@@ -274,7 +274,7 @@ class OperatorMethods(ABC):
 
     @operator_method(ops.AvgPool2d)
     def avg_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
-        """Take the mean of each window in fixed point; see `AvgPool2d` for its rounding.
+        """Return the mean of each window in fixed point; see `AvgPool2d` for its rounding.
 
         Parameters
         ----------
@@ -283,12 +283,12 @@ class OperatorMethods(ABC):
         count_include_pad : bool
             Whether means at the border count the padding.
         rounding : "truncate" or "half_up"
-            How the means round.
+            Rounding of the means.
         division, offset
-            The factor (1..127, 0..31) instead of the nearest to one over the window, and what is
-            added to the products.
+            The factor (1..127, 0..31), by default nearest to the reciprocal of the count, and a
+            constant added to the products.
         shift, multiplier, zero_point, constant, nudge, fine : int
-            Fixed-point scaling instead, as `vtaops.AvgPool2d` describes; multiplier 0: none.
+            Fixed-point scaling instead, see `vtaops.AvgPool2d`; multiplier 0: none.
         clip : (int, int) or None
             Bounds of the result.
 
@@ -300,7 +300,7 @@ class OperatorMethods(ABC):
 
     @operator_method(ops.AvgPool2d, "rounding", "clip")
     def global_avg_pool2d(self, data: npt.ArrayLike, **parameters: Any) -> Call:
-        """Take the mean of each channel: `avg_pool2d` with a window as large as the image.
+        """Return the mean of each channel: `avg_pool2d` with a window as large as the image.
 
         Returns
         -------
@@ -317,21 +317,21 @@ class OperatorMethods(ABC):
         Parameters
         ----------
         data, other : int8 arrays of any rank
-            The operands; of one shape, or broadcast to one by the host, as NumPy does.
+            The operands; of one shape, or broadcast by the host, as in NumPy.
         scale, other_scale : int
-            Their factors: int8, not 0.
+            Factors of the operands: non-zero int8.
         data_offset, other_offset : int
-            Constants of 16 bits for functions that are no sums, added to the scaled operands.
+            16-bit constants added to the scaled operands; not for sums.
         by_channel : bool
-            Whether `other` has one value for each channel.
+            Whether `other` has one value per channel.
         shift : int
             Arithmetic right shift, 0..31; or left shift, -1..-15.
         clip : (int, int) or None
             Bounds of the result within int8; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
-            How a right shift rounds.
+            Rounding of a right shift.
         multiplier, zero_point, constant, nudge, fine : int
-            Fixed-point scaling, as `vtaops.Elementwise` describes; multiplier 0: none.
+            Fixed-point scaling, see `vtaops.Elementwise`; multiplier 0: none.
         tiling : Tiling, optional
             ``h`` counts the tiles of a piece; ``oc`` and ``ic`` are one block.
 
@@ -355,12 +355,12 @@ class OperatorMethods(ABC):
 
     @operator_method()
     def minimum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
-        """Take the lesser of each pair of elements; as `add`."""
+        """Return the elementwise minimum; as `add`."""
         return ops.Elementwise.of("minimum", data, other, clip=None)
 
     @operator_method()
     def maximum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
-        """Take the greater of each pair of elements; as `add`."""
+        """Return the elementwise maximum; as `add`."""
         return ops.Elementwise.of("maximum", data, other, clip=None)
 
     @operator_method(ops.Elementwise, "scale", "shift", "clip")
@@ -372,20 +372,20 @@ class OperatorMethods(ABC):
 
     @operator_method()
     def relu(self, data: npt.ArrayLike) -> Call:
-        """Replace negative elements by 0; a tensor of any rank."""
+        """Replace negative elements of a tensor of any rank by 0."""
         return ops.Elementwise.of("identity", data, clip=(0, 127))
 
     @operator_method()
     def clip(self, data: npt.ArrayLike, low: int, high: int) -> Call:
-        """Bound the elements of a tensor of any rank to ``low..high``."""
+        """Clip the elements of a tensor of any rank to ``low..high``."""
         return ops.Elementwise.of("identity", data, clip=(low, high))
 
     @operator_method(ops.Elementwise, "rounding")
     def shift_right(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
-        """Shift the elements of a tensor of any rank right by 0..31 bits, with their sign."""
+        """Shift the elements of a tensor of any rank right by 0..31 bits, arithmetically."""
         return ops.Elementwise.of("identity", data, shift=_bits(bits), clip=None, **parameters)
 
     @operator_method(ops.Elementwise, "clip")
     def shift_left(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
-        """Shift the elements of a tensor of any rank to the left by 0..15 bits, and clip."""
+        """Shift the elements of a tensor of any rank left by 0..15 bits, and clip."""
         return ops.Elementwise.of("identity", data, shift=-_bits(bits), **parameters)

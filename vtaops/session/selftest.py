@@ -1,6 +1,6 @@
-"""The acceptance test of a device: does it compute what NumPy computes, and how fast.
+"""Acceptance test of a device: compares its results with NumPy's, and measures its speed.
 
-Works on any `Device`; meant for a board that has just been set up.
+Works on any `Device`; meant for a newly set-up board.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ PUBLISHED_MS = {
     "resnet18.C10": 1.081,
     "resnet18.C11": 7.348,
 }
-"""Milliseconds on a Pynq-Z1 at 100 MHz, of the logs that TVM's tophub published for VTA."""
+"""Milliseconds on a Pynq-Z1 at 100 MHz, from TVM's published tophub logs for VTA."""
 
 MEMORY_BYTES = (1, 4096, 1 << 20, (3 << 20) + 5)
 """Sizes of the memory test."""
 
 SMALL_MEMORY_BYTES = (1, 4096, (16 << 10) + 5)
-"""The same for a board that is simulated at its pins (attribute ``simulated``)."""
+"""The same for a board that is simulated at pin level (attribute ``simulated``)."""
 
 
 PlannedCheck = tuple[str, Callable[[], str]]
-"""Name and function of a check; the function returns what is wrong, or an empty string."""
+"""Name and function of a check; the function returns an error text, or an empty string."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Check:
     Attributes
     ----------
     name : str
-        What was checked.
+        Name of the check.
     passed : bool or None
-        None: the device cannot do this, and says so.
+        None: the device does not support it, and says so.
     detail : str
-        What went wrong, or a remark.
+        The error, or a remark.
     """
 
     name: str
@@ -79,22 +79,22 @@ class Check:
 
 @dataclass(frozen=True)
 class Throughput:
-    """How fast a layer runs.
+    """Measured speed of a layer.
 
     Attributes
     ----------
     layer : str
         Its name.
     milliseconds : float
-        Median of a launch, as the host sees it.
+        Median launch time, measured on the host.
     gops : float
-        Billions of multiplications and additions in a second.
+        Billions of multiplications and additions per second.
     published_ms, published_gops : float
-        What TVM's logs say for a Pynq-Z1.
+        The same from TVM's logs for a Pynq-Z1.
     cycles : int or None
-        From launch to FINISH, where the logic counts them.
+        Cycles from launch to FINISH, if the logic counts them.
     utilization : float or None
-        Share of them in which the compute unit issued micro-ops.
+        Fraction of them in which the compute unit issued micro-ops.
     """
 
     layer: str
@@ -114,22 +114,22 @@ def planned_checks(
     seed: int = 0,
     layers: bool = True,
 ) -> list[PlannedCheck]:
-    """Return the checks of a device in the order in which `make` runs them.
+    """Return the checks of a device in the order in which to `make` them.
 
     Parameters
     ----------
     device : Device
         The device.
     operators, programs : int
-        Number of operators of random shape, and of random programs: instructions that no compiler
-        chose, judged by `vtaops.program.interpreter`.
+        Number of operators of random shape, and of random programs: arbitrary instructions, checked
+        against `vtaops.program.interpreter`.
     seed : int
         Seed of all random numbers.
     layers : bool
-        Whether the layers of ResNet-18 and of the tutorials are among them.
+        Whether to include the layers of ResNet-18 and of the tutorials.
     """
     rng = np.random.default_rng(seed)
-    session = Session(device)  # not closed: the device is the caller's
+    session = Session(device)  # not closed: the caller owns the device
     planned: list[PlannedCheck] = [
         (f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
         for nbytes in (SMALL_MEMORY_BYTES if getattr(device, "simulated", False) else MEMORY_BYTES)
@@ -152,7 +152,7 @@ def planned_checks(
 
 
 def _named_operators(count: int, seed: int, layers: bool) -> list[tuple[str, Operator]]:
-    """Return the operators of the checks: two products, layers, and some of random shape."""
+    """Return the operators to check: two products, layers, and random shapes."""
     plain = (Gemm(m=16, n=64, k=64, shift=4, clip=(0, 127)), Gemm(m=3, n=17, k=40, clip=(0, 127)))
     named: list[tuple[str, Operator]] = [(gemm.summary, gemm) for gemm in plain]
     named += [(w.name, w.op) for w in WORKLOADS.values() if layers and _fits(w.name)]
@@ -173,7 +173,7 @@ def make(planned: PlannedCheck) -> Check:
 
 
 def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Throughput]:
-    """Run the layers of ResNet-18 that VTA runs; yields figures as they come.
+    """Run the layers of ResNet-18 that VTA runs; yield each layer's figures.
 
     A launch is timed from the host, so a remote device includes the network.
     """
@@ -220,7 +220,7 @@ def _memory(device: Device, nbytes: int, rng: np.random.Generator) -> str:
 
 
 def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
-    """Run a program, then compare what the control registers say with what it was."""
+    """Run a program, then compare the control registers with the program."""
     program = _alu_program(device.config, AluOp.ADD, 1)
     with LoadedProgram(program, device) as loaded:
         loaded.run(*random_inputs(program, rng))
@@ -255,11 +255,11 @@ def _tried(device: Device, able: Capabilities, seed: int, index: int) -> str:
 
 
 _PROBES = range(1_000_000, 1_000_012)
-"""Numbers of the random programs that look for a feature."""
+"""Seeds of the random programs that probe for a feature."""
 
 
 def _suspects(device: Device, able: Capabilities, seed: int) -> str:
-    """Return which features, left out, let random programs run right; empty if nothing tells."""
+    """Return the features without which random programs run correctly; empty if inconclusive."""
 
     def is_right_without(feature: str) -> bool:
         less = Capabilities(**{**asdict(able), feature: False})
@@ -298,7 +298,7 @@ def _difference(
     expected: npt.NDArray[np.generic],
     program: Program | None = None,
 ) -> str:
-    """Return how a result differs, and which instruction of a program wrote that; or nothing."""
+    """Describe how a result differs and the instruction that wrote it; empty if equal."""
     wrong = np.argwhere(found != expected)
     if not len(wrong):
         return ""
@@ -311,7 +311,7 @@ def _difference(
 
 
 def _origin(program: Program, place: tuple[int, ...]) -> str:
-    """Return the buffer of the result, and the instruction that stores one of its values."""
+    """Return the buffer of the result, and the instruction that stored one of its values."""
     (buffer,) = program.outputs
     values = np.arange(np.prod(buffer.packed_shape)).reshape(buffer.packed_shape)
     tile = int(buffer.layout.unpack(values, buffer.shape)[place]) // program.config.out.lanes
@@ -331,7 +331,7 @@ def _covers(store: Store, tile: int) -> bool:
 
 
 def _saved(program: Program) -> str:
-    """Save a program for those who look for the reason; return where, for a message."""
+    """Save a failed program for debugging; return its path, for a message."""
     digest = hashlib.sha256(program.instructions.tobytes()).hexdigest()[:16]
     path = cache_directory("failed") / f"{digest}.vta"
     if usable(path.parent):
@@ -369,7 +369,7 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
     config = device.config
     shape = (_TILES, *config.acc.shape)
     left = rng.integers(-(1 << 20), 1 << 20, shape).astype(np.int32)
-    small = op is AluOp.SHR  # shifts that all hardware has
+    small = op is AluOp.SHR  # shifts that all hardware supports
     right = rng.integers(0 if small else -100, 16 if small else 100, shape).astype(np.int32)
     value = 5 if small else -37
     if immediate:

@@ -1,7 +1,8 @@
-"""Session: operators on arrays; compiles, packs and runs them, and keeps their programs.
+"""Session: compile and run operators on arrays, and keep their programs resident.
 
-Compiles an operator once for each shape, keeps the program in the memory of the device, packs, runs
-and unpacks. The operators themselves are the methods of `vtaops.session.operators.OperatorMethods`.
+Compiles an operator once per shape, keeps the program in the device's memory, packs, runs and
+unpacks. The operators themselves are the methods of
+`vtaops.session.operators.OperatorMethods`.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ Int8Array = npt.NDArray[np.int8]
 Place = Literal["vta"] | Host
 
 LOADED_PROGRAMS = 64
-"""Programs that a session keeps in device memory; the least recently used one makes room."""
+"""Programs that a session keeps in device memory; the least recently used is evicted."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an operator ran.
+    """Where and how often an operator ran.
 
     Attributes
     ----------
     operator : str
-        Its summary.
+        Summary of the operator.
     where : "vta", "cpu" or "cuda"
         The device, or the fallback.
     reason : str
         Why it did not run on VTA; empty if it did.
     runs : int
-        How often.
+        Number of runs.
     """
 
     operator: str
@@ -62,7 +63,7 @@ class Placement:
 
 
 class Session(OperatorMethods, Closing):
-    """A device, and the programs that run on it.
+    """A device with its resident programs.
 
     Use it as a context manager, or call `close`. Calls from several threads take turns.
 
@@ -71,31 +72,31 @@ class Session(OperatorMethods, Closing):
     device : str or Device
         ``"fsim"``, ``"pynq://host:port"``, or any object that implements the `Device` protocol.
     config : HardwareConfig, str or Path
-        Configuration of a device that is named; its name, or a JSON file.
+        Configuration of a device given by name; its name, or a JSON file.
     timeout : float
-        Seconds that one launch may take.
+        Time limit of one launch, in seconds.
     check_overflow : bool
         Whether an overflow of an int32 accumulator is an error (``"fsim"`` only; slower).
     search : "off", "fast" or "thorough"
-        How tilings are found: by an estimate of cycles, or by timing a dozen or some fifty compiled
+        Search for tilings: by an estimate of cycles, or by timing a dozen or some fifty compiled
         programs (seconds for each new shape; results are kept on disk).
     fallback : "cpu", "cuda" or None
-        Where an operator runs that VTA or the device cannot execute, or that does not fit its
-        scratchpads: as a kernel for this CPU or GPU, with equal results; None: it is an error.
-        `placements` tells what ran where, and why.
+        Where to run operators that VTA or the device does not support, or that do not fit the
+        scratchpads: as a kernel for this CPU or GPU, with equal results; None: raise an error.
+        `placements` lists where operators ran, and why.
     capabilities : Capabilities or str, optional
-        What programs may use; by default all that the device can. ``Session("fsim", "pynq",
-        capabilities="hls-2020")`` refuses on the simulator what the board could not run;
-        `obstacle_on_target` tells of it without refusing.
+        Features that programs may use; by default all of the device's. ``Session("fsim",
+        "pynq", capabilities="hls-2020")`` rejects on the simulator programs that the board
+        could not run; `obstacle_on_target` only reports them.
 
     Raises
     ------
     ConfigError
-        If there is no such configuration.
+        If the configuration does not exist.
     ScheduleError
         If `search` is unknown.
     DeviceError
-        If there is no such device, or it cannot be opened.
+        If the device does not exist or cannot be opened.
 
     Examples
     --------
@@ -138,7 +139,7 @@ class Session(OperatorMethods, Closing):
         self._loaded = ResidentPrograms(device, timeout, LOADED_PROGRAMS)
         self._closed = False
         self.residents = ResidentPrograms(device, timeout)
-        """The programs of networks that run in this session (`vtaops.model.Model.run`)."""
+        """Programs of networks that run in this session (`vtaops.model.Model.run`)."""
 
     @property
     def config(self) -> HardwareConfig:
@@ -148,7 +149,7 @@ class Session(OperatorMethods, Closing):
     # ------------------------------------------------------------------- running
 
     def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
-        """Run an operator description on arrays; compiled at the first call for each shape.
+        """Run an operator description on arrays; compiled at the first call per shape.
 
         Raises
         ------
@@ -177,7 +178,7 @@ class Session(OperatorMethods, Closing):
             except UnsupportedError as error:
                 self._reasons[op] = str(error)
             except ScheduleError as error:
-                if tiling is not None:  # a mistake of the caller
+                if tiling is not None:  # the caller's mistake
                     raise
                 self._reasons[op] = str(error)
         return self._reasons.get(op, "")
@@ -187,7 +188,7 @@ class Session(OperatorMethods, Closing):
         return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
 
     def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
-        """Return the program that `run` executes for an operator."""
+        """Return an operator's program, as executed by `run`."""
         check_arguments(op, tiling)
         with self._lock:
             self._require_open()
@@ -212,8 +213,8 @@ class Session(OperatorMethods, Closing):
         return compile(op, self.device.config, tiling, capabilities=self._capabilities)
 
     def _tuned(self, op: Operator, effort: Effort) -> Tiling:
-        """Search the tiling of an operator; a thorough search shows its progress on a terminal."""
-        from rich.console import Console  # only where a person may have to wait
+        """Search the tiling of an operator; a thorough search shows progress on a terminal."""
+        from rich.console import Console  # only needed if a person may have to wait
         from rich.progress import Progress
 
         console = Console(stderr=True)
@@ -249,23 +250,23 @@ class Session(OperatorMethods, Closing):
 
     @property
     def stats(self) -> Statistics:
-        """The counters of the device since the session began or `reset_stats`."""
+        """The device's counters since the session began or `reset_stats`."""
         return self.device.stats()
 
     @property
     def placements(self) -> list[Placement]:
-        """What ran where since the session began or `reset_stats`, in order of first runs."""
+        """Where operators ran since the session began or `reset_stats`, in order of first runs."""
         return list(self._placements.values())
 
     def reset_stats(self) -> None:
-        """Set the counters to zero and forget the placements."""
+        """Reset the counters and the placements."""
         self.device.reset_stats()
         self._placements.clear()
 
     # ------------------------------------------------------------------ lifetime
 
     def close(self) -> None:
-        """Free the device memory and release the device; calling it again does nothing."""
+        """Free the device memory and release the device; idempotent."""
         with self._lock:
             if self._closed:
                 return

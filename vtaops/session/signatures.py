@@ -1,6 +1,6 @@
-"""Methods and functions that run operators: their signatures come from the operator descriptions.
+"""Derive the signatures of methods and functions that run operators from the descriptions.
 
-`operator_method` completes a method that makes a description, `function_of` turns such a method
+`operator_method` completes a method that creates a description; `function_of` turns such a method
 into a plain function.
 """
 
@@ -19,10 +19,10 @@ from vtaops.ops import Conv2d, Operator
 from vtaops.ops.arguments import Arguments, Int8Array
 
 Call = tuple[Operator, Arguments]
-"""What a method makes of its arguments: a description, and the arrays to run it on."""
+"""Result of a describing method: a description, and the arrays to run it on."""
 
 _CHOSEN = {"batch", "fold_columns", "bias_tiles", "apart"}
-"""Fields of descriptions that arrays tell, or the compiler chooses."""
+"""Fields of descriptions that arrays determine or the compiler chooses."""
 
 _TILING = Parameter("tiling", Parameter.KEYWORD_ONLY, default=None, annotation="Tiling | None")
 _SESSION = Parameter("session", Parameter.KEYWORD_ONLY, default=None, annotation="Session | None")
@@ -31,17 +31,17 @@ _SESSION = Parameter("session", Parameter.KEYWORD_ONLY, default=None, annotation
 def operator_method(
     description: type[Operator] | None = None, *names: str
 ) -> Callable[[Callable[..., Call]], Callable[..., Int8Array]]:
-    """Make a method that runs an operator of one that describes it.
+    """Turn a method that describes an operator into one that runs it.
 
     Its signature has the parameters of the description in place of ``**parameters``, and `tiling`.
-    Keywords are taken in either spelling (`vtaops.base.names.SPELLINGS`).
+    Keywords are accepted in either spelling (`vtaops.base.names.SPELLINGS`).
 
     Parameters
     ----------
     description : type of Operator, optional
-        Whose parameters it takes: those of ``of``, and the fields with a default.
+        Supplies the parameters: those of ``of``, and the fields with a default.
     names : str
-        Only these of them; by default all.
+        Restricts the parameters to these; by default all.
     """
 
     def completed(make: Callable[..., Call]) -> Callable[..., Int8Array]:
@@ -72,7 +72,7 @@ def operator_method(
 def function_of(
     method: Callable[..., Int8Array], default: Callable[[], Any]
 ) -> Callable[..., Int8Array]:
-    """Return a method as a function with a keyword `session`; without one, `default` gives it."""
+    """Return a method as a function with a keyword `session`, by default from `default`."""
 
     @wraps(method)
     def function(*args: Any, session: Any = None, **parameters: Any) -> Int8Array:
@@ -96,7 +96,7 @@ def _signature(
 
 
 def _parameters(description: type[Operator]) -> list[Parameter]:
-    """Return what may be stated of an operator by keyword, in the order of its fields."""
+    """Return an operator's keyword parameters, in the order of its fields."""
     found = {
         f.name: Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
         for f in fields(description)

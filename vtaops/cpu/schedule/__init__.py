@@ -1,4 +1,4 @@
-"""How operators run on a CPU: one file per operator family; `schedule` finds the right one."""
+"""CPU schedules: one file per operator family; `schedule` dispatches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Schedule = Callable[..., Any]
 """``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
 
 Tiles = Callable[[Any, CpuTarget], Iterable[Any]]
-"""``tiles(op, target)`` yields the tiles that a schedule can take."""
+"""``tiles(op, target)`` yields the tiles that a schedule accepts."""
 
 
 _FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
@@ -46,16 +46,16 @@ _FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
     ops.UnaryOp: (elementwise.schedule_elementwise, None),
     ops.NormalizeOp: (elementwise.schedule_normalize, None),
 }
-"""The schedules by the kind of operator; `family` knows the special cases."""
+"""Schedules by operator kind; `family` handles special cases."""
 
 
 def family(op: ops.TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
-    """Return how an operator is scheduled for a CPU, and the tiles to choose from, if there are.
+    """Return an operator's CPU schedule and its tiles, if any.
 
     Raises
     ------
     UnsupportedError
-        If there is no CPU schedule for this kind of operator.
+        If the operator kind has no CPU schedule.
     """
     match op:
         case StoredOp():
@@ -74,11 +74,11 @@ def family(op: ops.TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]
 
 
 def schedule(op: ops.TensorOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel (``tvm.s_tir.Schedule``) of an operator for a CPU.
+    """Schedule an operator for a CPU; return the ``tvm.s_tir.Schedule``.
 
     Raises
     ------
     UnsupportedError
-        If there is no CPU schedule for this kind of operator.
+        If the operator kind has no CPU schedule.
     """
     return family(op, target)[0](op, target)

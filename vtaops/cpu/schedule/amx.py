@@ -1,9 +1,9 @@
 """CPU schedule of int8 NCHW[x]c convolutions on AMX, the matrix unit of newer Intel processors.
 
 A tile register has 16 rows of 64 bytes. One instruction (tdpbusd) multiplies a tile of pixels, 64
-channels each, with a tile of weights, 64 channels of 16 results, and adds to a tile of int32 sums.
-Two tiles of pixels by two of weights keep its operands in registers. TVM has no words for tile
-registers, so the loops around them are written out; the image is gathered by a stage as elsewhere.
+channels each, by a tile of weights, 64 channels of 16 results, and adds to a tile of int32 sums.
+Two tiles of pixels by two of weights keep its operands in registers. TVM cannot express tile
+registers, so the loops around them are built directly; the image is gathered by an ordinary stage.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.packed import PackedConv2dOp, without_gaps
 
 _ROWS, _BYTES, _LANES = 16, 64, 16
-"""Rows of a tile register, bytes of a row, int32 sums of a row."""
+"""Rows of a tile register, bytes per row, int32 sums per row."""
 
 _PIXELS, _WEIGHTS = 4, 6
-"""The first tile registers of pixels and of weights; sums have those before."""
+"""The first tile registers of pixels and of weights; sums use those before."""
 
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Sums of one turn: `down` rows by `across` tiles of `pixels` columns, `blocks` of channels."""
+    """The sums of one turn: `down` rows, `across` tiles of `pixels` columns, channel `blocks`."""
 
     down: int
     across: int
@@ -40,13 +40,13 @@ class _Tiles:
     blocks: int
 
     def columns(self, extent: int) -> int:
-        """Return the columns of whole turns that cover `extent` of them."""
+        """Return the columns of the whole turns that cover `extent` columns."""
         turn = self.across * self.pixels
         return ceil_div(extent, turn) * turn
 
 
 def _tiles(op: PackedConv2dOp) -> _Tiles:
-    """Return two tiles of pixels, in neighbouring rows or of one, and two of channels if may be."""
+    """Choose two pixel tiles, in neighbouring rows or one, and two channel tiles if possible."""
     rows, columns = op.out_size
     count = ceil_div(columns, _ROWS)
     down = 2 if rows % 2 == 0 else 1
@@ -56,7 +56,7 @@ def _tiles(op: PackedConv2dOp) -> _Tiles:
 
 
 def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of a convolution whose weights gather blocks of the data.
+    """Schedule a convolution whose weights gather blocks of the data.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def schedule_packed_conv2d(op: PackedConv2dOp, target: CpuTarget) -> Any:
 def _gathered(
     op: PackedConv2dOp, data: Tensor, size: tuple[int, int], strides: tuple[int, int]
 ) -> Tensor:
-    """Declare the padded image with some blocks of channels side by side."""
+    """Declare the padded image with gathered channel blocks side by side."""
     (down, across), (top, left, *_) = strides, op.window.padding
 
     def pixel(n: Expr, c: Expr, i: Expr, j: Expr, g: Expr, b: Expr) -> Expr:
@@ -105,7 +105,7 @@ def _gathered(
 
 @dataclass(frozen=True)
 class _Loops:
-    """The loops over all results: what they compute, from which buffers, and to which one."""
+    """Builds the loops over all results of an operator."""
 
     op: PackedConv2dOp
     window: Window
@@ -141,7 +141,7 @@ class _Loops:
         return loop(step, op.batch * channels * heights, tirx.SeqStmt(body), kind)
 
     def products(self, sums: Any, n: Expr, c: Expr, i: Expr, j: Expr) -> list[Any]:
-        """Return the statements that compute the sums of one turn and store them in `sums`."""
+        """Return the statements that compute one turn's sums and store them in `sums`."""
         window, tiles, image = self.window, self.tiles, self.tensors["image"]
         (sh, sw), (dh, dw), pixels = window.strides, window.dilation, tiles.pixels
         taps = [tirx.Var(name, "int32") for name in ("q", "kh", "kw")]
@@ -165,7 +165,7 @@ class _Loops:
         return [*clear, nest(taps, extents, tirx.SeqStmt([*loads, *multiply])), *store]
 
     def finish(self, sums: Any, n: Expr, c: Expr, i: Expr, j: Expr) -> Any:
-        """Return the loops that write the results of one turn, those inside the image."""
+        """Return the loops that write one turn's results, as far as inside the image."""
         columns, epilogue = self.op.out_size[1], self.op.epilogue.bind(self.tensors, "int32")
         loops = [tirx.Var(name, "int32") for name in ("down", "across", "block", "pixel", "lane")]
         down, across, block, pixel, lane = loops
@@ -178,7 +178,7 @@ class _Loops:
 
 
 def _configure(settings: Any, pixels: int) -> list[Any]:
-    """Return the statements that give the tiles their sizes (Intel's SDM, LDTILECFG, palette 1)."""
+    """Return the statements that configure the tile sizes (Intel's SDM, LDTILECFG, palette 1)."""
     sizes = [1] + [0] * (_BYTES - 1)
     for tile in range(_WEIGHTS + 2):
         sizes[16 + 2 * tile] = _BYTES
@@ -188,7 +188,7 @@ def _configure(settings: Any, pixels: int) -> list[Any]:
 
 
 def _tile(name: str, *arguments: Any) -> Any:
-    """Return an instruction of tiles: numbers of tiles; or one, an address, a distance in bytes."""
+    """Return a tile instruction with tile numbers; or one with an address and a byte stride."""
     kinds = ("int8", "", "int64") if name.endswith("64") else ("int8",) * 3
     typed = [
         tirx.const(a, kind) if isinstance(a, int) else a

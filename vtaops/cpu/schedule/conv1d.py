@@ -13,18 +13,18 @@ from vtaops.kernels.ops.common import ceil_div
 from vtaops.kernels.ops.convolution import Conv1dOp
 
 _BLOCK = 4096
-"""Results of one block: its padded samples stay in the first-level cache."""
+"""Results per block: its padded samples stay in the first-level cache."""
 
 _UNROLLED_TAPS = 32
 
 
 def tiles(op: Conv1dOp, target: CpuTarget) -> tuple[int, ...]:
-    """Return the tiles to choose from: vectors of results."""
+    """Return the candidate tiles: numbers of result vectors."""
     return 1, 2, 4, 8
 
 
 def schedule_conv1d(op: Conv1dOp, target: CpuTarget, vectors: int = 4) -> Any:
-    """Return the scheduled kernel; a tile has `vectors` vectors of results."""
+    """Schedule the convolution; a tile has `vectors` vectors of results."""
     tile = vectors * target.lanes
     tiles = ceil_div(op.out_length, tile)
     blocks = ceil_div(tiles * tile, _BLOCK)

@@ -1,15 +1,15 @@
 """CPU schedules of 2-D convolutions, float32 and int8.
 
-Two ways for NCHW data, both with a tile of results in vector registers over the whole sum:
+Two variants for NCHW data, both with a tile of results in vector registers over the whole sum:
 
-- *column lanes*: the lanes of a vector are neighbouring columns of one row, as they lie in memory.
-  For strides the staged padding also sorts the columns by phase, so that loads stay contiguous.
+- *column lanes*: the lanes of a vector are neighbouring columns of one row, as in memory. For
+  strides the staged padding also sorts the columns by phase, so that loads stay contiguous.
 - *channel lanes*: the lanes are output channels; the kernel is packed by channel and the tile is
-  transposed when it is written back. For long sums, for narrow images, where column lanes would
-  idle, and for bytes, four channels of which are multiplied at once.
+  transposed on write-back. For long sums, for narrow images, where column lanes would idle, and for
+  bytes, which are multiplied four channels at a time.
 
-Padding is a stage of its own: conditions in the inner loop would cost the vectors. Tails of columns
-and channels are padded, and cut off when the tile is written back.
+Padding is a separate stage: conditions in the inner loop would prevent vectorization. Tails of
+columns and channels are padded, and cropped on write-back.
 """
 
 from __future__ import annotations
@@ -52,33 +52,33 @@ from vtaops.kernels.ops.common import (
 from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
 
 _SUMS = (64, 200)
-"""Products from which on a sum is not short, and from which on it is long."""
+"""Minimum products of a sum that is not short, and of a long sum."""
 
 _COLUMN_GAIN = (0.8, 0.9, 1.1)
-"""Busy lanes with column lanes, for each with channel lanes, from which on columns are taken.
+"""Ratio of busy lanes, column to channel lanes, from which column lanes are used.
 
-Of short sums, for which the transposition of channel lanes weighs more, of others, and of long ones
-(with 16 registers; with 32 as of the others).
+For short sums, for which the transposition of channel lanes costs relatively more, for others, and
+for long ones (with 16 registers; with 32 as for the others).
 """
 
 _STRIDED = 0.2
-"""By how much more, if sums are not short and columns have a stride: they are sorted by phase."""
+"""Added to it if sums are not short and columns have a stride, which sorts them by phase."""
 
 KEPT_BYTES = 1 << 21
-"""Bytes that the second-level cache keeps."""
+"""Effective size of the second-level cache, in bytes."""
 
 _NARROW = 1.15
-"""What a tile costs that is one vector wide: a weight, or a pixel, for each multiply-add."""
+"""Relative cost of a one-vector tile: one load of a weight or a pixel per multiply-add."""
 
 _WIDE = 1.03
-"""What one costs that is three wide: more pixels under it, fewer channels."""
+"""Relative cost of a three-vector tile: more pixels, fewer channels."""
 
 _WAYS = 8
-"""Output channels whose weights are packed at a time: if they meet in a set of the cache, it keeps
-as many lines."""
+"""Output channels whose weights are packed at a time: if they map to one cache set, it holds that
+many lines."""
 
 _WOVEN = 4
-"""Planes that LLVM weaves together with shuffles; pixels of more are gathered."""
+"""Maximum planes that LLVM interleaves by shuffles; with more, pixels are gathered."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ConvTile:
     Attributes
     ----------
     lanes : str
-        "columns" or "channels": what the lanes of a vector are.
+        "columns" or "channels": the meaning of a vector's lanes.
     channels, columns : int
         Results held in registers.
     """
@@ -99,7 +99,7 @@ class ConvTile:
 
 
 def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
-    """Return the tile for an operator."""
+    """Choose the tile for an operator."""
     op, _ = without_idle_taps(op)
     products = Products.of(op.dtype, target)
     if products.group > 1:
@@ -110,7 +110,7 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     by_channel = _channel_tile(op, products)
     inner = min(op.group_in, target.lanes)
     alone = by_channel.channels == target.lanes
-    # What idles: lanes at the ends of tiles, and input channels at the end of a block.
+    # Idle lanes are those at the ends of tiles, and input channels at the end of a block.
     gain = _busy(op, by_column) / _busy(op, by_channel) * round_up(op.group_in, inner) / op.group_in
     gain *= _NARROW if alone else 1
     steps = op.group_in * prod(op.window.kernel)
@@ -120,13 +120,13 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 
 
 def _busy(op: Conv2dOp, tile: ConvTile) -> float:
-    """Return the share of computed results that are wanted."""
+    """Return the useful fraction of the computed results."""
     padded = round_up(op.out_size[1], tile.columns) * round_up(op.group_out, tile.channels)
     return op.out_size[1] * op.group_out / padded
 
 
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     products = Products.of(op.dtype, target)
     sides = (2, 4, 6, 8, 12, 16) if products.group == 1 else ()
     for channels, vectors in register_tiles(sides, (1, 2, 4), products.sums):
@@ -156,23 +156,23 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
 def _channel_tile(op: Conv2dOp, products: Products) -> ConvTile:
     blocks, of_bytes = ceil_div(op.group_out, products.lanes), products.group > 1
     steps = ceil_div(op.group_in, products.group) * prod(op.window.kernel)
-    divide = op.groups > 1 and not of_bytes  # no tile reaches into the next group
+    divide = op.groups > 1 and not of_bytes  # no tile spans two groups
     vectors, width = blocks_by_columns(op.out_size[1], blocks, steps, products.sums, divide)
     return ConvTile("channels", vectors * products.lanes, width)
 
 
 @dataclass(frozen=True)
 class PaddedCopy:
-    """The staged, padded copy of the data that a convolution or pooling reads.
+    """The staged, padded copy of the data for a convolution or pooling.
 
     Attributes
     ----------
     window : Window
         The sliding window.
     rows, columns : int
-        Results that are computed, tails included.
+        Computed results, including tails.
     by_phase : bool
-        Columns of equal remainder modulo the stride lie together.
+        Whether columns of equal remainder modulo the stride are contiguous.
     """
 
     window: Window
@@ -203,8 +203,8 @@ class PaddedCopy:
     def declare(self, data: Tensor, value: Expr) -> Tensor:
         """Declare the copy, (batch, channels, rows, columns) of NCHW data, ``padded``.
 
-        With phases there follows a stage ``phases``: (batch, channels, phase, rows, columns). Two
-        stages, since a copy that has both conditions and strides is not vectorised.
+        With phases a stage ``phases`` follows: (batch, channels, phase, rows, columns). It is
+        separate because a copy with both conditions and strides is not vectorized.
         """
         top, left, *_ = self.window.padding
         batch, channels, *_ = (int(extent) for extent in data.shape)
@@ -236,7 +236,7 @@ class PaddedCopy:
 
 
 def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = None) -> Any:
-    """Return the scheduled kernel of an NCHW convolution."""
+    """Schedule an NCHW convolution."""
     tile, ahead = tile or choose_tile(op, target), Prologue(op)
     met, first = without_idle_taps(op)
     if tile.lanes == "columns":
@@ -245,9 +245,9 @@ def schedule_conv2d(op: Conv2dOp, target: CpuTarget, tile: ConvTile | None = Non
 
 
 def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
-    """Return the operator without the edges of its kernel that meet padding alone.
+    """Return the operator without the edges of its kernel that only meet padding.
 
-    The pair says how many rows and columns of the kernel are cut off at the top and left.
+    The pair is the number of kernel rows and columns cropped at the top and left.
     """
     (rows, columns), (height, width) = op.out_size, (op.height, op.width)
     down, across = _met_taps(op.window, 0, height, rows), _met_taps(op.window, 1, width, columns)
@@ -256,7 +256,7 @@ def without_idle_taps(op: Conv2dOp) -> tuple[Conv2dOp, tuple[int, int]]:
 
 
 def _met_taps(window: Window, axis: int, extent: int, results: int) -> tuple[int, int, int, int]:
-    """Return along an axis the taps that meet data, the first of them, and the padding for them."""
+    """Return the taps along an axis that meet data, the first of them, and their padding."""
     (above, below), gap = window.padding[axis::2], window.dilation[axis]
     taps, last = window.kernel[axis], (results - 1) * window.strides[axis]
     before = max(min(ceil_div(above - last, gap), above // gap, taps - 1), 0)
@@ -337,18 +337,18 @@ def _schedule_channel_lanes(
     j, pixels = s.split(j, [None, tile.columns])
     outside = images_and_channels(op, n, c)
     sum_inside = (pixels, vector, lane, ici) if of_bytes else (ici, pixels, vector, lane)
-    # LLVM keeps pixels that two taps of a row share in registers. That pays where they are taken
-    # apart first; else sums are spilled for it.
+    # LLVM keeps pixels shared by two taps of a row in registers. That pays if they are split up
+    # first; otherwise sums are spilled for it.
     whole = of_bytes and target.dot_instruction != "pmaddwd"
     s.reorder(*outside, i, j, ico, *((kw, kh) if whole else (kh, kw)), *sum_inside)
     outer = s.fuse(*outside, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, products.lanes)
-    if not ragged:  # else the padded channels of the groups are cut off in a pass of its own
+    if not ragged:  # otherwise a separate pass crops the padded channels of the groups
         s.reverse_compute_at(result, j, preserve_unit_loops=True)
         if columns % tile.columns == 0 == op.group_out % block:
             column = s.get_loops(result)[-1]
-            # Of floats scalars: a vector would be put together from them.
+            # Scalars for floats: a vector would have to be assembled from them.
             (s.vectorize if of_bytes else s.unroll)(column)
     parallel_if(s, outer, worth)
     hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
@@ -358,19 +358,19 @@ def _schedule_channel_lanes(
 
 
 def images_and_channels(op: WindowedSum, n: Any, c: Any) -> tuple[Any, Any]:
-    """Return the loops over images and blocks of channels, the outer one first.
+    """Return the loops over images and channel blocks, the outer one first.
 
-    Weights beyond the second-level cache are read once, if all the images stay in it meanwhile.
+    Weights beyond the second-level cache are read once if all images stay in it meanwhile.
     """
     data, kernel, *_ = op.inputs
     return (c, n) if data.nbytes <= KEPT_BYTES < kernel.nbytes else (n, c)
 
 
 def declare_woven(op: Conv2dOp, padding: PaddedCopy, inner: int, data: Tensor) -> Tensor:
-    """Declare the padded image with `inner` channels together, bytes without their sign.
+    """Declare the padded image with `inner` interleaved channels, bytes without their sign.
 
-    It is ``grouped``, (batch, groups * blocks, rows, columns, inner), from ``padded`` ones. Two
-    stages, since a copy that has both conditions and strides is not vectorised.
+    The stage ``grouped``, (batch, groups * blocks, rows, columns, inner), follows ``padded``. It is
+    separate because a copy with both conditions and strides is not vectorized.
     """
     blocks, whole = ceil_div(op.group_in, inner), round_up(padding.width, inner)
     by_row = inner > _WOVEN and 4 * whole <= 5 * padding.width
@@ -388,7 +388,7 @@ def declare_woven(op: Conv2dOp, padding: PaddedCopy, inner: int, data: Tensor) -
         return tirx.if_then_else(tirx.all(*bounds), value, unsigned(zero(op.dtype), op.dtype))
 
     planes, height, width = op.groups * blocks, padding.height, padding.width
-    # What is transposed in squares lies row by row; what is woven in one long loop, in planes.
+    # Row by row for transposition in squares; by planes for interleaving in one long loop.
     width, size = (whole, (height, inner)) if by_row else (width, (inner, height))
     padded = te.compute((op.batch, planes, *size, width), pixel, name="padded")
     return te.compute(
@@ -399,7 +399,7 @@ def declare_woven(op: Conv2dOp, padding: PaddedCopy, inner: int, data: Tensor) -
 
 
 def weave(s: Any, worth: bool, lanes: int) -> None:
-    """Pad the planes of a block, then weave them together: few of them in one long loop.
+    """Pad the planes of a block, then interleave them: a few in one long loop.
 
     As many as a vector has lanes are padded row by row, and transposed in registers.
     """
@@ -418,9 +418,9 @@ def weave(s: Any, worth: bool, lanes: int) -> None:
 
 
 def _declare(op: Conv2dOp, tile: ConvTile, ahead: Prologue, first: tuple[int, int]) -> Tensor:
-    """Declare the convolution in whole tiles: ``total`` and ``result``, which is returned.
+    """Declare the convolution in whole tiles, ``total`` and ``result``; return the latter.
 
-    The image is sorted by phase where columns have a stride.
+    The image is sorted by phase if columns have a stride.
     """
     rows, columns = op.out_size
     block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
@@ -450,7 +450,7 @@ def _pack_kernel(
 ) -> Tensor:
     """Declare the kernel as (groups * blocks, inputs / inner, rows, columns, inner, block).
 
-    Of bytes the last two axes are exchanged. `first` is the first tap that is used.
+    For bytes the last two axes are swapped. `first` is the first tap in use.
     """
     inputs, turned = ceil_div(op.group_in, inner), kernel.dtype == "int8"
     top, left = first
@@ -472,7 +472,7 @@ def _pack_kernel(
 
 
 def _pack_in_parts(s: Any, worth: bool, products: Products) -> None:
-    """Schedule the packing of a kernel, of floats some output channels at a time."""
+    """Schedule the packing of a kernel, for floats a few output channels at a time."""
     o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
     if products.group == 1:
         ici, c = last
@@ -495,7 +495,7 @@ def _write_back(op: Conv2dOp, ahead: Prologue, total: Any, first: tuple[int, int
 
 
 def schedule_copies(s: Any, worth: bool) -> None:
-    """Run the padding and packing stages, where there are any, on all threads."""
+    """Parallelize the padding and packing stages, if any."""
     names = block_names(s)
     if "phases" in names:
         n, c, *_ = s.get_loops(s.get_sblock("phases"))
@@ -509,10 +509,10 @@ def schedule_copies(s: Any, worth: bool) -> None:
 
 
 def stage_phases(s: Any, channel: Any) -> None:
-    """Sort one channel by phase in one long loop over its pixels, all phases of a pixel together.
+    """Sort one channel by phase in one long loop over its pixels, with all phases of a pixel.
 
-    The compiler then reads whole vectors and shuffles them; it unrolls short loops instead. The
-    padded channel is copied just before. `channel` is the loop around both.
+    The compiler then reads whole vectors and shuffles them; it would unroll short loops instead.
+    The padded channel is copied just before. `channel` is the loop around both.
     """
     block = s.get_sblock("phases")
     phase, row, column = s.get_loops(block)[-3:]

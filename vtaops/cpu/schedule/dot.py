@@ -1,11 +1,11 @@
 """Products in lanes: float32 by multiply-adds, bytes by the dot-product instruction u8 x s8 -> s32.
 
-That is vpdpbusd (VNNI) on x86-64 and usdot (i8mm) on aarch64. Other x86-64 processors widen bytes
-to 16 bits and multiply these by pmaddwd: exact; the instruction for bytes that they have is not.
+The instruction is vpdpbusd (VNNI) on x86-64 and usdot (i8mm) on aarch64. Other x86-64 processors
+widen bytes to 16 bits and multiply by pmaddwd, which is exact; their byte instruction is not.
 
-The instruction multiplies four unsigned by four signed bytes in each int32 lane. Signed data is
-shifted by 128 when it is packed, and 128 times the sum of the weights is taken off at the end.
-Without any the same loops are left to LLVM: slower, equal results.
+It multiplies four unsigned by four signed bytes per int32 lane. Signed data are shifted by 128 when
+packed, and 128 times the sum of the weights is subtracted at the end. Without any of these, LLVM
+compiles the same loops: slower, equal results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def dot(A: T.Buffer((4,), "uint8", offset_factor=1, align=1),
         T.reads(C[0:{lanes}], A[0:4], B[0:{lanes}, 0:4])
         T.writes(C[0:{lanes}])
 """
-"""What the product is called with, reads and writes: of its description and its implementation."""
+"""Signature, reads and writes of the product: shared by description and implementation."""
 
 _LOOPS = """        for i in T.serial({lanes}):
             for k in T.serial(4):
@@ -57,7 +57,7 @@ _INSTRUCTIONS = {
 
 @cache
 def dot_intrinsic(instruction: str, lanes: int) -> str:
-    """Register the dot product of `lanes` int32 sums and return its name."""
+    """Register the dot product for `lanes` int32 sums; return its name."""
     name = f"vtaops_dot_u8s8_{instruction}_{lanes}"
     meaning, code = ((_HEAD + body).format(lanes=lanes) for body in (_LOOPS, _VECTOR))
     return register_intrinsic(name, meaning, code, vector=partial(_vector, instruction, lanes))
@@ -66,7 +66,7 @@ def dot_intrinsic(instruction: str, lanes: int) -> str:
 def _vector(instruction: str, lanes: int, data: Any, weights: Any, sums: Any) -> Expr:
     """Return a vector of sums with its products added.
 
-    A name in TVMScript would be a place in memory, for which LLVM spilled sums.
+    A named variable in TVMScript would be a memory location, for which LLVM spilled sums.
     """
     total = sums.vload([0], f"int32x{lanes}")
     four = tirx.Broadcast(tirx.reinterpret("int32", data.vload([0], "uint8x4")), lanes)
@@ -75,7 +75,7 @@ def _vector(instruction: str, lanes: int, data: Any, weights: Any, sums: Any) ->
     product = partial(tirx.call_llvm_pure_intrin, f"int32x{lanes}", name)
     if instruction != "pmaddwd":
         return product(total, tirx.reinterpret(f"uint8x{4 * lanes}", four), weight)
-    # Bytes 0 and 2 of each four, then bytes 1 and 3: nothing moves from one lane to another.
+    # Bytes 0 and 2 of each four, then bytes 1 and 3: nothing crosses lanes.
     pairs = 2 * lanes
     low = tirx.reinterpret(f"uint16x{pairs}", four) & _all(255, "uint16", pairs)
     high = tirx.reinterpret(f"uint16x{pairs}", four) >> _all(8, "uint16", pairs)
@@ -90,18 +90,18 @@ def _all(value: int, dtype: str, lanes: int) -> Expr:
 
 @dataclass(frozen=True)
 class Products:
-    """How a processor multiplies data of a dtype by weights and adds the products up.
+    """A processor's method to multiply data of a dtype by weights and accumulate.
 
     Attributes
     ----------
     group : int
-        Neighbouring products that are added to a sum at once: 1, of bytes 4.
+        Neighbouring products added to a sum at once: 1, for bytes 4.
     lanes : int
-        Sums of a vector.
+        Sums per vector.
     sums : int
-        Vector registers that a tile of sums may fill.
+        Vector registers available for a tile of sums.
     intrinsic : str
-        What computes a vector of sums, a group each; empty: LLVM's vectors.
+        Intrinsic for a vector of sums, a group each; empty: LLVM vectorizes.
     """
 
     group: int
@@ -111,7 +111,7 @@ class Products:
 
     @classmethod
     def of(cls, dtype: str, target: CpuTarget) -> Products:
-        """Return those of data of a dtype."""
+        """Return the products for data of a dtype."""
         if dtype not in ("int8", "uint8"):
             return cls(1, target.lanes, target.accumulators)
         instruction, lanes = target.dot_instruction, target.dot_lanes
@@ -121,7 +121,7 @@ class Products:
 
 
 def unsigned(value: Expr, dtype: str) -> Expr:
-    """Return int8 as uint8, shifted by 128; data of another dtype as they are."""
+    """Shift int8 to uint8 by 128; return data of other dtypes unchanged."""
     if dtype != "int8":
         return value
     return value.astype("uint8") ^ tirx.const(_OFFSET, "uint8")  # in bytes, 64 to a vector
@@ -135,9 +135,9 @@ def unshifted(
     over: tuple[int, ...],
     along: bool,
 ) -> Callable[..., Expr]:
-    """Return the epilogue for sums of data that `unsigned` has shifted, if it has.
+    """Return the epilogue for sums of data that `unsigned` may have shifted.
 
-    ``weight(vectors, channel, *steps)`` is a weight of a channel; see `Prologue.vector`.
+    ``weight(vectors, channel, *steps)`` returns a channel's weight; see `Prologue.vector`.
     """
     epilogue: Callable[..., Expr] = ahead.epilogue()
     if dtype != "int8":

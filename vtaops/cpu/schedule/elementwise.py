@@ -1,7 +1,7 @@
 """CPU schedules of elementwise operators.
 
-They are bound by memory. LLVM vectorises the innermost loop; ours is to cut the work into chunks
-for the threads when there is enough of it, and to compute per-channel factors once per channel.
+They are memory-bound. LLVM vectorizes the innermost loop; the schedule splits enough work into
+chunks for the threads, and computes per-channel factors once per channel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CHUNKS_PER_CORE = 4
 
 
 def schedule_elementwise(op: BroadcastOp | UnaryOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of elementwise arithmetic."""
+    """Schedule elementwise arithmetic."""
     s = create_schedule(op.declare())
     loops = s.get_loops(s.get_sblock("C"))
     if op.flops < PARALLEL_ELEMENTS:
@@ -32,14 +32,14 @@ def schedule_elementwise(op: BroadcastOp | UnaryOp, target: CpuTarget) -> Any:
 
 
 def _chunks(extent: int, target: CpuTarget) -> int:
-    """Return a number of chunks that divides the extent if one of useful size does."""
+    """Return a number of chunks that divides the extent if a useful one does."""
     most = target.cores * _CHUNKS_PER_CORE
     dividing = [n for n in range(most, target.cores - 1, -1) if extent % n == 0]
     return dividing[0] if dividing else target.cores
 
 
 def schedule_normalize(op: NormalizeOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of a batch normalisation or scale and shift."""
+    """Schedule a batch normalization or scale and shift."""
     s = create_schedule(op.declare())
     n, c, _ = s.get_loops(s.get_sblock("result"))
     channel = s.fuse(n, c)

@@ -1,11 +1,11 @@
 """CPU schedules of matrix products.
 
 A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
-it every step loads and stores C). B is packed into panels as wide as a tile where rows of B would
+it every step loads and stores C). B is packed into panels as wide as a tile if rows of B would
 collide in the cache. The last tiles end with C, see `vtaops.cpu.schedule.overlap`.
 
-Few rows do not pay for packing. Where B is (N, K), rows of A meet rows of B: the lanes are steps of
-the sum, joined at its end. Where B is (K, N), some of its rows at a time are added to those of C.
+Few rows do not pay for packing. If B is (N, K), rows of A meet rows of B: the lanes are steps of
+the sum, reduced at its end. If B is (K, N), a few of its rows at a time are added to those of C.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.matmul import MatmulOp
 
 _FEW_ROWS = (1, 12)
-"""Rows of A up to which some rows of B at a time are added up; and if B had to be packed else."""
+"""Maximum rows of A for adding up rows of B; and the same if B would have to be packed."""
 
 _DOT_ROWS = 20
-"""Rows of A up to which rows of a transposed B are read as they lie; of short sums as many as a
-row of B has vectors, for each sum has lanes to join."""
+"""Maximum rows of A for reading rows of a transposed B in place; for short sums, the number of
+vectors in a row of B, since each sum has lanes to reduce."""
 
 _PACK_BYTES = 1 << 20
-"""B is packed above this size: its rows then lie too far apart for the cache and the TLB."""
+"""B is packed above this size: its rows are then too far apart for the cache and the TLB."""
 
 _REUSES = 32
-"""Rows of A from which on packing pays for any B that fills half of the first-level cache.
+"""Rows of A from which packing pays for any B that fills half of the first-level cache.
 
-Rows of B that lie apart share few sets of it: 256 x 256 takes 0.86 of the time packed, 64 x 64
+Distant rows of B share few cache sets: packed, 256 x 256 takes 0.86 of the time, 64 x 64 takes
 1.03.
 """
 
@@ -63,7 +63,7 @@ class MatmulTile:
     rows, columns : int
         Elements of C held in registers.
     pack_b : bool
-        Copy B into the order in which tiles read it.
+        Whether to copy B into the order in which tiles read it.
     """
 
     rows: int
@@ -72,7 +72,7 @@ class MatmulTile:
 
 
 def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
-    """Return the tile for an operator: few padded elements, many busy accumulators."""
+    """Choose the tile for an operator: few padded elements, many busy accumulators."""
     lanes = target.lanes
     vectors = [count * max(op.panel // lanes, 1) for count in (1, 2, 3, 4)]
     # Sums, vectors of B that serve several rows, and an element of A, which only AVX-512 multiplies
@@ -90,7 +90,7 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
 
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     most = target.accumulators
     for vectors, rows in register_tiles((1, 2, 4), (2, 4, 6, 8, 12, 14, 16), most):
         for packed in {op.transposed_b or op.n < target.lanes, True}:
@@ -98,12 +98,12 @@ def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
 
 
 def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
-    """Estimate cycles of a product: padded multiply-adds, or operand loads where these bound."""
+    """Estimate the cycles of a product: padded multiply-adds, or operand loads if these bound."""
     vectors = columns // lanes
     tiles = round_up(op.m, rows) // rows * (round_up(op.n, columns) // columns)
     arithmetic = rows * vectors / 2  # two multiply-adds per cycle
-    latency = 4.0  # of a multiply-add: fewer accumulators than 8 leave the units waiting
-    loads = max((rows + vectors) / 2 + 0.5, vectors)  # of B one a cycle, from the next cache
+    latency = 4.0  # of a multiply-add: fewer accumulators than 8 stall the units
+    loads = max((rows + vectors) / 2 + 0.5, vectors)  # of B one per cycle, from the next cache
     narrow = 1.5 if vectors == 1 else 1.0
     return narrow * tiles * (max(arithmetic, latency, loads) + 0.25)
 
@@ -111,7 +111,7 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
 def declare_tiled(op: MatmulOp, tile: MatmulTile, ahead: Prologue, lanes: int) -> Tensor:
     """Declare the product with its packing stage, for whole tiles; see `_places`.
 
-    Columns that are cut off are any: the last one serves for those that B has not.
+    Cropped columns hold arbitrary values: B's last column stands in for missing ones.
     """
     a, b = ahead.tensors["A"], ahead.tensors["B"]
     rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
@@ -145,15 +145,15 @@ def declare_tiled(op: MatmulOp, tile: MatmulTile, ahead: Prologue, lanes: int) -
 
 
 def _vectors_end(op: MatmulOp, lanes: int) -> bool:
-    """Whether the last vectors end with the result; else they are cut off.
+    """Whether the last vectors end with the result; otherwise they are cropped.
 
-    So are panels that are packed already, which lie where they do, and less columns than a vector.
+    Prepacked panels, whose position is fixed, and fewer columns than a vector are cropped.
     """
     return op.panel == 0 and op.n >= lanes
 
 
 def _places(op: MatmulOp, tile: MatmulTile, lanes: int) -> Places:
-    """Return where elements of whole tiles lie; the last rows end with the result, too."""
+    """Return the positions of whole tiles' elements; the last rows end with the result, too."""
     vectors = _vectors_end(op, lanes)
 
     def places(i: Expr, j: Expr) -> tuple[Expr, Expr]:
@@ -168,7 +168,7 @@ def _in_squares(op: MatmulOp, tile: MatmulTile, lanes: int) -> bool:
 
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
-    """Return the scheduled kernel of a float32 product."""
+    """Schedule a float32 product."""
     if tile is None and not op.panel:
         few = _FEW_ROWS[4 * op.k * op.n > _PACK_BYTES]
         if op.transposed_b and op.m <= min(_DOT_ROWS, op.k // target.lanes):
@@ -180,7 +180,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = N
 
 
 def _schedule_panels(op: MatmulOp, target: CpuTarget, tile: MatmulTile) -> Any:
-    """Return the scheduled kernel by tiles of C, of at most as many rows as C has."""
+    """Schedule by tiles of C, with at most as many rows as C has."""
     lanes = target.lanes
     ahead = Prologue(op)
     s = ahead.create_schedule(declare_tiled(op, tile, ahead, lanes))
@@ -195,10 +195,10 @@ def _schedule_panels(op: MatmulOp, target: CpuTarget, tile: MatmulTile) -> Any:
 def schedule_tiles(
     s: Any, op: MatmulOp, tile: MatmulTile, products: Products, squares: int = 0
 ) -> None:
-    """Hold tiles of the sums ``product`` in registers, to the result ``C``; pack on all threads.
+    """Hold tiles of the sums ``product`` in registers, up to the result ``C``; pack in parallel.
 
-    B is packed in squares for so many threads, if any: panel by panel just before each is used,
-    where there is one for every thread and it has whole squares.
+    `squares` is the number of threads for packing B in squares, if any: each panel is packed just
+    before its use, if there is one per thread and it has whole squares.
     """
     lanes, worth = products.lanes, op.flops >= PARALLEL_FLOPS
     product, result = s.get_sblock("product"), s.get_sblock("C")
@@ -225,9 +225,9 @@ def schedule_tiles(
 
 
 def schedule_row_sums(op: MatmulOp) -> Any:
-    """Return the scheduled kernel of a float32 product of few rows with B as (K, N).
+    """Schedule a float32 product of few rows with B as (K, N).
 
-    B is read once, from its first row to its last. LLVM makes vectors of the innermost loop.
+    B is read once, from its first row to its last. LLVM vectorizes the innermost loop.
     """
     ahead = Prologue(op)
     a, b = ahead.tensors["A"], ahead.tensors["B"]
@@ -260,7 +260,7 @@ def schedule_row_sums(op: MatmulOp) -> Any:
 
 
 def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of a float32 product with B as (N, K): no packing at all."""
+    """Schedule a float32 product with B as (N, K), without any packing."""
     lanes, quarter = target.lanes, 4
     rows, columns = _dot_tile(op, target)
     shape = round_up(op.m, rows), round_up(op.n, columns)
@@ -286,7 +286,7 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
     def sums(i: Expr, j: Expr, lane: Expr) -> Expr:
         if op.k % lanes == 0:
             return partial[i, j, lane]
-        # The last steps, less than a vector, end one that begins with steps that are done already.
+        # The last steps, less than a vector, end one that begins with steps already done.
         end, nothing = products(i, j, op.k - lanes + lane), zero("float32")
         return partial[i, j, lane] + tirx.Select(lane >= lanes - op.k % lanes, end, nothing)
 
@@ -320,7 +320,7 @@ def schedule_row_dots(op: MatmulOp, target: CpuTarget) -> Any:
 
 
 def _dot_tile(op: MatmulOp, target: CpuTarget) -> tuple[int, int]:
-    """Return the rows of A and of B that meet at once: few loads, few of them twice."""
+    """Return the rows of A and of B to combine at once: few loads, few of them repeated."""
 
     def cost(tile: tuple[int, int]) -> tuple[float, int]:
         rows, columns = tile

@@ -1,8 +1,8 @@
 """Overlapping tiles: the last tile starts early enough to end with the result.
 
-All tiles are then whole: no tail is padded, cut off, or computed by code of its own; what two tiles
-share is computed twice, with the same result. te cannot declare a result that is written
-twice: a kernel is scheduled for whole tiles, and afterwards its writes are moved.
+All tiles are then whole: no tail is padded, cropped, or computed by separate code; the overlap is
+computed twice, with the same result. te cannot declare a result that is written twice: a kernel is
+scheduled for whole tiles, and afterwards its writes are moved.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from vtaops.cpu.schedule.prologue import rebuilt, redirected
 from vtaops.kernels.ops.common import Expr
 
 Places = Callable[..., Sequence[Expr]]
-"""Where an element of whole tiles lies, from its index."""
+"""Maps an element's index in whole tiles to its position."""
 
 
 def placed(index: Expr, extent: int, unit: int, tile: int = 0) -> Expr:
-    """Return where an element of whole tiles lies in `extent`, which is at least a `unit` long.
+    """Return an element's position in `extent`, which is at least a `unit` long.
 
     The last units end with the extent. A tile is one unit, or several.
     """
@@ -32,18 +32,18 @@ def placed(index: Expr, extent: int, unit: int, tile: int = 0) -> Expr:
 
 
 def overlapping(s: Any, block: str, places: Places, shape: tuple[int, ...] = ()) -> Any:
-    """Return the schedule with the writes of a block moved.
+    """Return the schedule with a block's writes moved.
 
     Parameters
     ----------
     s : tvm.s_tir.Schedule
         The finished schedule, for whole tiles.
     block : str
-        The block, and the buffer that it writes.
+        Name of the block and of the buffer that it writes.
     places : callable
-        ``places(*index)``: where an element lies.
+        ``places(*index)``: an element's position.
     shape : tuple of int, optional
-        Of the buffer then, which is the result; else it is a buffer of the kernel, and keeps its.
+        New shape of the buffer if it is the result; otherwise it is internal and keeps its shape.
     """
     main = s.mod["main"]
     *arguments, result = main.params

@@ -1,4 +1,4 @@
-"""CPU schedules of NCHW[x]c data, float32 and bytes: lanes are channels, nothing is transposed."""
+"""CPU schedules of NCHW[x]c data, float32 and bytes: lanes are channels, without transposition."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.packed import PackedConv2dOp, PackedWindowOp, pad_blocked, without_gaps
 
 _EXACT_TAPS = 256
-"""Taps up to which sums of products of bytes are exact in float32: 2**8 times 255 times 128."""
+"""Taps up to which byte products sum exactly in float32: 2**8 times 255 times 128."""
 
 _BAND_BYTES = 1 << 17
-"""Bytes of a band of rows of a padded image, and of weights beside which it stays in the cache."""
+"""Bytes of a band of padded image rows, and of weights, that fit the cache together."""
 
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
 
 
 def tiles(op: PackedConv2dOp, target: CpuTarget) -> Iterator[tuple[int, int]]:
-    """Yield the tiles to choose from, (blocks, columns)."""
+    """Yield the candidate tiles, (blocks, columns)."""
     widths = (4, 6, 7, 8, 12, 14, 16, 28)
     for blocks, columns in register_tiles((1, 2, 4), widths, target.accumulators):
         if columns <= op.out_size[1] and op.out_blocks % blocks == 0:
@@ -53,7 +53,7 @@ def tiles(op: PackedConv2dOp, target: CpuTarget) -> Iterator[tuple[int, int]]:
 def schedule_packed_conv2d(
     op: PackedConv2dOp, target: CpuTarget, tile: tuple[int, int] | None = None
 ) -> Any:
-    """Return the scheduled kernel of an NCHW[x]c convolution; `tile` is (blocks, columns).
+    """Schedule an NCHW[x]c convolution; `tile` is (blocks, columns).
 
     Raises
     ------
@@ -109,7 +109,7 @@ def schedule_packed_conv2d(
 
 
 def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | None = None) -> Any:
-    """Return the scheduled kernel of windows within channels; `width` columns are one tile.
+    """Schedule windows within channels; a tile is `width` columns.
 
     The padded image is copied a few rows at a time.
     """
@@ -117,7 +117,7 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     width = width or window_width(op, target)
     padding = PaddedCopy(op.window, rows, round_up(columns, width), by_phase=False)
     ahead = Prologue(op)
-    # Products of bytes as numbers that multiply-adds take: their sums are exact below 2**24.
+    # Byte products as floats for multiply-adds: their sums are exact below 2**24.
     as_float = op.dtype != "float32" and prod(op.window.kernel) <= _EXACT_TAPS
     sums_in = "float32" if as_float else op.accumulator
     image, copied = ahead.tensors["data"], as_float or padding.needed(op.height, op.width)
@@ -155,21 +155,21 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
 
 
 def widths(op: PackedWindowOp, target: CpuTarget) -> Iterator[int]:
-    """Yield the columns of a register tile to choose from."""
+    """Yield the candidate columns of a register tile."""
     most = min(target.accumulators // ceil_div(op.block, target.lanes), op.out_size[1])
     yield from (width for width in (1, 2, 4, 7, 8, 14, 16, 28) if width <= most)
 
 
 def window_width(op: PackedWindowOp, target: CpuTarget) -> int:
-    """Return the columns of a register tile: few of them idle."""
+    """Choose the columns of a register tile: few of them idle."""
     limit = min(target.registers // 2 // ceil_div(op.block, target.lanes), op.out_size[1])
     return min(range(limit, 0, -1), key=lambda w: ceil_div(op.out_size[1], w) * (w + 1))
 
 
 def _band_rows(op: PackedConv2dOp, padding: PaddedCopy, target: CpuTarget) -> int:
-    """Return the rows of the result that are computed from one band of the padded image.
+    """Return the result rows to compute from one band of the padded image.
 
-    0: from a copy of the whole image. It stays in the cache, or the weights, which each band reads,
+    0 means a copy of the whole image: if it fits the cache, or the weights, which each band reads,
     do not, or threads would wait for the last band.
     """
     image, weights = (spec.nbytes for spec in op.inputs[:2])
@@ -180,21 +180,21 @@ def _band_rows(op: PackedConv2dOp, padding: PaddedCopy, target: CpuTarget) -> in
 
 
 def _staged_rows(op: WindowedSum, padding: PaddedCopy, height: int) -> int:
-    """Return the rows of the result, in parts of equal size, that need at most `height` rows."""
+    """Return the result rows, in equal parts, that need at most `height` rows."""
     fitting = (height - op.window.reach(1, 1)[0]) // op.window.strides[0] + 1
     fitting = min(max(fitting, 1), padding.rows)
     return min(range(fitting, 0, -1), key=lambda r: ceil_div(padding.rows, r))
 
 
 def _copy_inside(s: Any, loop: Any) -> None:
-    """Copy the padded rows that are needed inside a loop."""
+    """Copy the padded rows needed inside a loop."""
     padded = s.get_sblock("padded")
     s.compute_at(padded, loop, preserve_unit_loops=True)
     s.vectorize(s.get_loops(padded)[-1])
 
 
 def _store_with(s: Any, stored: Any, loop: Any, exact: bool, target: CpuTarget) -> None:
-    """Write the results of a tile where its sums end, inside `loop`."""
+    """Write a tile's results when its sums end, inside `loop`."""
     s.reverse_compute_at(stored, loop, preserve_unit_loops=True)
     if exact:
         store_vectors(s, stored, 2, target.lanes)

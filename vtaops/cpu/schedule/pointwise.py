@@ -1,13 +1,12 @@
 """CPU schedule of 1x1 convolutions: a matrix product of the kernel and the image.
 
-The image is cut into *panels* of some register tiles. The channels of a panel are copied into a
+The image is cut into *panels* of several register tiles. The channels of a panel are copied into a
 dense buffer that stays in the second-level cache, tile by tile; then all output channels are
 computed from it, some at a time in registers. Without the copy every block of output channels would
-read the whole image again, whose channels lie so far apart that they meet in few sets of the cache.
-The longer a panel, the longer the stretches of the image and of the result that are read and
-written at once.
+reread the whole image, whose channels are so far apart that they share few cache sets. The longer a
+panel, the longer the contiguous stretches of image and result that are read and written.
 
-For very few output channels the image is read once, as it lies.
+For very few output channels the image is read once, in place.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from vtaops.kernels.ops.common import Expr, ceil_div, largest_divisor, round_up
 from vtaops.kernels.ops.convolution import Conv2dOp
 
 _NARROW = 1.4
-"""What a tile costs that is one vector wide: a load of the kernel for each multiply-add."""
+"""Relative cost of a one-vector tile: one load of the kernel per multiply-add."""
 
 _PANEL_BYTES = (1 << 15, 1 << 17)
-"""Bytes of a panel, and of one that has few tiles."""
+"""Bytes of a panel, and of one with few tiles."""
 
 _PANEL_TILES = 4
-"""Tiles that are few for a panel."""
+"""Tiles up to which a panel has few."""
 
 _FEW = 2
-"""Output channels up to which the image is read once, as it lies."""
+"""Output channels up to which the image is read once, in place."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class PointwiseTile:
 
 
 def suits(op: Conv2dOp, target: CpuTarget) -> bool:
-    """Whether an operator is a 1x1 convolution with results of one row, at least a vector long."""
+    """Whether an operator is a 1x1 convolution with one-row results of at least a vector."""
     window = op.window
     plain = (*window.kernel, *window.padding) == (1, 1, 0, 0, 0, 0)
     rows, columns = op.output.shape[2:]
@@ -67,12 +66,12 @@ def suits(op: Conv2dOp, target: CpuTarget) -> bool:
 
 
 def pixels_of(op: Conv2dOp) -> int:
-    """Return the results of a channel."""
+    """Return the number of results per channel."""
     return op.output.shape[3]
 
 
 def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
-    """Return the tile that costs the busiest thread least."""
+    """Choose the tile with the least cost for the busiest thread."""
     threads = target.cores if op.flops >= PARALLEL_FLOPS else 1
 
     def cost(vectors: int) -> float:
@@ -85,14 +84,14 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
 
 
 def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[PointwiseTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     for vectors, channels in register_tiles((1, 2, 4), (2, 4, 6, 8, 12, 16), target.accumulators):
         if channels <= op.out_channels:
             yield PointwiseTile(channels, vectors)
 
 
 def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | None = None) -> Any:
-    """Return the scheduled kernel of a float32 convolution that `suits`."""
+    """Schedule a float32 convolution that `suits`."""
     pixels = pixels_of(op)
     if tile is None and op.out_channels <= _FEW and op.window.strides == (1, 1):
         stretch = stretch_of(pixels)
@@ -102,7 +101,7 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
     width = tile.vectors * target.lanes
     count, channels = ceil_div(pixels, width), round_up(op.out_channels, tile.channels)
     worth = op.flops >= PARALLEL_FLOPS
-    # Four panels for each thread, so that none waits long for the others.
+    # Four panels per thread, to balance the load.
     near, far = (size // (4 * width * op.in_channels) for size in _PANEL_BYTES)
     most = min(max(near, min(far, _PANEL_TILES)), op.batch * count // (4 * target.cores))
     panel = largest_divisor(count, max(most, 1))
@@ -112,7 +111,7 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
 
     (rows, columns), (down, across) = op.out_size, op.window.strides
     strided = (down, across) != (1, 1)
-    if strided:  # a pass of its own: long loops that LLVM makes shuffles of
+    if strided:  # a separate pass: long loops that LLVM compiles to shuffles
         full, thinned = data, (op.batch, op.in_channels, 1, pixels)
         data = te.compute(
             thinned,
@@ -162,10 +161,10 @@ def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | No
 
 
 def _schedule_few(op: Conv2dOp, stretch: int) -> Any:
-    """Return the scheduled kernel for few output channels, which need no copy of the image.
+    """Schedule few output channels, which need no copy of the image.
 
     Some channels at a time are added to a stretch of the results, which divides the pixels. LLVM
-    makes vectors of it.
+    vectorizes it.
     """
     steps = largest_divisor(op.in_channels, STEPS)
     ahead = Prologue(op)

@@ -1,16 +1,16 @@
 """CPU schedules of pooling: down the columns first, then along the rows.
 
-The pixels under a window are combined row by row, which takes whole vectors, then column by column:
-kernel rows plus kernel columns steps a result, not their product. The lanes of a vector are
+The pixels under a window are combined row by row, which uses whole vectors, then column by column:
+kernel rows plus kernel columns steps per result, not their product. The lanes of a vector are
 
-- *columns*: neighbouring results of a row. Where columns have a stride, what is combined stays in
+- *columns*: neighbouring results of a row. If columns have a stride, the combined rows stay in
   registers, from which LLVM picks every second (third, ...) by shuffles; nothing is sorted first,
-  and an image without padding is not copied. Windows that move by one pixel read it unaligned.
-- *planes*: as many channels or images, where a row of results is narrower than a vector. They are
-  woven together while they are padded.
+  and an image without padding is not copied. Windows of stride one read it unaligned.
+- *planes*: channels or images, if a row of results is narrower than a vector. They are interleaved
+  while they are padded.
 
-Maxima are those of integers in the order of the floats, in which every NaN is above infinity: one
-instruction each, where LLVM takes five to pass NaN on.
+Maxima are computed on integers in the order of the floats, in which every NaN is above infinity:
+one instruction each, where LLVM needs five to propagate NaN.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from vtaops.kernels.ops.convolution import inside_or
 from vtaops.kernels.ops.reduction import PoolOp
 
 _KEPT_VECTORS = 8
-"""Vectors of combined rows that stay in registers, at most."""
+"""Maximum vectors of combined rows that stay in registers."""
 
 _ROWS = (4, 16)
-"""Rows of results, fewest and most, for which a part of a large image is padded at a time."""
+"""Minimum and maximum result rows for which a part of a large image is padded at a time."""
 
 
 @dataclass(frozen=True)
 class PoolTile:
-    """How results are computed together.
+    """The grouping of results.
 
     Attributes
     ----------
     planes : int
-        Images and channels that the lanes of a vector are; 1: lanes are columns.
+        Images and channels across the lanes of a vector; 1: lanes are columns.
     rows : int
-        Rows of results for which an image is padded at a time. They divide all of them.
+        Result rows per padded part of an image; divides the total.
     """
 
     planes: int
@@ -54,7 +54,7 @@ class PoolTile:
 
 
 def choose_tile(op: PoolOp, target: CpuTarget) -> PoolTile:
-    """Return the tile for an operator."""
+    """Choose the tile for an operator."""
     rows, columns = op.out_size
     planes = gcd(op.batch * op.channels, target.lanes)
     in_place = not any(op.window.padding) and _in_registers(op, target)
@@ -66,7 +66,7 @@ def choose_tile(op: PoolOp, target: CpuTarget) -> PoolTile:
 
 
 def tiles(op: PoolOp, target: CpuTarget) -> Iterator[PoolTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     rows, most = op.out_size[0], gcd(op.batch * op.channels, target.lanes)
     parts = (part for part in range(_ROWS[0], rows) if rows % part == 0)
     yield from (PoolTile(1, part) for part in (*parts, rows))
@@ -74,7 +74,7 @@ def tiles(op: PoolOp, target: CpuTarget) -> Iterator[PoolTile]:
 
 
 def schedule_pool(op: PoolOp, target: CpuTarget, tile: PoolTile | None = None) -> Any:
-    """Return the scheduled kernel of a pooling."""
+    """Schedule a pooling."""
     tile = tile or choose_tile(op, target)
     kept = tile.planes == 1 and _in_registers(op, target)
     copied = not kept or any(op.window.padding)
@@ -92,7 +92,7 @@ def schedule_pool(op: PoolOp, target: CpuTarget, tile: PoolTile | None = None) -
         *_, row, column, lane = s.get_loops(padded)
         if tile.planes > 1:
             s.vectorize(lane)
-        elif op.kind == "max":  # or LLVM makes no vectors of what it does beside copying
+        elif op.kind == "max":  # otherwise LLVM does not vectorize the work fused with copying
             part_tiles(s, row, column)
     return s
 
@@ -104,7 +104,7 @@ def _in_registers(op: PoolOp, target: CpuTarget) -> bool:
 
 
 def _declare(op: PoolOp, target: CpuTarget, planes: int, copied: bool) -> Any:
-    """Return the pooling, not yet scheduled: ``padded`` if it is copied, ``down``, ``result``."""
+    """Declare the pooling: ``padded`` if it is copied, ``down``, ``result``."""
     data, window, (rows, columns) = op.inputs[0].placeholder(), op.window, op.out_size
     height, width = window.reach(rows, columns)
     if copied and planes == 1:  # whole vectors everywhere
@@ -165,14 +165,14 @@ def _schedule_columns(s: Any, op: PoolOp, rows: int, target: CpuTarget, kept: bo
         s.set_scope(down, 0, "local")
         cut_vector(s, column, _KEPT_VECTORS * target.lanes)
     else:
-        # Rows of the copy follow each other as those of `down` do: one long loop of whole vectors.
+        # Rows of the copy are contiguous as those of `down`: one long loop of whole vectors.
         pixels = s.fuse(row, column) if op.window.strides[0] == 1 else column
         cut_vector(s, pixels, target.lanes)
     return part
 
 
 def _tree(combine: Callable[[Expr, Expr], Expr], values: list[Expr]) -> Expr:
-    """Return some values combined, halves of them first: expressions stay shallow."""
+    """Combine values in a balanced tree: expressions stay shallow."""
     if len(values) == 1:
         return values[0]
     half = len(values) // 2
@@ -180,26 +180,26 @@ def _tree(combine: Callable[[Expr, Expr], Expr], values: list[Expr]) -> Expr:
 
 
 _MAGNITUDE = 0x7FFFFFFF
-"""The bits of a float32 but its sign."""
+"""All bits of a float32 except its sign."""
 
 _NEGATIVE_NANS = 0x7FFFFF
-"""How many integers are below that of minus infinity when negative floats are turned around."""
+"""Number of integers below that of minus infinity after negative floats are inverted."""
 
 
 def _in_order(value: Expr) -> Expr:
-    """Return the int32 that stands for a float32: in the same order, from minus infinity to NaN.
+    """Map a float32 to an int32 of the same order, from minus infinity to NaN.
 
-    Negative NaNs, which would be the least integers, wrap around and are the greatest.
+    Negative NaNs, which would be the smallest integers, wrap around to be the largest.
     """
     return _turned(tirx.reinterpret("int32", value)) - tirx.const(_NEGATIVE_NANS, "int32")
 
 
 def _from_order(place: Expr) -> Expr:
-    """Return the float32 for which an int32 stands."""
+    """Map an int32 back to its float32."""
     return tirx.reinterpret("float32", _turned(place + tirx.const(_NEGATIVE_NANS, "int32")))
 
 
 def _turned(bits: Expr) -> Expr:
-    """Return the integer with the magnitude of a negative one turned around; its own inverse."""
+    """Invert the magnitude of a negative integer; its own inverse."""
     sign = tirx.shift_right(bits, tirx.const(31, "int32"))
     return tirx.bitwise_xor(bits, tirx.bitwise_and(sign, tirx.const(_MAGNITUDE, "int32")))

@@ -1,8 +1,8 @@
 """Prologue: small vectors that a kernel computes once, before its loops (folded factors, sums).
 
-`reverse_compute_at` fuses a write-back with the sum that feeds it only if nothing else does. So a
-kernel is scheduled with such a vector as if it were an argument; then the loops that compute it are
-put in front and the argument becomes a local buffer.
+`reverse_compute_at` fuses a write-back with its sum only if the sum is its only producer. So a
+kernel is scheduled with such a vector as an argument; then the loops that compute it are prepended
+and the argument becomes a local buffer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Prologue:
     Parameters
     ----------
     op : FusedOp
-        What the kernel computes.
+        The kernel's operator.
 
     Attributes
     ----------
@@ -82,29 +82,30 @@ class Prologue:
         *,
         along: bool = False,
     ) -> Tensor:
-        """Compute a vector ahead; return the te tensor that stands for it.
+        """Declare a precomputed vector; return the te tensor that represents it.
 
         Parameters
         ----------
         name : str
-            Of the vector.
+            Name of the vector.
         length : int
             Its extent.
         dtype : str
-            Of its elements.
+            Dtype of its elements.
         value : callable
             ``value(vectors, i, *steps)``: element i, or its summand at `steps`.
         over : tuple of int
-            Extents of a sum; none: no sum.
+            Extents of a reduction; empty: none.
         along : bool
-            Run the sum innermost, because its summands lie together; else the vector.
+            Whether the reduction loop is innermost, for contiguous summands; otherwise the
+            vector's.
         """
         self._stages.append(_Stage(name, length, dtype, value, over, along))
         self._stand_ins.append(te.placeholder((length,), dtype=dtype, name=name))
         return self._stand_ins[-1]
 
     def factors(self) -> dict[str, Tensor]:
-        """Return the inputs; "scale" and "shift" of a batch normalisation are folded ahead."""
+        """Return the inputs, with "scale" and "shift" of a folded batch normalization."""
         tensors, epilogue, dtype = dict(self.tensors), self.op.epilogue, self.op.accumulator
         if epilogue.batch_norm is not None:
             length = int(tensors["gamma"].shape[0])
@@ -121,15 +122,15 @@ class Prologue:
         return tensors
 
     def epilogue(self) -> Any:
-        """Return the operator's epilogue, bound, with a batch normalisation folded ahead."""
+        """Return the operator's bound epilogue, with a batch normalization folded."""
         return self.op.epilogue.bind(self.factors(), self.op.accumulator)
 
     def create_schedule(self, result: Tensor) -> Any:
-        """Return the schedule of the kernel that ends in `result`."""
+        """Return the unscheduled kernel that ends in `result`."""
         return create_schedule([*self.tensors.values(), *self._stand_ins, result])
 
     def attach(self, s: Any) -> Any:
-        """Return the finished schedule: the vectors in front, no stand-ins among the arguments."""
+        """Return the finished schedule: vectors prepended, stand-ins removed from the arguments."""
         if not self._stages:
             return s
         main = s.mod["main"]
@@ -142,9 +143,9 @@ class Prologue:
 
 
 def rebuilt(main: Any, arguments: list[Any], steps: list[Any], local: list[Any]) -> Any:
-    """Return the schedule of a kernel with other arguments, that does `steps` one after the other.
+    """Return the schedule of a kernel with other arguments that executes `steps` in order.
 
-    The buffers `local` are no arguments, but allocated by it.
+    The buffers `local` become local allocations.
     """
     root = SBlock(
         iter_vars=[],
@@ -167,18 +168,18 @@ def redirected(
     read: Callable[[Any], Any] = lambda value: value,
     written: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
-    """Return the statement with accesses to some buffers turned into accesses to others.
+    """Return the statement with accesses to some buffers redirected to others.
 
     Parameters
     ----------
     body : Stmt
         The statement.
     buffers : dict
-        What to access instead, by buffer.
+        Maps buffers to their replacements.
     at : callable
-        The index, from that which was.
+        Maps an index to the new index.
     read, written : callable
-        What is done to a value that is read, and to one before it is written.
+        Convert a value after a read, and before a write.
     """
 
     def load(node: Any, mutator: Any) -> Any:
@@ -208,12 +209,12 @@ def redirected(
 
 
 def nest(indices: Sequence[Any], extents: Sequence[Any], body: Any) -> Any:
-    """Return loops from 0 around a statement, the first of them outside."""
+    """Wrap a statement in loops from 0, the first of them outermost."""
     for index, extent in reversed([*zip(indices, extents, strict=True)]):
         body = loop(index, extent, body)
     return body
 
 
 def loop(index: Any, extent: Any, body: Any, kind: str = "SERIAL") -> Any:
-    """Return a loop from 0 of a kind that TIR knows."""
+    """Return a loop from 0 of a TIR loop kind."""
     return tirx.For(index, 0, extent, tirx.ForKind[kind], body)

@@ -1,4 +1,4 @@
-"""CPU schedule of int8 matrix products; `vtaops.cpu.schedule.dot` has what multiplies bytes."""
+"""CPU schedule of int8 matrix products; `vtaops.cpu.schedule.dot` owns the byte products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtaops.kernels.ops.matmul import MatmulOp
 
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of an int8 product with int32 sums.
+    """Schedule an int8 product with int32 sums.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
 
 
 def choose_tile(op: MatmulOp, products: Products) -> MatmulTile:
-    """Return the register tile with least waste."""
+    """Choose the register tile with the least waste."""
     lanes = products.lanes
     candidates = [(8, 2), (4, 4), (12, 2), (4, 2), (8, 1), (4, 1), (2, 1), (1, 1)]
     candidates = [tile for tile in candidates if prod(tile) <= products.sums]

@@ -1,7 +1,7 @@
 """CPU schedules of reductions along rows: global pooling and softmax.
 
-A floating-point sum may not be reordered by the compiler, so the declaration itself keeps vectors
-of partial results and says how they are joined at the end of the row.
+The compiler may not reorder a floating-point sum, so the declaration itself keeps vectors of
+partial results and combines them at the end of the row.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _VECTORS = 4
 """Vectors of partial results: enough to hide the latency of an addition."""
 
 _SHORT = 16
-"""Elements below which LLVM makes scalars of a row that is declared as one vector."""
+"""Row length below which LLVM scalarizes a row declared as one vector."""
 
 
 def _maximum(a: Expr, b: Expr) -> Expr:
-    """Return the greater of two float32; NaN if one is.
+    """Return the maximum of two float32; NaN if either is.
 
-    TVM makes no vectors of the question whether a number is NaN.
+    TVM cannot vectorize a test for NaN.
     """
     return tirx.call_llvm_pure_intrin("float32", "llvm.maximum", a, b)
 
@@ -42,18 +42,18 @@ _reduce_maximum = te.comm_reducer(_maximum, lowest, name="maximum")
 
 @dataclass(frozen=True)
 class RowReduction:
-    """A reduction of each row, in stages whose names begin with `name`, which the last one has.
+    """A reduction of each row, in stages named by the prefix `name`; the last has the bare name.
 
-    Partial results of some vectors ("wide") and what joins them to one, those of the whole vectors
-    behind ("loose"), then halves of the vector added to each other, their width in the name, then
-    what is left of the row ("tail").
+    Partial results of several vectors ("wide") and their combination to one, those of the remaining
+    whole vectors ("loose"), then repeated halving of the vector, with the width in the name, then
+    the tail of the row ("tail").
 
     Attributes
     ----------
     name : str
-        Of the stages.
+        Prefix of the stages.
     rows, length : int
-        Number and elements of the rows.
+        Number and length of the rows.
     combine : str
         "sum" or "max".
     lanes : int
@@ -107,19 +107,19 @@ class RowReduction:
         return te.compute((self.rows, width), self._join(parts), name=f"{self.name}_{width}")
 
     def _halved(self, whole: Tensor) -> Tensor:
-        """Declare halves of a vector joined, and halves of these, down to one element."""
+        """Declare the repeated halving of a vector, down to one element."""
         width = int(whole.shape[1]) // 2
         if not width:
             return whole
         return self._halved(self._joined(width, [whole, lambda r, v: whole[r, v + width]]))
 
     def _join(self, parts: list[Any]) -> Callable[[Expr, Expr], Expr]:
-        """Return ``f(row, place)``, the elements of some tensors there joined."""
+        """Return ``f(row, place)``, the combined elements of several tensors."""
         join = _maximum if self.combine == "max" else operator.add
         return lambda r, v: reduce(join, [part(r, v) for part in parts])
 
     def schedule(self, s: Any, row: Any) -> None:
-        """Move the stages into the loop `row` of their consumer and hold the partial results."""
+        """Move the stages into their consumer's loop `row`; keep partial results in registers."""
         root = s.get_sblock("root")
         for block in reversed(s.get_child_blocks(root)):
             name, _, stage = str(s.get(block).name_hint).partition("_")
@@ -136,7 +136,7 @@ class RowReduction:
 
 
 def schedule_global_pool(op: GlobalPoolOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of a pooling over whole images."""
+    """Schedule a pooling over whole images."""
     data = op.inputs[0].placeholder()
     combine = "max" if op.kind == "max" else "sum"
     reduction = RowReduction("reduced", op.rows, op.pixels, combine, target.lanes)
@@ -152,7 +152,7 @@ def schedule_global_pool(op: GlobalPoolOp, target: CpuTarget) -> Any:
 
 
 def schedule_softmax(op: SoftmaxOp, target: CpuTarget) -> Any:
-    """Return the scheduled kernel of a softmax: maximum, exponential, sum and quotient per row."""
+    """Schedule a softmax: maximum, exponential, sum and quotient per row."""
     data = op.inputs[0].placeholder()
     shape = (op.rows, op.columns)
     top = RowReduction("top", op.rows, op.columns, "max", target.lanes)

@@ -17,7 +17,7 @@ from vtaops.kernels.ops.matmul import StackedMatmulOp
 
 
 def of_stack(schedule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the schedule of a `StackedMatmulOp` from that of its products."""
+    """Return the schedule of a `StackedMatmulOp` from that of its product."""
 
     @wraps(schedule)
     def around(op: StackedMatmulOp, target: CpuTarget) -> Any:
@@ -40,7 +40,7 @@ def of_stack(schedule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _each(at: Any, count: int, body: Any, across: bool) -> Any:
-    """Return the loop over so many matrices, a block for each: blocks see no loop around them."""
+    """Return the loop over the matrices, a block for each: blocks see no loop around them."""
     axis = tirx.IterVar(ir.Range(0, count), at, tirx.IterVar.DataPar)
     block = SBlock([axis], reads=[], writes=[], name_hint="matrix", body=body)
     index = tirx.Var("index", "int32")
@@ -49,7 +49,7 @@ def _each(at: Any, count: int, body: Any, across: bool) -> Any:
 
 
 def _on_one_thread(body: Any) -> Any:
-    """Return the statement with serial loops instead of parallel ones."""
+    """Replace parallel loops by serial ones."""
 
     def serial(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)

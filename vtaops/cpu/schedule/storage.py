@@ -1,7 +1,7 @@
 """16-bit arguments for any scheduled float32 kernel.
 
-A value is widened when it is read, or rounded when it is written. An argument that is read often,
-or by an intrinsic, is widened into a float32 buffer first.
+A value is widened on read and rounded on write. An argument that is read often, or by an intrinsic,
+is first widened into a float32 buffer.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.storage import StoredOp, bits_dtype, rounded, widened
 
 _FEW_READS = 4
-"""Reads of each number up to which it is widened anew; more cost more than a copy."""
+"""Reads per number up to which it is widened each time; more cost more than a copy."""
 
 _IN_REGISTERS = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 
 def of_stored(schedule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the schedule of an operator's `StoredOp` from that of the operator.
+    """Return the schedule of a `StoredOp` from that of its operator.
 
     Raises
     ------
     UnsupportedError
-        When it is called for a CPU that cannot convert numbers of the dtype.
+        On a call for a CPU that cannot convert the dtype.
     """
 
     @wraps(schedule)
@@ -51,7 +51,7 @@ def of_stored(schedule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _around(main: Any, op: StoredOp) -> Any:
-    """Return the schedule whose arguments are those of `op`, from the kernel of ``op.op``."""
+    """Wrap the kernel of ``op.op`` in a schedule with the arguments of `op`."""
     found = _Uses(main.body)
     outside: list[Any] = []
     local: list[Any] = []
@@ -99,15 +99,15 @@ def _copy(source: Any, target: Any, convert: Callable[..., Any], dtype: str) -> 
 
 
 class _Uses:
-    """How a kernel uses its buffers.
+    """A kernel's uses of its buffers.
 
     Attributes
     ----------
     reads : Counter
-        Numbers that are read, by buffer. What stays in a register while an unrolled loop or the
-        lanes of a vector use it counts once.
+        Numbers read, by buffer. A value kept in a register across an unrolled loop or the lanes of
+        a vector counts once.
     opaque : set
-        Buffers that are handed to intrinsics or read in vectors.
+        Buffers that are passed to intrinsics or read as vectors.
     """
 
     def __init__(self, body: Any) -> None:

@@ -1,7 +1,7 @@
-"""Shared by all CPU schedules: tile sizes, and when threads pay off.
+"""Shared by all CPU schedules: tile sizes, and the thresholds for threads.
 
 A tile of results is held in vector registers over the whole reduction; everything else follows
-from how many registers there are.
+from the number of registers.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import ceil_div, largest_divisor
 
 FIRST_CACHE = 1 << 15
-"""Bytes that the first-level cache keeps."""
+"""Effective size of the first-level cache, in bytes."""
 
 STRETCH = 1024
-"""Columns of a result, at most, that stay in the first-level cache while sums are added to them."""
+"""Maximum result columns that stay in the first-level cache while sums are added to them."""
 
 STEPS = 8
-"""Steps of a sum that are added to a stretch at a time."""
+"""Reduction steps that are added to a stretch at a time."""
 
 HIDING = 8
-"""Vectors of sums that hide a multiply-add's latency: two a cycle, four cycles each."""
+"""Vectors of sums that hide a multiply-add's latency: two per cycle, four cycles each."""
 
 PARALLEL_FLOPS = 1 << 21
 """Operations above which starting the threads (some microseconds) pays."""
 
 PARALLEL_ELEMENTS = 1 << 16
-"""The same for elementwise operators, which are bound by memory, in elements."""
+"""The same for elementwise operators, which are memory-bound, in elements."""
 
 
 def register_tiles(
     first: tuple[int, ...], second: tuple[int, ...], limit: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the tiles, by their sides, of which at most `limit` vectors are sums."""
+    """Yield the tiles, by their sides, with at most `limit` vectors of sums."""
     return (tile for tile in product(first, second) if prod(tile) <= limit)
 
 
@@ -45,20 +45,20 @@ def blocks_by_columns(
 ) -> tuple[int, int]:
     """Return the register tile (blocks, columns) of sums whose lanes are channels.
 
-    Of at most `limit` vectors the one that costs least: multiply-adds, two a cycle and each with a
-    latency of four, or loads where these bound; weights, of which each is fetched once a tile; and
-    storing the results, which are cut where tiles are not whole.
+    The cheapest with at most `limit` vectors: multiply-adds, two per cycle with a latency of four,
+    or loads if these bound; weights, each fetched once per tile; and storing the results, which are
+    cropped if tiles are not whole.
 
     Parameters
     ----------
     columns, blocks : int
-        Results of a row, and vectors of channels.
+        Result columns per row, and vectors of channels.
     steps : int
         Length of the sums.
     limit : int
         Vectors that registers hold.
     divide : bool
-        Blocks of a tile divide `blocks`.
+        Whether a tile's blocks must divide `blocks`.
     """
 
     def cost(tile: tuple[int, int]) -> float:
@@ -76,18 +76,18 @@ def blocks_by_columns(
 
 
 def stretch_of(columns: int) -> int:
-    """Return the columns that are summed up at a time: as many as divide the row, or all of it.
+    """Return the columns to sum at a time: the most that divide the row, or the whole row.
 
-    A rest costs the vectors, hence eight times the time.
+    A remainder is not vectorized and takes eight times as long.
     """
     found = largest_divisor(columns, STRETCH)
     return found if found >= STRETCH // 4 else columns
 
 
 def add_to_stretch(s: Any, block: Any, stretch: Any, dims: int) -> None:
-    """Add up sums for a stretch of columns at a time, pass after pass over the columns.
+    """Accumulate sums for a stretch of columns at a time, pass after pass over the columns.
 
-    The `dims` innermost loops of the block are rows, columns, passes and perhaps their steps.
+    The `dims` innermost loops of the block are rows, columns, passes and optionally their steps.
     """
     s.compute_at(block, stretch, preserve_unit_loops=True)
     i, j, passes, *steps = s.get_loops(block)[-dims:]
@@ -98,25 +98,25 @@ def add_to_stretch(s: Any, block: Any, stretch: Any, dims: int) -> None:
 
 
 def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
-    """Return the rows, of so many vectors each, of a tile whose lanes are columns.
+    """Return the rows, of `vectors` vectors each, of a tile whose lanes are columns.
 
-    As many sums as half of the registers hold: LLVM keeps what is broadcast in registers as well.
-    Of 16 registers 12, where no row is left over then: 8 just hide a multiply-add's latency.
+    The sums fill half of the registers: LLVM keeps broadcast values in registers as well. Of 16
+    registers 12 if no row is left over then: 8 just hide a multiply-add's latency.
     """
     most = min(target.accumulators, 16) // vectors
     return most if rows % most == 0 else min(ceil_div(target.registers // 2, vectors), rows)
 
 
 def parallel_if(schedule: Any, loop: Any, worth: bool) -> None:
-    """Run a loop on all threads if that is worth it."""
+    """Run a loop on all threads if worthwhile."""
     if worth:
         schedule.parallel(loop)
 
 
 def share(s: Any, loop: Any, worth: bool, target: CpuTarget) -> Any:
-    """Run a loop on all threads if that is worth it, in some long chunks; return the inner loop.
+    """Run a loop on all threads if worthwhile, in a few long chunks; return the inner loop.
 
-    TVM allocates a thread's buffers once for each iteration of the parallel loop.
+    TVM allocates a thread's buffers once per iteration of the parallel loop.
     """
     if not worth:
         return loop
@@ -130,7 +130,7 @@ def share(s: Any, loop: Any, worth: bool, target: CpuTarget) -> Any:
 
 
 def split_vector(s: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
-    """Split a vector off a loop and return both parts; the vector's length divides the loop."""
+    """Split a vector, whose length divides the loop, off a loop; return both parts."""
     outer, inner = s.split(loop, [None, largest_divisor(int(s.get(loop).extent), lanes)])
     s.vectorize(inner)
     return outer, inner
@@ -139,8 +139,8 @@ def split_vector(s: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
 def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
     """Write a finished tile back in whole vectors; its `dims` innermost loops have no tails.
 
-    The compiler then sees that the tile never leaves the registers. It may find out itself, but
-    does not always.
+    The compiler then sees that the tile never leaves the registers, which it does not always detect
+    by itself.
     """
     *outer, last = s.get_loops(block)[-dims:]
     if int(s.get(last).extent) % lanes:
@@ -152,9 +152,9 @@ def store_vectors(s: Any, block: Any, dims: int, lanes: int) -> None:
 
 
 def part_tiles(s: Any, *loops: Any) -> None:
-    """Give the last tile of loops over tiles, where it reaches beyond the result, its own code.
+    """Generate separate code for the last tile of loops over tiles if it exceeds the result.
 
-    The others then have no conditions, and it computes nothing that is cut off.
+    The others then have no conditions, and it computes no cropped results.
     """
     for loop in loops:
         s.annotate(loop, "pragma_loop_partition_hint", True)
@@ -173,8 +173,8 @@ def cut_vector(s: Any, loop: Any, lanes: int) -> Any:
 def write_cut(s: Any, result: Any, lanes: int, *tiles: Any, dims: int = 2) -> None:
     """Write a tile of sums back inside the innermost of the loops over `tiles`, in whole vectors.
 
-    What reaches beyond the result is cut off: see `part_tiles`. `dims` are the innermost loops of
-    the result.
+    The part beyond the result is cropped: see `part_tiles`. `dims` is the number of innermost loops
+    of the result.
     """
     s.reverse_compute_at(result, tiles[-1], preserve_unit_loops=True)
     *rows, last = s.get_loops(result)[-dims:]
@@ -188,8 +188,8 @@ def write_back(
 ) -> None:
     """Write a tile of the sums `total`, whose tiles are inside `loop`, through `result`.
 
-    Where tiles are not `exact` it is copied out of the registers in whole vectors and then cut.
-    `dims` are the innermost loops of the result, as `store_vectors` has them.
+    If tiles are not `exact`, it is copied out of the registers in whole vectors and then cropped.
+    `dims` is the number of innermost loops of the result, as for `store_vectors`.
     """
     if not exact:
         copy = s.cache_write(total, 0, "global")
@@ -208,13 +208,13 @@ def hold_in_registers(s: Any, block: Any, outer: Any, *tile: Any, intrinsic: str
     s : tvm.s_tir.Schedule
         The schedule.
     block : SBlockRV
-        The sums.
+        The block of the sums.
     outer : LoopRV
-        The outermost loop of the sum.
+        The outermost reduction loop.
     *tile : LoopRV
-        The loops of the tile from the innermost, which becomes a vector; the others are unrolled.
+        The loops of the tile, from the innermost, which is vectorized; the others are unrolled.
     intrinsic : str
-        What computes a vector with the loops of the sum inside it; empty: LLVM does.
+        Intrinsic for a vector with its inner reduction loops; empty: LLVM vectorizes.
     """
     lane, *others = tile
     for loop in others:

@@ -1,8 +1,8 @@
-"""Squares of float32 transposed in registers: what packing matrices and weights by rows costs.
+"""Transpose float32 squares in registers, for packing matrices and weights by rows.
 
-Vector after vector is read, exchanged with its partner at half the distance, a quarter, and so on
-(Eklundh, 1972), and written: as many shuffles of two vectors as vectors times halvings, where LLVM
-would gather element by element.
+Each vector is read, exchanged with its partner at half the distance, a quarter, and so on (Eklundh,
+1972), and written: vectors times halvings two-vector shuffles, where LLVM would gather element by
+element.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DESCRIPTION = """
 
 @cache
 def transposition(lanes: int) -> str:
-    """Register ``B[i, j] = A[j, i]`` for `lanes` by `lanes` elements and return its name."""
+    """Register ``B[i, j] = A[j, i]`` for `lanes` by `lanes` elements; return its name."""
     name = f"vtaops_transpose_{lanes}"
     loops = _SQUARE.format(n=lanes, body=_DESCRIPTION.format(n=lanes).strip())
     stores = [f"B[{i}, T.ramp(0, 1, {lanes})] = rows[{i}]" for i in range(lanes)]

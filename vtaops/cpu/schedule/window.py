@@ -1,8 +1,8 @@
 """CPU schedules of depthwise convolution: windows that stay within one channel.
 
 Each channel is padded into a copy that stays in the first-level cache, its columns sorted by phase
-where there is a stride; then tiles of a few rows by one vector of columns are summed in registers,
-tap by tap down a column of the window, so that every row that is loaded serves several results.
+if strided; then tiles of a few rows by one vector of columns are summed in registers, tap by tap
+down a column of the window, so that every loaded row serves several results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes, zer
 from vtaops.kernels.ops.convolution import DepthwiseOp
 
 _UNROLLED_TAPS = 16
-"""Rows of taps that are unrolled; more stay a loop, for the sake of compile time."""
+"""Rows of taps that are unrolled; more remain a loop, to limit compile time."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class WindowTile:
 
 
 def choose_tile(op: DepthwiseOp, target: CpuTarget) -> WindowTile:
-    """Return the tile for an operator: the sums that hide a multiply-add's latency.
+    """Choose the tile for an operator: the sums that hide a multiply-add's latency.
 
-    Eight of them fill 16 registers, with the pixels of as many rows and a weight. Strided ones
-    share fewer rows of pixels.
+    Eight of them fill 16 registers, with the pixels of as many rows and a weight. Strided windows
+    share fewer pixel rows.
     """
     rows = op.out_size[0]
     if op.window.strides[0] == 1:
@@ -52,16 +52,16 @@ def choose_tile(op: DepthwiseOp, target: CpuTarget) -> WindowTile:
 
 
 def tiles(op: DepthwiseOp, target: CpuTarget) -> Iterator[WindowTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     for vectors, rows in register_tiles((1, 2, 4), (1, 2, 4, 8), target.accumulators):
         yield WindowTile(rows, vectors * target.lanes)
 
 
 def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:
-    """Return the scheduled kernel of a depthwise convolution.
+    """Schedule a depthwise convolution.
 
-    A fused scale is applied to the taps, which serve a whole channel, and not to its results: the
-    sums are few, so that another multiplication of each would be seen.
+    A fused scale is applied to the taps, which serve a whole channel, instead of the results: sums
+    are short, so that another multiplication per result would be noticeable.
     """
     tile = tile or choose_tile(op, target)
     ahead = Prologue(op)
@@ -93,7 +93,7 @@ def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | No
 
 
 def _schedule_window(s: Any, op: DepthwiseOp, tile: WindowTile, target: CpuTarget) -> None:
-    """Tile the block ``total``, whose third axis are the results of a channel: several or one."""
+    """Tile the block ``total``, whose third axis is a channel's results: several or one."""
     total, result = s.get_sblock("total"), s.get_sblock("result")
     n, c, q, i, j, kh, kw = s.get_loops(total)
     channel = s.fuse(n, c)
@@ -116,7 +116,7 @@ def _schedule_window(s: Any, op: DepthwiseOp, tile: WindowTile, target: CpuTarge
 
 
 def _by_rows(op: DepthwiseOp, tile: WindowTile) -> bool:
-    """Whether a channel is copied some rows at a time, since its copies exceed the cache.
+    """Whether a channel is copied a few rows at a time, since its copies exceed the cache.
 
     Rows under two tiles are copied twice: they must be few.
     """

@@ -1,4 +1,4 @@
-"""CUDA kernels without a GPU: run thread by thread, checked at every access, and counted."""
+"""CUDA kernels without a GPU: run thread by thread, check every access, and count."""
 
 from vtaops.cuda.emulate.cards import CARDS, Card, card
 from vtaops.cuda.emulate.emulator import (

@@ -1,4 +1,4 @@
-"""Named cards: what they can do at most, from NVIDIA's data sheets and programming guide."""
+"""Named cards with their peak figures, from NVIDIA's data sheets and programming guide."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Card:
     Attributes
     ----------
     name, arch : str
-        What it is called, and its compute capability.
+        Name and compute capability.
     multiprocessors : int
-        Their number.
+        Number of multiprocessors.
     gigahertz : float
         Boost clock.
     lanes : int
-        float32 multiply-adds of a multiprocessor in a cycle.
+        float32 multiply-adds of a multiprocessor per cycle.
     gigabytes_per_second : float
-        Of its memory.
+        Memory bandwidth.
     tensor : tuple of (str, float)
         Teraoperations per second of its tensor cores, by dtype of the operands; dense.
     """
@@ -38,12 +38,12 @@ class Card:
 
     @property
     def cycles(self) -> float:
-        """Cycles of all multiprocessors in a second."""
+        """Cycles of all multiprocessors per second."""
         return self.multiprocessors * self.gigahertz * 1e9
 
     @property
     def target(self) -> CudaTarget:
-        """What kernels are compiled for."""
+        """The compilation target."""
         return CudaTarget(self.arch, multiprocessors=self.multiprocessors)
 
 
@@ -66,12 +66,12 @@ CARDS = {
 
 
 def card(name: str) -> Card:
-    """Return a card by its name.
+    """Return a card by name.
 
     Raises
     ------
     UnsupportedError
-        If it is not known here.
+        If the name is unknown.
     """
     if name not in CARDS:
         raise UnsupportedError(f"there is no card {name!r} here; there are {', '.join(CARDS)}")

@@ -1,7 +1,7 @@
 """Emulated: a generated CUDA kernel on the CPU, thread by thread, by emulator.cpp.
 
-The kernel is compiled with the host's C++ compiler against device.h. It runs under any order of its
-threads, every access is checked, and what its warps ask of the memory can be counted.
+The host's C++ compiler compiles the kernel against device.h. It runs under any order of its
+threads, every access is checked, and the memory traffic of its warps can be counted.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _SHARED = re.compile(r"__shared__ (?:alignas\(\d+\) )?([\w: ]+?) (\w+)\[(\d+)\];
 _REGISTERS = re.compile(
     r"(?<=[;{}])(\s+)(?:alignas\(\d+\) )?([a-z][\w:<>, ]*) (?!red_buf)(\w+)\[(\d+)\];"
 )
-"""Arrays in registers; but those by which TVM reduces across threads, where lanes that take no part
-any more add up whatever they have, for nobody.
+"""Arrays in registers, except those of TVM's cross-thread reductions, in which inactive lanes add
+up arbitrary values that nothing reads.
 """
 
 _LOOP = re.compile(r"for \(int (\w+) = 0; \1 < \d+; \+\+\1\) \{")
@@ -48,7 +48,7 @@ _HELPER = re.compile(
 _AHEAD = re.compile(
     r"ptx_cp_async\w+\([^;]*\);|\b\w+_commit_group\(\);|\b\w+_wait_group_(?P<groups>\d+)\(\);"
 )
-"""Statements of a pipeline: copies that run ahead, groups of them, waits."""
+"""Statements of a pipeline: asynchronous copies, their groups, and waits."""
 
 _PTX = {
     r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], %2;"\s*'
@@ -56,41 +56,41 @@ _PTX = {
     r'asm volatile\("cp\.async\.commit_group;" :  : \);': "emulator_commit();",
     r'asm volatile\("cp\.async\.wait_group (\d+);" :  :  : "memory"\);': r"emulator_wait(\1);",
 }
-"""The PTX instructions that the emulator knows; others do not compile."""
+"""The PTX instructions that the emulator supports; others do not compile."""
 
 _ENTRY = 'extern "C" UNSEEN void emulator_entry_{name}(void** p) {{ {name}({arguments}); }}\n'
 
 
 class KernelFault(VTAError):
-    """A kernel does what it must not do on a GPU: a race, divergent barriers, bounds."""
+    """A kernel violates the rules of a GPU: races, divergent barriers, out-of-bounds accesses."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What warps asked of one array by reads, or by writes; see emulator.cpp.
+    """The warps' traffic to one array, reads or writes; see emulator.cpp.
 
     Attributes
     ----------
     array : str
-        Its name; "shared array n" in shared memory.
+        Name of the array; "shared array n" in shared memory.
     shared, write : bool
-        Where it lies, and which accesses are counted.
+        Whether it is in shared memory, and whether writes or reads are counted.
     requests : int
-        Instructions of a warp.
+        Warp-level instructions.
     lanes : int
-        Threads that took part in them.
+        Participating threads, summed.
     nbytes : int
-        Bytes that the threads asked for.
+        Bytes requested by the threads.
     units : int
-        Sectors of 32 bytes, one request after the other; or turns of the banks.
+        Sectors of 32 bytes, summed over requests; or bank cycles in shared memory.
     fewest : int
-        The units that so many different bytes need at least.
+        Minimum units for that number of distinct bytes.
     worst : int
-        Units of the worst request by the fewest: in shared memory, the ways of a bank conflict.
+        Maximum over requests of units by minimum: in shared memory, the ways of a bank conflict.
     touched : int
-        Different sectors that were touched.
+        Distinct sectors touched.
     scale : float
-        Blocks of the kernel by those that ran.
+        Blocks of the kernel divided by blocks that ran.
     """
 
     array: str
@@ -121,26 +121,26 @@ class Emulated:
     source : str
         CUDA C++, as TVM generates it: one kernel, or several that run one after the other.
     *launches : Launch
-        The grid and block of each.
+        Grid and block of each.
     workspace : mapping
-        Shape and dtype of the arrays by which one hands on results to the next.
+        Shape and dtype of the arrays passed from one kernel to the next.
     counting : bool
-        Prepare for counts: slower. Registers are not checked then.
+        Whether to prepare for counting: slower, and without register checks.
 
     Attributes
     ----------
     names : tuple of str
-        The arrays that they take.
+        Names of the arrays that they take.
     barriers : int
-        How often ``__syncthreads()`` stands in the source.
+        Number of ``__syncthreads()`` in the source.
     points : int
-        Statements that can be left out: barriers first, then copies that run ahead, their groups,
+        Statements that can be disabled: barriers first, then asynchronous copies, their groups,
         and waits for them.
 
     Raises
     ------
     UnsupportedError
-        If there is no C++ compiler, or it refuses the kernel.
+        If no C++ compiler is available, or it rejects the kernel.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Emulated:
     ) -> None:
         entries = entry_points(source)
         start = source.index('extern "C" __global__')
-        # Kernel parameters are not in the order of the host function: match them by name.
+        # Kernel parameters are ordered differently from the host function's: match them by name.
         self.names = tuple(dict.fromkeys(name for entry in entries for name in entry.parameters))
         self._workspace = {
             name: np.empty(shape, dtype) for name, (shape, dtype) in (workspace or {}).items()
@@ -189,26 +189,25 @@ class Emulated:
         Parameters
         ----------
         arrays : mapping
-            All that the kernel takes.
+            All arrays of the kernel.
         order : int
-            Of the threads: `IN_ORDER`, `REVERSED`, else the seed of a shuffle.
+            Thread order: `IN_ORDER`, `REVERSED`, or the seed of a shuffle.
         without : int
-            Number of one of the `points`, which is left out; a wait waits for one group less.
+            Number of one of the `points` to disable; a wait then waits for one group less.
         results : iterable of str
-            Arrays that must be written everywhere.
+            Arrays that must be written completely.
         blocks : iterable of int
-            Run only these thread blocks, counted x first; none: all.
+            Run only these thread blocks, counted x first; empty: all.
         steps : int
-            Accesses to remember for `steps`.
+            Number of accesses to record for `steps`.
         only : int, optional
             Run only the kernel of this number.
 
         Raises
         ------
         KernelFault
-            On a race, divergent barriers, access outside of an array or to no multiple of its
-            size, use of registers or shared memory that nobody wrote, too much of either, unwritten
-            results.
+            On a race, divergent barriers, an out-of-bounds or misaligned access, use of
+            uninitialized registers or shared memory, too much of either, or unwritten results.
         """
         for array in self._workspace.values():
             array.view("uint8").fill(0xFF)  # NaN, -1
@@ -237,7 +236,7 @@ class Emulated:
                 raise KernelFault(message.value.decode())
 
     def _arguments(self, used: Mapping[str, npt.NDArray[Any]], wanted: set[str]) -> tuple[Any, ...]:
-        """Return the arrays as emulator.cpp takes them, with those that are `wanted` as results."""
+        """Return the arrays in emulator.cpp's form, with the `wanted` ones as results."""
         arrays, size = [used[name] for name in self.names], len(self.names)
         integers = ctypes.c_int * size
         return (
@@ -251,7 +250,7 @@ class Emulated:
 
     @classmethod
     def of(cls, kernel: CudaKernel, *, counting: bool = False) -> Emulated:
-        """Return the kernels that `kernel` is made of."""
+        """Create the emulated kernels of a `CudaKernel`."""
         return cls(kernel.source(), *kernel.launches, workspace=kernel.workspace, counting=counting)
 
     def passed(self, barrier: int) -> int:
@@ -259,16 +258,16 @@ class Emulated:
         return int(self._library.emulator_passed(barrier))
 
     def counted(self, kind: int) -> int:
-        """Return how many threads made an instruction of a kind (device.h) in the last run."""
+        """Return the thread count of an instruction kind (device.h) in the last run."""
         return int(self._library.emulator_counted(kind))
 
     def convergence(self) -> float:
-        """Return which share of the threads of a warp goes through a basic block together."""
+        """Return the average fraction of a warp's threads that execute a basic block together."""
         warps = int(self._library.emulator_warp_blocks())
         return int(self._library.emulator_lane_blocks()) / (32 * warps) if warps else 1.0
 
     def traffic(self) -> list[Traffic]:
-        """Return what was counted of each array in the last run, reads and writes."""
+        """Return the counts of each array in the last run, for reads and writes."""
         found: list[Traffic] = []
         shared, counted = ctypes.c_bool(), _Traffic()
         for number in count():
@@ -284,12 +283,12 @@ class Emulated:
         raise AssertionError
 
     def steps(self) -> npt.NDArray[Any]:
-        """Return the accesses that the last run remembered.
+        """Return the accesses recorded in the last run.
 
         Returns
         -------
         numpy.ndarray of int32
-            (accesses, 5): thread of the grid, how many accesses it made before, number of the array
+            (accesses, 5): thread of the grid, number of its earlier accesses, number of the array
             (arguments in order of `names`, then shared arrays), element, whether it wrote.
         """
         result = np.empty((int(self._library.emulator_steps(None)), 5), np.int32)
@@ -298,7 +297,7 @@ class Emulated:
 
 
 def _helpers(source: str) -> str:
-    """Return the functions that TVM defines ahead of a kernel for PTX instructions."""
+    """Return the helper functions that TVM defines before a kernel for PTX instructions."""
     text = "\n".join(match[0] for match in _HELPER.finditer(source))
     for instruction, call in _PTX.items():
         text = re.sub(instruction, call, text)
@@ -333,7 +332,7 @@ def _for_the_cpu(body: str, counting: bool) -> str:
 
 
 def _guarded(point: int, match: re.Match[str]) -> str:
-    """Return a statement of a pipeline that can be left out; a wait then waits for less."""
+    """Return a pipeline statement that can be disabled; a disabled wait waits for one less."""
     left_out = f"else emulator_wait({int(match['groups']) + 1});" if match["groups"] else ""
     return f"if (emulator_at({point})) {{ {match[0]} }} {left_out}"
 
@@ -345,9 +344,9 @@ def _folder() -> TemporaryFolder:
 
 @cache
 def _emulator() -> Path:
-    """Return the object file of the emulator itself, which takes seconds to compile: from a cache.
+    """Return the cached object file of the emulator itself, which takes seconds to compile.
 
-    An object file that ends with a hash is one all the same.
+    An object file with a trailing hash is still valid.
     """
     source = HERE / "emulator.cpp"
     version = subprocess.run([_found(), "--version"], capture_output=True, check=False).stdout
@@ -360,15 +359,15 @@ def _emulator() -> Path:
     return obtain(cache_directory("emulator") / f"{digest.hexdigest()[:32]}.o", make)
 
 
-# Only the kernel is instrumented, and the emulator takes the place of the sanitizer's library.
-# Scalars begin with a pattern, so that one that nobody set is far from right.
+# Only the kernel is instrumented, and the emulator replaces the sanitizer's library. Scalars are
+# initialized to a pattern, so that an uninitialized one is far off.
 _FLAGS = ("-O1", "-fsanitize=thread", "-ftrivial-auto-var-init=pattern")
 _COUNTING = "-fsanitize-coverage=trace-pc"
 
 
 @cache
 def _headers(flags: tuple[str, ...]) -> Path:
-    """Return a folder with device.h, compiled: most of the time of a kernel without."""
+    """Return a folder with device.h, precompiled: it dominates the compile time of a kernel."""
     folder = Path(tempfile.mkdtemp(dir=_folder().path))
     header = folder / "device.h"
     shutil.copyfile(HERE / "device.h", header)
@@ -377,7 +376,7 @@ def _headers(flags: tuple[str, ...]) -> Path:
 
 
 def _compile(code: str, counting: bool) -> Path:
-    """Return the shared library of a kernel and the emulator."""
+    """Link a kernel and the emulator to a shared library."""
     emulator = _emulator()
     stem = _folder().path / f"kernel{next(_NUMBERS)}"
     source, compiled, library = (stem.with_suffix(suffix) for suffix in (".cpp", ".o", ".so"))
@@ -389,7 +388,7 @@ def _compile(code: str, counting: bool) -> Path:
 
 
 def compiler() -> str | None:
-    """Return the path of the C++ compiler that the emulator needs; None if it is not there."""
+    """Return the path of the C++ compiler that the emulator needs, or None."""
     return shutil.which("g++")
 
 

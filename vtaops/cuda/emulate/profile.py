@@ -1,8 +1,8 @@
-"""Profile: what a kernel asks of a GPU, counted without one, and the least time a card needs.
+"""Profile: a kernel's resource use, counted without a GPU, and lower bounds of its time on a card.
 
-`profile` runs some thread blocks of a kernel in the emulator. Its counts are those of the source as
-TVM writes it: an assembler may still join neighbouring loads, or keep more in registers. Times
-follow from them as bounds (arithmetic, memory, shared memory, each alone), never as predictions.
+`profile` runs some thread blocks of a kernel in the emulator. Its counts are those of TVM's source:
+an assembler may still merge neighbouring loads, or keep more in registers. Times are bounds derived
+from the counts (arithmetic, memory, shared memory, each alone), never predictions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtaops.kernels.access import ArrayAccess
 from vtaops.kernels.ops.common import TensorOp, ceil_div
 
 SECTOR, BANK_BYTES = 32, 128
-"""Bytes that global memory moves at once, and those of shared memory's banks in a turn."""
+"""Transfer unit of global memory, and bytes that shared memory's banks deliver per cycle."""
 
 _KINDS = ("dp4a", "tensor products", "shuffles", "fragment loads", "fragment stores")
 """Instructions that the emulator counts, in the order of device.h."""
@@ -30,26 +30,26 @@ _KINDS = ("dp4a", "tensor products", "shuffles", "fragment loads", "fragment sto
 
 @dataclass(frozen=True)
 class Profile:
-    """What a kernel asks of a GPU, counted in some of its blocks.
+    """A kernel's resource use, counted in some of its blocks.
 
     Attributes
     ----------
     op : TensorOp
-        What it computes.
+        The kernel's operator.
     arch : str
-        For which compute capability.
+        Compute capability.
     threads, blocks : int
-        Threads of a block; blocks of the grid. Of two kernels, here and below, those of the first.
+        Threads per block; blocks in the grid. For two kernels, here and below, those of the first.
     traffic : tuple of Traffic
-        By array, reads and writes apart, of the blocks that ran.
+        Per array, reads and writes separately, of the blocks that ran.
     instructions : dict
-        How often warps made special instructions, by kind, of the whole grid.
+        Warp-level count of special instructions, by kind, for the whole grid.
     barriers : float
-        How often a thread waits at ``__syncthreads()``.
+        Number of ``__syncthreads()`` waits per thread.
     convergence : float
-        Share of the threads of a warp that go through a basic block together, 0 to 1.
+        Fraction of a warp's threads that execute a basic block together, 0 to 1.
     used : Resources or None
-        What nvcc says that it occupies; None where nvcc is not, or does not know the GPU.
+        Resource usage reported by nvcc; None without nvcc, or if it does not support the GPU.
     """
 
     op: TensorOp
@@ -63,7 +63,7 @@ class Profile:
     used: Resources | None
 
     def sum(self, field: str, *, shared: bool, write: bool | None = None) -> float:
-        """Return a field of `Traffic`, summed over global or shared arrays, of the whole grid."""
+        """Sum a field of `Traffic` over global or shared arrays, for the whole grid."""
         return sum(
             part.scale * float(getattr(part, field))
             for part in self.traffic
@@ -72,26 +72,26 @@ class Profile:
 
     @property
     def sectors_per_request(self) -> float:
-        """Sectors that a request of a warp to global memory takes; 4 bytes per thread take 4."""
+        """Sectors per global memory request of a warp; 4 bytes per thread take 4."""
         return self._units_per("requests", shared=False, otherwise=0.0)
 
     @property
     def conflict(self) -> float:
-        """Turns of the banks per turn that would be needed; 1 is without conflicts."""
+        """Bank cycles relative to the minimum; 1 is free of conflicts."""
         return self._units_per("fewest", shared=True)
 
     @property
     def ways(self) -> int:
-        """The worst bank conflict of a request: how many words one bank has to give in turn."""
+        """The worst bank conflict of a request: the most words that one bank must serialize."""
         return max((part.worst for part in self.traffic if part.shared), default=1)
 
     @property
     def overfetch(self) -> float:
-        """Sectors taken by those that the bytes of each request need at least; 1 is coalesced."""
+        """Sectors relative to the minimum for each request's bytes; 1 is coalesced."""
         return self._units_per("fewest", shared=False)
 
     def _units_per(self, field: str, *, shared: bool, otherwise: float = 1.0) -> float:
-        """Return sectors, or turns of the banks, per unit of another field."""
+        """Return sectors, or bank cycles, per unit of another field."""
         per = self.sum(field, shared=shared)
         return self.sum("units", shared=shared) / per if per else otherwise
 
@@ -102,16 +102,16 @@ class Profile:
 
     @property
     def shared_loads_per_fma(self) -> float:
-        """Loads of a thread from shared memory per multiply-add that the definition asks for."""
+        """Shared-memory loads of a thread per multiply-add of the operator's definition."""
         return 2 * self.sum("lanes", shared=True, write=False) / self.op.flops
 
     @property
     def occupancy(self) -> float | None:
-        """Share of a multiprocessor's threads that can be resident; None without nvcc."""
+        """Fraction of a multiprocessor's threads that can be resident; None without nvcc."""
         return None if self.used is None else occupancy(self.used, self.threads, self.arch)
 
     def bounds(self, card: Card) -> dict[str, float]:
-        """Return the least seconds that a card needs, by what would limit it.
+        """Return lower bounds of a card's time in seconds, by limiting resource.
 
         Parameters
         ----------
@@ -123,8 +123,8 @@ class Profile:
         dict
             "arithmetic": the operations of the definition at the card's peak; "memory": each byte
             of the arguments once; "sectors": all sectors at 64 bytes per cycle and multiprocessor
-            (the path to the second-level cache); "shared": all turns of the banks, one per cycle
-            and multiprocessor. The last two count the multiprocessors that have a block.
+            (the path to the second-level cache); "shared": all bank cycles, one per cycle and
+            multiprocessor. The last two count only multiprocessors that have a block.
         """
         busy = min(self.blocks, card.multiprocessors) * card.gigahertz * 1e9
         peak = 2.0 * card.lanes * card.cycles
@@ -140,7 +140,7 @@ class Profile:
         }
 
     def summary(self, card: Card) -> dict[str, float | str | None]:
-        """Return the figures of a table: one number for each question, and the bound on a card."""
+        """Return the key figures, and the bound on a card."""
         bounds = self.bounds(card)
         return {
             "blocks": self.blocks,
@@ -158,27 +158,27 @@ class Profile:
         }
 
     def limit(self, card: Card) -> str:
-        """Return which of `bounds` is the largest."""
+        """Return the name of the largest of the `bounds`."""
         bounds = self.bounds(card)
         return max(bounds, key=lambda name: bounds[name])
 
 
 def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
-    """Count what a kernel asks of a GPU.
+    """Count a kernel's resource use.
 
     Parameters
     ----------
     kernel : CudaKernel or TensorOp
-        The kernel; of an operator, the one that its schedule chooses.
+        The kernel; for an operator, that of its default schedule.
     blocks : int
-        Thread blocks that run, spread evenly over the grid, its corners included.
+        Number of thread blocks to run, spread evenly over the grid, including its corners.
 
     Raises
     ------
     UnsupportedError
-        If there is no C++ compiler.
+        If no C++ compiler is available.
     KernelFault
-        If the kernel does what it must not do.
+        If the kernel violates the rules of a GPU.
 
     Examples
     --------

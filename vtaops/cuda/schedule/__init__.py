@@ -1,4 +1,4 @@
-"""How operators run on an NVIDIA GPU: one file per family; `schedule` finds the right one."""
+"""CUDA schedules: one file per operator family; `schedule` dispatches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Schedule = Callable[..., Any]
 """``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
 
 Tiles = Callable[[Any, CudaTarget], Iterable[Any]]
-"""``tiles(op, target)`` yields the tiles that a schedule can take."""
+"""``tiles(op, target)`` yields the tiles that a schedule accepts."""
 
 
 _FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
@@ -40,16 +40,16 @@ _FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
     ops.UnaryOp: (elementwise.schedule_elementwise, None),
     ops.NormalizeOp: (elementwise.schedule_elementwise, None),
 }
-"""The schedules by the kind of operator, on GPUs without tensor cores for its dtype."""
+"""Schedules by operator kind, for GPUs without tensor cores for its dtype."""
 
 
 def family(op: ops.TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None]:
-    """Return how an operator is scheduled for a GPU, and the tiles to choose from, if there are.
+    """Return an operator's CUDA schedule and its tiles, if any.
 
     Raises
     ------
     UnsupportedError
-        If there is no CUDA schedule for this kind of operator.
+        If the operator kind has no CUDA schedule.
     """
     if isinstance(op, ops.MatmulOp | ops.Conv2dOp) and matmul_tensor.suits(op, target):
         return matmul_tensor.schedule_tensor, matmul_tensor.tiles
@@ -59,11 +59,11 @@ def family(op: ops.TensorOp, target: CudaTarget) -> tuple[Schedule, Tiles | None
 
 
 def schedule(op: ops.TensorOp, target: CudaTarget) -> Any:
-    """Return the scheduled kernel (``tvm.s_tir.Schedule``) of an operator for a GPU.
+    """Schedule an operator for a GPU; return the ``tvm.s_tir.Schedule``.
 
     Raises
     ------
     UnsupportedError
-        If there is no CUDA schedule for this kind of operator.
+        If the operator kind has no CUDA schedule.
     """
     return family(op, target)[0](op, target)

@@ -18,9 +18,9 @@ VECTOR = 4
 
 
 def create_schedule(tensors: list[Tensor]) -> Schedule:
-    """Return the schedule of one kernel with the arguments `tensors` (inputs, then output).
+    """Return the unscheduled kernel with the arguments `tensors` (inputs, then output).
 
-    The factors of a batch normalisation are inlined: arithmetic is cheap here, memory is not.
+    Batch normalization factors are inlined: arithmetic is cheap here, memory is not.
     """
     s = Schedule(tvm.IRModule({"main": create_function(tensors, aligned=True)}))
     inline(s, "bn_shift", "bn_scale")
@@ -28,7 +28,7 @@ def create_schedule(tensors: list[Tensor]) -> Schedule:
 
 
 def inline(s: Any, *names: str) -> None:
-    """Inline those of the named stages that there are, consumers' order last to first."""
+    """Inline the named stages that exist, in consumer order, last to first."""
     for name in names:
         if name in block_names(s):
             s.compute_inline(s.get_sblock(name))
@@ -44,12 +44,12 @@ def fits(check: Callable[..., None], op: Any, tile: Any, target: CudaTarget) -> 
 
 
 def check_block(tile: Any, threads: int, shared: int, target: CudaTarget) -> None:
-    """Refuse a tile with more threads or bytes of shared memory than a block of the GPU has.
+    """Reject a tile that exceeds the threads or shared memory of a block.
 
     Raises
     ------
     ScheduleError
-        If it has.
+        If it does.
     """
     if threads > target.threads:
         raise ScheduleError(f"{tile} needs {threads} threads; a block has {target.threads}")
@@ -62,7 +62,7 @@ def check_block(tile: Any, threads: int, shared: int, target: CudaTarget) -> Non
 def bind(s: Any, **loops: Any) -> None:
     """Bind loops to ``blockIdx``, ``threadIdx`` and ``vthread``, by ``block_x=loop``.
 
-    A list holds the loop, or is empty where there is none.
+    A value may be a list with the loop, or an empty list.
     """
     for name, given in loops.items():
         kind, axis = name.split("_")
@@ -72,7 +72,7 @@ def bind(s: Any, **loops: Any) -> None:
 
 
 def fetch(s: Any, block: Any, threads: tuple[int, ...], dims: int, vector: int = 1) -> Any:
-    """Let all threads of a block fill a tile in shared memory together.
+    """Fill a tile in shared memory cooperatively by all threads of a block.
 
     Returns the loop of threadIdx.x.
 
@@ -81,13 +81,13 @@ def fetch(s: Any, block: Any, threads: tuple[int, ...], dims: int, vector: int =
     s : Schedule
         The schedule.
     block : SBlockRV
-        The copy, already at its place.
+        The copy, already placed.
     threads : tuple of int
         Extents of threadIdx, (y, x) or (z, y, x).
     dims : int
-        Number of innermost loops that walk the tile.
+        Number of innermost loops over the tile.
     vector : int
-        Elements of one load.
+        Elements per load.
     """
     tile = s.fuse(*s.get_loops(block)[-dims:])
     _, *axes, lane = s.split(tile, [None, *threads, vector])
@@ -98,19 +98,19 @@ def fetch(s: Any, block: Any, threads: tuple[int, ...], dims: int, vector: int =
 
 
 def pipeline(s: Any, loop: Any, stages: int, *, asynchronous: bool) -> None:
-    """Let the fetches of a loop run ahead of what the loop does with them.
+    """Pipeline a loop: fetch tiles ahead of their use.
 
     Parameters
     ----------
     s : Schedule
         The schedule.
     loop : LoopRV
-        Holds two fetches to shared memory, then their use.
+        Contains two fetches to shared memory, then their use.
     stages : int
-        Tiles in shared memory at a time; with 1 nothing runs ahead.
+        Tiles in shared memory at a time; 1 disables pipelining.
     asynchronous : bool
-        Fetch by ``cp.async``, past the registers. Its unit is 4 to 16 bytes, so elements that a
-        condition may replace cannot come this way.
+        Fetch by ``cp.async``, bypassing registers. Its unit is 4 to 16 bytes, so it cannot fetch
+        elements that a condition may replace.
     """
     if stages < 2:
         return

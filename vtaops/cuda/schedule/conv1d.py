@@ -14,18 +14,18 @@ from vtaops.kernels.ops.convolution import Conv1dOp
 
 @dataclass(frozen=True)
 class Conv1dTile:
-    """How the results are shared.
+    """The distribution of results over threads.
 
     Attributes
     ----------
     threads : int
-        Threads of a block.
+        Threads per block.
     vthreads : int
-        Results of a thread, `threads` apart.
+        Results per thread, `threads` apart.
     shared : bool
-        Fetch samples and taps to shared memory, else read global memory directly.
+        Whether to fetch samples and taps to shared memory; otherwise read global memory directly.
     unroll : bool
-        Unroll the taps.
+        Whether to unroll the taps.
     """
 
     threads: int = 128
@@ -35,13 +35,13 @@ class Conv1dTile:
 
 
 def tiles(op: Conv1dOp, target: CudaTarget) -> Iterator[Conv1dTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     for threads, virtual, shared in product((64, 128, 256), (1, 2, 4, 8), (False, True)):
         yield Conv1dTile(threads, virtual, shared)
 
 
 def schedule_conv1d(op: Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = None) -> Any:
-    """Return the scheduled kernel."""
+    """Schedule the convolution."""
     tile = tile or Conv1dTile()
     s = create_schedule(op.declare())
     block = s.get_sblock("result")

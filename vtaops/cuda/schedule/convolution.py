@@ -1,10 +1,10 @@
-"""CUDA schedule of 2-D convolution by its definition, for the lesson; `product` has the fast one.
+"""CUDA schedule of direct 2-D convolution, for the lesson; `product` has the fast one.
 
-A thread block computes some output channels for a patch of the image. For some input channels at a
-time its threads fetch the patch with its border and the kernel to shared memory together; each
-thread sums several channels for several pixels in registers. Virtual threads spread what a thread
-computes over the block. Padding is inlined into the fetch, and so are channels, rows and columns
-that fill up the last tile.
+A thread block computes some output channels for a patch of the image. Its threads cooperatively
+fetch the patch with its border, and the kernel, to shared memory, for a few input channels at a
+time; each thread sums several channels for several pixels in registers. Virtual threads spread a
+thread's results over the block. Padding is inlined into the fetch, as are the channels, rows and
+columns that fill up the last tile.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
 
 @dataclass(frozen=True)
 class ConvTile:
-    """How the results are shared.
+    """The distribution of results over threads.
 
     Attributes
     ----------
     channels : (int, int, int)
-        Virtual threads, threads and results per thread, along the output channels.
+        Virtual threads, threads, and results per thread, along the output channels.
     rows : (int, int)
-        Threads and results per thread.
+        Threads, and results per thread.
     columns : (int, int)
-        Threads and results per thread.
+        Threads, and results per thread.
     vthreads : bool
-        The columns of a thread are virtual threads, far apart, so that neighbouring threads read
+        Whether a thread's columns are virtual threads, far apart, so that neighbouring threads read
         neighbouring columns.
     inputs : int
-        Input channels that are fetched at a time.
+        Input channels per fetch.
     shared : bool
-        Fetch to shared memory, else read global memory directly.
+        Whether to fetch to shared memory; otherwise read global memory directly.
     """
 
     channels: tuple[int, int, int] = (2, 4, 2)
@@ -62,7 +62,7 @@ class ConvTile:
         return self.channels[1], self.rows[0], self.columns[0]
 
     def shared_bytes(self, op: Conv2dOp) -> int:
-        """Bytes of shared memory: a patch with its border, and the kernel."""
+        """Return the bytes of shared memory: a patch with its border, and the kernel."""
         if not self.shared:
             return 0
         channels, *patch = self.block
@@ -72,13 +72,13 @@ class ConvTile:
 
 
 def check(op: Conv2dOp, tile: ConvTile, target: CudaTarget) -> None:
-    """Refuse a tile that does not suit an operator or a GPU.
+    """Reject a tile that does not suit an operator or a GPU.
 
     Raises
     ------
     ScheduleError
-        If it needs too many threads or too much shared memory, or if channels of different groups
-        would meet in a block.
+        If it needs too many threads or too much shared memory, or if a block would span several
+        groups of channels.
     """
     groups = op.groups > 1
     if groups and (op.group_out % tile.block[0] or op.group_in % tile.inputs):
@@ -119,7 +119,7 @@ def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
 
 
 def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
-    """Return the scheduled kernel of a convolution, fused to its end.
+    """Schedule a convolution with its fused epilogue.
 
     Raises
     ------

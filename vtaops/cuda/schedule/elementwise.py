@@ -1,8 +1,8 @@
 """CUDA schedules of elementwise operators.
 
-Two ways to share n elements among the threads: *continuous*, each thread takes a run of
+Two distributions of n elements over the threads: *continuous*, each thread takes a run of
 neighbours, and *alternate*, neighbouring threads take neighbouring elements, so that one memory
-transaction serves a whole warp. Each thread moves 16 bytes at once where the extents allow.
+transaction serves a whole warp. Each thread moves 16 bytes at once if the extents allow.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def schedule_elementwise(
     order: str = "alternate",
     per_thread: int | None = None,
 ) -> Any:
-    """Return the scheduled kernel.
+    """Schedule an elementwise operator.
 
     Parameters
     ----------
     op : TensorOp
-        What is computed.
+        The operator.
     target : CudaTarget
-        For which GPU.
+        The target GPU.
     order : str
         "alternate" or "continuous".
     per_thread : int, optional
-        Elements of one thread; by default one vector if the innermost extent allows, else one.
+        Elements per thread; by default one vector if the innermost extent allows, else one.
     """
     s = create_schedule(op.declare())
     block = s.get_sblock("result" if isinstance(op, NormalizeOp) else "C")

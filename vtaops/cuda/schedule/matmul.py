@@ -1,9 +1,9 @@
 """CUDA schedule of matrix products and convolutions: tiles in shared memory, results in registers.
 
 A thread block computes a tile of C. Its threads copy tiles of A and B to shared memory together
-(cooperative fetching), each then sums its own small tile in registers. Virtual threads spread that
+(cooperative fetching); each then sums its own small tile in registers. Virtual threads spread that
 small tile over the block, so that neighbouring threads read neighbouring elements. Sizes that are
-no multiple of a tile are padded where tiles are fetched.
+not a multiple of a tile are padded during the fetch.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from vtaops.cuda.target import WARP, CudaTarget
 
 @dataclass(frozen=True)
 class MatmulTile:
-    """How the elements of C are shared.
+    """The distribution of C over threads.
 
     Attributes
     ----------
     block : (int, int)
-        Rows and columns of a thread block.
+        Rows and columns per thread block.
     thread : (int, int)
-        Rows and columns of one thread.
+        Rows and columns per thread.
     vthreads : (int, int)
-        Parts, far apart, into which a thread's rows and columns are cut.
+        Number of parts, far apart, that a thread's rows and columns are cut into.
     step : int
-        Elements of the sum that are fetched at a time.
+        Reduction elements per fetch.
     stages : int
         Tiles in shared memory at a time: with more than one, the next are fetched while the
         present ones are multiplied.
     parts : int
-        Parts of each sum, in blocks of their own; with more than one, a second kernel adds them up.
+        Parts of each sum, in separate blocks; with more than one, a second kernel adds them up.
     """
 
     block: tuple[int, int] = (64, 64)
@@ -68,19 +68,19 @@ class MatmulTile:
         return self.block[0] // self.thread[0], self.block[1] // self.thread[1]
 
     def turns(self, product: Product) -> float:
-        """Return the turns of the banks for a step of the sum: each thread's rows and columns."""
+        """Return the bank cycles per reduction step: each thread's rows and columns."""
         rows, columns = self.thread
         return prod(self.block) * (rows + columns) / (rows * columns) / WARP
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory, float32; rows are longer by a vector at most."""
+        """Bytes of shared memory, float32; rows are padded by at most a vector."""
         rows = self.step * sum(self.block)
         return 4 * self.stages * (rows + VECTOR * (self.block[0] + self.step))
 
 
 def tiles(op: ProductOp, target: CudaTarget) -> Iterator[MatmulTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
     for (block, thread), part, step, stages, parts in product(
         shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3), (1, 8)
@@ -97,16 +97,16 @@ _CHOICE = (
     MatmulTile((16, 32), (2, 4), (1, 1), 16, stages=2),
     MatmulTile((16, 16), (2, 2), (1, 1), 16, stages=2),
 )
-"""Tiles from large, where a fetched element is used most often, to small."""
+"""Tiles from large, with the most reuse of fetched elements, to small."""
 
 
 def choose_tile(op: ProductOp, target: CudaTarget) -> MatmulTile:
-    """Return the tile with which the busiest multiprocessor reads shared memory least."""
+    """Choose the tile with the fewest shared-memory reads on the busiest multiprocessor."""
     return least_turns(_CHOICE, product_of(op), target)
 
 
 def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None = None) -> Any:
-    """Return the scheduled kernel of a product.
+    """Schedule a product.
 
     Raises
     ------
@@ -146,17 +146,17 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
 def _fetch(
     s: Any, p: Product, tile: MatmulTile, operand: int, total: Any, steps: tuple[Any, Any]
 ) -> Any:
-    """Fetch an operand of the sums `total` to shared memory, then to registers: return the latter.
+    """Fetch an operand of the sums `total` to shared memory, then to registers; return the latter.
 
-    The loops `steps` are over tiles along the sum, and over what is in one.
+    The loops `steps` run over tiles along the reduction, and within one.
     """
     copy = s.cache_read(total, operand, "shared")
     s.compute_at(copy, steps[0])
     inline(s, ("pad_a", "pad_b")[operand])
     turned = operand == 1 and p.transposed_b
     if operand == 0 or turned:
-        s.storage_align(copy, 0, -2, VECTOR * VECTOR, VECTOR)  # rows begin in other banks
-    if turned:  # neighbours read along the rows of B as it lies
+        s.storage_align(copy, 0, -2, VECTOR * VECTOR, VECTOR)  # rows start in different banks
+    if turned:  # neighbours read along the rows of B, as stored
         s.reorder(*reversed(s.get_loops(copy)[-2:]))
     fetch(s, copy, tile.threads, 2, _vector(p, tile, operand))
     registers = s.cache_read(total, operand, "local")
@@ -165,7 +165,7 @@ def _fetch(
 
 
 def _vector(p: Product, tile: MatmulTile, operand: int) -> int:
-    """Return how many elements one load fetches: a vector where rows are whole vectors."""
+    """Return the elements per load: a vector if rows are whole vectors."""
     turned = operand == 1 and p.transposed_b
     if p.dtype_a != "float32" or p.together[operand] < VECTOR or turned:
         return 1
@@ -174,7 +174,7 @@ def _vector(p: Product, tile: MatmulTile, operand: int) -> int:
 
 
 def check(op: ProductOp, tile: MatmulTile, target: CudaTarget) -> None:
-    """Refuse a tile that a block of the GPU cannot hold.
+    """Reject a tile that a block of the GPU cannot hold.
 
     Raises
     ------

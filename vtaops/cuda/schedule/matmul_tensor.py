@@ -1,9 +1,9 @@
 """CUDA schedule of matrix products on tensor cores: float16 with float32 sums, int8 with int32.
 
 As in the schedule without them, a thread block computes a tile of C from tiles of A and B in shared
-memory; but each of its warps multiplies fragments of 16 x 16 x 16. The warps lie side by side: each
-has all rows of the block, so that the sums can go back through shared memory a row of fragments at
-a time. There the epilogue finds single elements, and memory is written in whole lines.
+memory; but each of its warps multiplies fragments of 16 x 16 x 16. The warps are side by side: each
+has all rows of the block, so that the sums go back through shared memory one row of fragments at a
+time. There the epilogue accesses single elements, and memory is written in whole lines.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from vtaops.cuda.schedule.product import (
 from vtaops.cuda.target import WARP, CudaTarget
 
 _PAD = 16
-"""Elements by which rows of shared memory are longer: their starts lie in different banks.
+"""Padding of shared-memory rows in elements: their starts fall in different banks.
 
-Not less: PTX (section "Matrix Storage for WMMA") wants each row of a fragment to start at a
+Not less: PTX (section "Matrix Storage for WMMA") requires each row of a fragment to start at a
 multiple of 32 bytes for float16, of 8 for int8.
 """
 
 
 @dataclass(frozen=True)
 class TensorTile:
-    """How the fragments of C are shared.
+    """The distribution of C's fragments over warps.
 
     Attributes
     ----------
     warps : int
-        Warps of a block, along the columns of C.
+        Warps per block, along the columns of C.
     fragments : (int, int)
-        Fragments of a warp along rows and columns.
+        Fragments per warp along rows and columns.
     step : int
-        Elements of the sum that are fetched at a time, a multiple of 16.
+        Reduction elements per fetch, a multiple of 16.
     stages : int
         Tiles in shared memory at a time: with more than one, the next are fetched while the
         present ones are multiplied.
     parts : int
-        Parts of each sum, in blocks of their own; with more than one, a second kernel adds them up.
+        Parts of each sum, in separate blocks; with more than one, a second kernel adds them up.
     """
 
     warps: int = 4
@@ -66,17 +66,17 @@ class TensorTile:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows and columns of C in a thread block."""
+        """Rows and columns of C per thread block."""
         down, across = self.fragments
         return down * tensorcore.SIZE, self.warps * across * tensorcore.SIZE
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Threads per block."""
         return WARP * self.warps
 
     def turns(self, product: Product) -> float:
-        """Return the turns of the banks for a step of the sum: each warp's rows and columns."""
+        """Return the bank cycles per reduction step: each warp's rows and columns."""
         return self.warps * sum(self.fragments) * tensorcore.SIZE * product.nbytes[0] / BANKS
 
     def shared_bytes(self, product: Product) -> int:
@@ -89,13 +89,13 @@ class TensorTile:
 
 
 def suits(op: ProductOp, target: CudaTarget) -> bool:
-    """Return whether the tensor cores of a GPU have the dtypes of a product."""
+    """Return whether a GPU's tensor cores support a product's dtypes."""
     product = product_of(op)
     return product.dtype_a == product.dtype_b and target.tensor_cores(product.dtype_a)
 
 
 def tiles(op: ProductOp, target: CudaTarget) -> Iterator[TensorTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     shapes = ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2))
     for warps, fragments, step, stages, parts in product(
         (2, 4, 8), shapes, (16, 32, 64), (1, 2, 3), (1, 8)
@@ -112,21 +112,21 @@ _CHOICE = (
     TensorTile(2, (2, 1), 32, stages=2),
     TensorTile(2, (1, 1), 32, stages=2),
 )
-"""Tiles from large, where a fragment that was read is used most often, to small."""
+"""Tiles from large, with the most reuse of fragments, to small."""
 
 
 def choose_tile(op: ProductOp, target: CudaTarget) -> TensorTile:
-    """Return the tile with which the busiest multiprocessor reads shared memory least."""
+    """Choose the tile with the fewest shared-memory reads on the busiest multiprocessor."""
     return least_turns(_CHOICE, product_of(op), target)
 
 
 def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:
-    """Refuse a tile that a block of the GPU cannot hold.
+    """Reject a tile that a block of the GPU cannot hold.
 
     Raises
     ------
     ScheduleError
-        If the dtypes are not those of tensor cores, or it needs too many threads or too much
+        If tensor cores do not support the dtypes, or it needs too many threads or too much
         shared memory.
     """
     p = product_of(op)
@@ -139,7 +139,7 @@ def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:
 
 
 def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None = None) -> Any:
-    """Return the scheduled kernel of a product.
+    """Schedule a product.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None =
 
 
 def _store(s: Any, op: ProductOp, tile: TensorTile, result: Any, block: Any) -> None:
-    """Write the sums: fragments to shared memory, a row of each warp at a time, then elements."""
+    """Write the sums: fragments to shared memory, one row per warp at a time, then elements."""
     size = tensorcore.SIZE
     staged = s.cache_read(result, _position(s, result, "product"), "shared")
     s.reverse_compute_at(staged, block, preserve_unit_loops=True)
@@ -196,13 +196,13 @@ def _store(s: Any, op: ProductOp, tile: TensorTile, result: Any, block: Any) -> 
 
 
 def _position(s: Any, block: Any, name: str) -> int:
-    """Return which of the buffers that a block reads has a name."""
+    """Return the index of the buffer of a given name among those that a block reads."""
     sources = [str(read.source.name) for read in s.get(block).reads]
     return next(index for index, source in enumerate(sources) if source.startswith(name))
 
 
 def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
-    """Let an intrinsic do a block whose two inner loops walk over whole fragments."""
+    """Tensorize a block whose two inner loops cover whole fragments."""
     i, j = s.get_loops(block)[-2:]
     fi, i = s.split(i, [None, tensorcore.SIZE])
     fj, j = s.split(j, [None, tensorcore.SIZE])
@@ -211,9 +211,9 @@ def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
 
 
 def _vector(product: Product, tile: TensorTile, operand: int) -> int:
-    """Return how many elements one load fetches: 16 bytes where rows are whole vectors.
+    """Return the elements per load: 16 bytes if rows are whole vectors.
 
-    Of int8 4, where zeros may take their place: TVM writes no longer vector of zeros of that type.
+    For int8 4 if zeros may replace them: TVM generates no longer zero vectors of that type.
     """
     nbytes, _ = product.nbytes
     vector, elements = 16 // nbytes, tile.step * tile.block[operand]

@@ -1,8 +1,8 @@
 """CUDA schedule of convolution on NCHW[b]c data; int8 by the instruction for four products (dp4a).
 
-The channels of a block lie side by side in memory, so neighbouring threads take neighbouring
-channels. A thread block computes some channel blocks for a patch of the image; one block of input
-channels at a time, its threads fetch patch and kernel to shared memory together.
+The channels of a block are contiguous in memory, so neighbouring threads take neighbouring
+channels. A thread block computes some channel blocks for a patch of the image; its threads
+cooperatively fetch patch and kernel to shared memory, one block of input channels at a time.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _INSTRUCTION = """        C[0] = T.call_pure_extern(
 
 @cache
 def dot_intrinsic() -> str:
-    """Register the sum of four int8 products and return its name."""
+    """Register the sum of four int8 products; return its name."""
     return register_intrinsic("vtaops.dp4a", _HEAD + _LOOP, _HEAD + _INSTRUCTION)
 
 
 @dataclass(frozen=True)
 class PackedTile:
-    """How the results are shared; the threads of a pixel are its channels in a block.
+    """The distribution of results over threads; a pixel's threads are its channels in a block.
 
     Attributes
     ----------
     blocks : int
-        Channel blocks of each thread; must divide those of the result.
+        Channel blocks per thread; must divide those of the result.
     rows, columns : (int, int)
         Threads and results per thread, along rows and columns.
     """
@@ -74,14 +74,14 @@ class PackedTile:
         return prod(self.rows), prod(self.columns)
 
     def shared_bytes(self, op: PackedConv2dOp) -> int:
-        """Bytes of shared memory: a patch with its border, and the kernel."""
+        """Return the bytes of shared memory: a patch with its border, and the kernel."""
         pixels = prod(op.window.reach(*self.patch))
         kernel = self.blocks * prod(op.window.kernel) * op.block
         return (4 if op.dtype == "float32" else 1) * op.block * (pixels + kernel)
 
 
 def choose_tile(op: PackedConv2dOp, target: CudaTarget) -> PackedTile:
-    """Return a tile that wastes little on the size of an image, and fits."""
+    """Choose a tile that fits and wastes little for the size of an image."""
     wide = min(16, 1 << (op.out_size[1] - 1).bit_length())
     each = min(4, wide)
     tall = min(4, 1 << (op.out_size[0] - 1).bit_length())
@@ -91,7 +91,7 @@ def choose_tile(op: PackedConv2dOp, target: CudaTarget) -> PackedTile:
 
 
 def tiles(op: PackedConv2dOp, target: CudaTarget) -> Iterator[PackedTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     for blocks, rows, columns, wide in product((1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)):
         tile = PackedTile(blocks, (rows, 1), (columns, wide))
         useful = 64 <= op.block * rows * columns <= 512 and blocks * wide <= 16
@@ -100,7 +100,7 @@ def tiles(op: PackedConv2dOp, target: CudaTarget) -> Iterator[PackedTile]:
 
 
 def check(op: PackedConv2dOp, tile: PackedTile, target: CudaTarget) -> None:
-    """Refuse a tile that does not suit an operator or a GPU.
+    """Reject a tile that does not suit an operator or a GPU.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def declare_padded(op: PackedConv2dOp, tile: PackedTile) -> list[Tensor]:
 
 
 def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | None = None) -> Any:
-    """Return the scheduled kernel of a convolution on packed data, fused to its end.
+    """Schedule a convolution on packed data with its fused epilogue.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | N
     bind(s, block_x=s.fuse(n, bc), block_y=bi, block_z=bj, thread_z=ti, thread_y=tj, thread_x=b)
     s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, b)
-    outside = 7  # loops around a copy: those that are bound, and the blocks of inputs
+    outside = 7  # loops around a copy: the bound ones, and the blocks of inputs
     for index in (0, 1):
         copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, ico, preserve_unit_loops=True)

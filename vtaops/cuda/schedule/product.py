@@ -1,14 +1,13 @@
-"""The matrix products behind operators: sums over k of A[g, i, k] B[g, k, j], then an epilogue.
+"""Operators as matrix products: sums over k of A[g, i, k] B[g, k, j], then an epilogue.
 
 A convolution is one too (an implicit product: nothing is copied beforehand). Its rows are the
-output channels of a group, its columns the pixels of all images, and the sum runs over input
-channels and taps as they lie in the kernel. Whoever fetches a tile of B computes where its pixels
-lie. So a convolution has what products have: tiles by the size of the result, pipelines, tensor
-cores.
+output channels of a group, its columns the pixels of all images, and the reduction runs over input
+channels and taps in the kernel's order. The fetch of a tile of B computes its pixel addresses. So
+convolutions benefit from everything for products: tiles by result size, pipelines, tensor cores.
 
 A small result of long sums has too few tiles for all multiprocessors. Then the sums are cut into
-parts (split-K): blocks of one kernel write partial sums, a second kernel adds them up and has the
-epilogue.
+parts (split-K): blocks of one kernel write partial sums; a second kernel adds them up and applies
+the epilogue.
 """
 
 from __future__ import annotations
@@ -29,34 +28,34 @@ from vtaops.kernels.ops.convolution import Conv2dOp
 from vtaops.kernels.ops.matmul import MatmulOp
 
 BANK, BANKS = 4, 128
-"""Bytes that one bank of shared memory gives or takes in a turn, and all 32 of them."""
+"""Bytes that one bank of shared memory transfers per cycle, and all 32 of them."""
 
 ProductOp = MatmulOp | Conv2dOp
-"""The operators that are products."""
+"""Operators that are products."""
 
 _T = TypeVar("_T", bound=Any)
 
 _Operand = Callable[..., tuple[Expr, list[Expr]]]
-"""``operand(g, *index)`` returns an element, and the conditions without which it is zero."""
+"""``operand(g, *index)`` returns an element, and the conditions for it to be non-zero."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """The sizes of a product, and how its matrices lie in memory.
+    """The sizes of a product, and the memory layout of its matrices.
 
     Attributes
     ----------
     groups, m, n, k : int
-        Products side by side; rows, columns and length of the sums of each.
+        Number of independent products; rows, columns and reduction length of each.
     dtype_a, dtype_b : str
-        Of the operands.
+        Dtypes of the operands.
     together : (int, int, int)
-        How many neighbours of a row of A, B and C always lie together in memory, the first at a
-        multiple of their number: 16, 8, 4 or 1.
+        Number of row elements of A, B and C that are always contiguous and aligned to that number:
+        16, 8, 4 or 1.
     transposed_b : bool
-        B lies as (n, k).
+        Whether B is stored as (n, k).
     padded : bool
-        Some elements of B lie outside of memory, and are zero.
+        Whether some elements of B are padding, and zero.
     """
 
     groups: int
@@ -75,9 +74,9 @@ class Product:
         return np.dtype(self.dtype_a).itemsize, np.dtype(self.dtype_b).itemsize
 
     def fetching(self, block: tuple[int, int]) -> float:
-        """Return the turns of the banks by which a step of A and B gets to shared memory.
+        """Return the bank cycles to bring a step of A and B to shared memory.
 
-        Elements come in vectors where they lie together, else each takes a bank for itself.
+        Contiguous elements are stored as vectors; otherwise each takes a whole bank.
         """
         return sum(
             extent * (nbytes if together * nbytes >= BANK else BANK) / BANKS
@@ -85,12 +84,12 @@ class Product:
         )
 
     def whole(self, block: tuple[int, int], step: int) -> bool:
-        """Return whether whole tiles make it up, so that nothing is replaced by zeros."""
+        """Return whether whole tiles cover it, so that no element is replaced by zero."""
         return self.m % block[0] == self.n % block[1] == self.k % step == 0 and not self.padded
 
 
 def product_of(op: ProductOp) -> Product:
-    """Return the product that an operator is."""
+    """Return the product that an operator computes."""
     a, b = (spec.dtype for spec in op.inputs[:2])
     if isinstance(op, MatmulOp):
         rows = (op.k, op.k if op.transposed_b else op.n, op.n)
@@ -112,23 +111,23 @@ def _together(rows: tuple[int, ...]) -> tuple[int, int, int]:
 def schedule_declared(
     op: ProductOp, block: tuple[int, int], step: int, parts: int, *, transposed: bool = False
 ) -> Any:
-    """Return the schedule of a product over whole tiles, its blocks pad_a, pad_b, product, and C.
+    """Schedule a product over whole tiles; its blocks are pad_a, pad_b, product, and C.
 
-    Sums in parts have a dimension of `product` in front, which is an argument of the kernel, before
-    the result, and are added up by the block sums.
+    With split sums, `product` has a leading dimension and is an argument of the kernel before the
+    result, and the block `sums` adds up the parts.
 
     Parameters
     ----------
     op : MatmulOp or Conv2dOp
-        What to compute.
+        The operator.
     block : (int, int)
         Rows and columns of a tile.
     step : int
-        Length of a tile along the sum.
+        Length of a tile along the reduction.
     parts : int
-        Into which each sum is cut.
+        Number of parts of each sum.
     transposed : bool
-        pad_b is (columns, steps), as B lies in memory.
+        Whether pad_b is (columns, steps), as B is stored.
     """
     s = create_schedule(_declare(op, block, step, parts, transposed))
     if "result" in block_names(s):
@@ -137,10 +136,10 @@ def schedule_declared(
 
 
 def keep_sums(s: Any, scope: str) -> tuple[Any, Any]:
-    """Keep the sums of a product in a scope; return the block that sums, and who reads its sums.
+    """Keep the sums of a product in a scope; return the summing block, and the reader of its sums.
 
-    That is the epilogue; or, of sums in parts, what writes the parts to memory. Those are added up
-    by a kernel of its own, an element for each thread.
+    The reader is the epilogue or, for split sums, the block that writes the parts to memory. A
+    separate kernel adds those up, one element per thread.
     """
     total = s.get_sblock("product")
     if "sums" not in block_names(s):
@@ -155,7 +154,7 @@ def keep_sums(s: Any, scope: str) -> tuple[Any, Any]:
 
 
 _ADDING = 128
-"""Threads of a block that adds up parts of sums."""
+"""Threads per block that adds up partial sums."""
 
 
 def _declare(
@@ -207,7 +206,7 @@ def _declare(
 
 
 def _images(op: Conv2dOp, p: Product, total: Tensor, epilogue: Callable[..., Expr]) -> Tensor:
-    """Declare ``C``, the epilogue of the sums of a convolution, and the images that it is."""
+    """Declare ``C``, the epilogue of a convolution's sums, and its reshape to images."""
     *_, height, width = op.output.shape
     pixels, channels = height * width, (p.groups, p.m) if p.groups > 1 else (p.m,)
 
@@ -229,7 +228,7 @@ def _images(op: Conv2dOp, p: Product, total: Tensor, epilogue: Callable[..., Exp
 def _filled(
     operand: _Operand, extents: Sequence[int], sizes: Sequence[int], vector: int
 ) -> Callable[..., Expr]:
-    """Return the elements of an operand over whole tiles; one condition for a vector of a row."""
+    """Return an operand's elements over whole tiles, with one condition per row vector."""
 
     def element(*index: Expr) -> Expr:
         value, conditions = operand(*((0, *index) if len(index) == 2 else index))
@@ -259,8 +258,8 @@ def _convolution(op: Conv2dOp, tensors: dict[str, Tensor]) -> tuple[_Operand, _O
     top, left, _, _ = op.window.padding
 
     def weight(g: Expr, i: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        # The last index counts all of a channel's weights, which lie one behind the other: TVM
-        # would not find the vectors in k // taps, k % taps // across, k % across.
+        # The last index counts all of a channel's weights, which are contiguous: TVM would not find
+        # the vectors in k // taps, k % taps // across, k % across.
         return kernel[g * op.group_out + i, 0, 0, k], []
 
     def pixel(g: Expr, k: Expr, j: Expr) -> tuple[Expr, list[Expr]]:
@@ -274,19 +273,19 @@ def _convolution(op: Conv2dOp, tensors: dict[str, Tensor]) -> tuple[_Operand, _O
 
 
 def least_turns(tiles: Sequence[_T], product: Product, target: CudaTarget) -> _T:
-    """Return the tile with which the busiest multiprocessor takes the fewest turns of its banks.
+    """Return the tile with the fewest bank cycles on the busiest multiprocessor.
 
-    Large tiles use what they read most often; small ones leave no multiprocessor idle. So does a
-    sum in parts, whose price is a second kernel: `_SECOND` turns, and the way of the parts to
-    memory and back.
+    Large tiles reuse their reads most; small ones leave no multiprocessor idle. So do split sums,
+    whose cost is a second kernel, `_SECOND` cycles, and the transfer of the parts to memory and
+    back.
 
     Parameters
     ----------
     tiles : sequence
-        With attributes `block`, rows and columns, `step`, `parts`, and ``turns(product)``, those
-        that a block takes to read A and B for a step of 1 of the sum; from large to small.
+        With attributes `block`, rows and columns, `step`, `parts`, and ``turns(product)``, the bank
+        cycles of a block to read A and B for one reduction step; from large to small.
     product : Product
-        What is to be computed.
+        The product.
     target : CudaTarget
         The GPU.
 
@@ -314,7 +313,7 @@ def least_turns(tiles: Sequence[_T], product: Product, target: CudaTarget) -> _T
     offered = [
         replace(tile, parts=parts)
         for parts in _PARTS
-        for tile in reversed(tiles)  # of equals the smallest: more threads at work
+        for tile in reversed(tiles)  # among equals the smallest: more threads at work
         if product.k >= _DEEP * tile.step * parts or parts == 1
     ]
     found: _T = min(offered, key=turns)
@@ -322,13 +321,13 @@ def least_turns(tiles: Sequence[_T], product: Product, target: CudaTarget) -> _T
 
 
 _PARTS = range(1, 17)
-"""Into how many parts a sum may be cut."""
+"""Valid numbers of parts of a sum."""
 
 _DEEP = 4
-"""Tiles along the sum that a part has at least: fewer would be over before the pipeline is full."""
+"""Minimum tiles along the reduction per part: with fewer, the pipeline never fills."""
 
 _PATH = 32
-"""Bytes of parts that a multiprocessor is taken to move in a cycle: half of what it can at most."""
+"""Assumed bytes of parts that a multiprocessor moves per cycle: half of its maximum."""
 
 _SECOND = 2000
-"""Turns that a second kernel is taken to cost: about 1 us between two kernels, not measured."""
+"""Assumed cost of a second kernel in cycles: about 1 us between two kernels, not measured."""

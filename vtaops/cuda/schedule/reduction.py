@@ -1,9 +1,9 @@
-"""CUDA schedules of reductions along rows: a warp per row, or a block per row where it is long.
+"""CUDA schedules of reductions along rows: a warp per row, or a block per long row.
 
-The threads of a row read it in turns, each keeps what it read in registers, and partial results are
-exchanged by warp shuffles. A warp that has a row to itself needs no shared memory and no barrier;
-the threads of a long row meet twice per reduction. Results of a reduction stay in registers too:
-every thread of the row has its copy. (In shared memory TVM has one thread write them, between two
+The threads of a row read it in turns, each keeps its elements in registers, and warp shuffles
+exchange partial results. A warp with its own row needs no shared memory and no barrier; the threads
+of a long row synchronize twice per reduction. Results of a reduction stay in registers too: every
+thread of the row has its copy. (In shared memory TVM would let one thread write them, between two
 barriers of which the first then orders nothing.)
 """
 
@@ -24,19 +24,19 @@ _KEPT_BY_WARP, _KEPT_BY_BLOCK = 32, 16
 """Elements of a row that a thread keeps in registers."""
 
 _PATIENCE = 16
-"""How much longer the rows are that a warp adds up than those that it keeps."""
+"""Factor by which rows that a warp only adds up may be longer than those that it keeps."""
 
 
 @dataclass(frozen=True)
 class RowTile:
-    """How rows are shared.
+    """The distribution of rows over threads.
 
     Attributes
     ----------
     threads : int
-        Threads of a row; a power of two.
+        Threads per row; a power of two.
     rows : int
-        Rows of a block.
+        Rows per block.
     """
 
     threads: int = WARP
@@ -44,7 +44,7 @@ class RowTile:
 
 
 def choose_tile(rows: int, columns: int) -> RowTile:
-    """Return a warp per row, or a block where rows are long."""
+    """Choose a warp per row, or a block for long rows."""
     if columns <= _KEPT_BY_WARP * WARP:
         return RowTile(WARP, min(_BLOCK // WARP, rows))
     threads = _BLOCK
@@ -56,8 +56,8 @@ def choose_tile(rows: int, columns: int) -> RowTile:
 def declare_softmax(op: SoftmaxOp, threads: int) -> list[Tensor]:
     """Declare softmax with each row cut into turns of `threads` elements, for the reductions.
 
-    The results are computed from the row as it was given: it is read again, from the cache. TVM
-    would give each thread the whole row if the results shared the registers of the reductions.
+    The results are computed from the original row: it is reread, from the cache. TVM would give
+    each thread the whole row if the results shared the registers of the reductions.
     """
     data = op.inputs[0].placeholder()
     turns = ceil_div(op.columns, threads)
@@ -97,7 +97,7 @@ def declare_softmax(op: SoftmaxOp, threads: int) -> list[Tensor]:
 
 
 def schedule_softmax(op: SoftmaxOp, target: CudaTarget, tile: RowTile | None = None) -> Any:
-    """Return the scheduled kernel: maximum and sum by cross-thread reduction."""
+    """Schedule a softmax: maximum and sum by cross-thread reduction."""
     tile = tile or choose_tile(op.rows, op.columns)
     s = create_schedule(declare_softmax(op, tile.threads))
     s.compute_inline(s.get_sblock("power"))
@@ -118,10 +118,10 @@ def schedule_softmax(op: SoftmaxOp, target: CudaTarget, tile: RowTile | None = N
 
 
 def schedule_global_pool(op: GlobalPoolOp, target: CudaTarget, tile: RowTile | None = None) -> Any:
-    """Return the scheduled kernel: partial results of each thread, then of the threads.
+    """Schedule a global pooling: partial results of each thread, then across threads.
 
-    A whole block works on a row only if that is very long: TVM lets one thread write the result but
-    has all wait for it at a barrier.
+    A whole block works on a row only if that is very long: TVM lets one thread write the result
+    while all wait for it at a barrier.
     """
     tile = tile or choose_tile(op.rows, op.pixels // _PATIENCE)
     s = create_schedule(op.declare())

@@ -1,9 +1,9 @@
-"""CUDA schedule of a depthwise convolution fused with the 1x1 convolution behind it.
+"""CUDA schedule of a depthwise convolution fused with the following 1x1 convolution.
 
-The tile of the 1x1 convolution that its threads would fetch from memory, they compute: some
+Instead of fetching the tile of the 1x1 convolution from memory, its threads compute it: for some
 channels at a time, the depthwise results of a patch go to shared memory, where the 1x1 convolution
-finds them. They never leave the block. What that costs: each block of output channels computes them
-anew, `taps` operations for each `channels of a block` of the 1x1 convolution.
+reads them. They never leave the block. The cost: each block of output channels recomputes them,
+`taps` operations per `channels of a block` of the 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vtaops.kernels.ops.convolution import SeparableOp, inside_or
 
 
 def choose_tile(op: SeparableOp) -> ConvTile:
-    """Return a tile that computes the depthwise results seldom and wastes little."""
+    """Choose a tile that rarely recomputes depthwise results and wastes little."""
     columns = min(16, 1 << (op.out_size[1] - 1).bit_length())
     rows = min(4, 64 // columns, 1 << (op.out_size[0] - 1).bit_length())
     each = max(1, min(2, columns // 4))
@@ -33,7 +33,7 @@ def choose_tile(op: SeparableOp) -> ConvTile:
 
 
 def tiles(op: SeparableOp, target: CudaTarget) -> Iterator[ConvTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     for virtual, threads, each, rows, columns, wide, inputs in product(
         (1, 2, 4), (4, 8, 16), (2, 4), (2, 4, 8), (4, 8, 16), (1, 2, 4), (8, 16, 32)
     ):
@@ -50,7 +50,7 @@ def shared_bytes(tile: ConvTile) -> int:
 
 
 def check(op: SeparableOp, tile: ConvTile, target: CudaTarget) -> None:
-    """Refuse a tile that a block of the GPU cannot hold.
+    """Reject a tile that a block of the GPU cannot hold.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def declare_padded(op: SeparableOp, tile: ConvTile) -> list[Tensor]:
 
 
 def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
-    """Return the scheduled kernel.
+    """Schedule the fused convolutions.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Tensor cores: the operations of a warp on fragments of 16 x 16 elements (CUDA's WMMA).
+"""Tensor cores: warp operations on fragments of 16 x 16 elements (CUDA's WMMA).
 
-The fragments of a matrix product lie distributed over the registers of a warp; the storage scopes
-``wmma.matrix_a``, ``wmma.matrix_b`` and ``wmma.accumulator`` stand for them. `Schedule.tensorize`
-replaces a loop nest that equals the meaning of an operation by the operation.
+The fragments of a matrix product are distributed over the registers of a warp; the storage scopes
+``wmma.matrix_a``, ``wmma.matrix_b`` and ``wmma.accumulator`` represent them. `Schedule.tensorize`
+replaces a loop nest equal to an operation's meaning by the operation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIZE = 16
 """Rows, columns and depth of a fragment."""
 
 OPERANDS = {"float16": "float32", "int8": "int32", "uint8": "int32"}
-"""The dtypes that tensor cores multiply here, and in what they sum up."""
+"""Supported operand dtypes of tensor cores, and their accumulator dtypes."""
 
 _FUNCTION = """
 # from tvm.script import tirx as T
@@ -39,7 +39,7 @@ _LOOPS = """
 
 @dataclass(frozen=True)
 class _Tile:
-    """A fragment, or its place in memory: name, dtype and storage scope."""
+    """A fragment, or a tile in memory: name, dtype and storage scope."""
 
     name: str
     dtype: str
@@ -51,7 +51,7 @@ class _Tile:
 
     @property
     def number(self) -> str:
-        """The fragment's number in its buffer, counted along the rows."""
+        """The fragment's number in its buffer, in row order."""
         offset, row = f"{self.name}.elem_offset", f"{self.name}_row"
         return f"{offset} // {row} // {SIZE} * ({row} // {SIZE}) + {offset} % {row} // {SIZE}"
 
@@ -74,9 +74,9 @@ def load(operand: str, dtype: str, transposed: bool = False) -> str:
     operand : str
         "a" or "b".
     dtype : str
-        Of the elements.
+        Dtype of the elements.
     transposed : bool
-        The fragment lies in memory with its columns as rows.
+        Whether the fragment is stored column by column.
     """
     source, target = _Tile("S", dtype, "shared"), _Tile("F", dtype, f"wmma.matrix_{operand}")
     layout = "col_major" if transposed else "row_major"
@@ -90,7 +90,7 @@ def load(operand: str, dtype: str, transposed: bool = False) -> str:
 
 @cache
 def fill(dtype: str) -> str:
-    """Register the reset of the sums of a fragment; return the intrinsic's name."""
+    """Register the reset of a fragment's sums; return the intrinsic's name."""
     target = _Tile("F", dtype, "wmma.accumulator")
     call = (
         f"T.tvm_fill_fragment(F.data, {SIZE}, {SIZE}, {SIZE}, {target.number}, T.float32(0), "
@@ -127,7 +127,7 @@ def store(dtype: str) -> str:
 
 
 def _register(name: str, reads: list[_Tile], writes: _Tile, meaning: str, call: str) -> str:
-    """Register an operation by its meaning for one element and the call that it becomes."""
+    """Register an operation by its meaning for one element and its call."""
     name = f"vtaops.wmma.{name}"
     deep = "vk" in meaning
     loops = _LOOPS.format(

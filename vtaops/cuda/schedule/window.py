@@ -1,10 +1,10 @@
 """CUDA schedules of depthwise convolution and pooling, after Hu's article of 2017.
 
 Padding is inlined: conditions are cheap here, memory is not. An image is cut into blocks of (at
-most) 32x32 results, one for each thread block, so that shared memory does not limit how many blocks
-run at once. Threads and virtual threads share a block; virtual threads lie apart (strided pattern),
-so that neighbouring threads touch neighbouring pixels while each thread computes several. Without
-shared memory a thread loads the pixels under all its windows to registers, each once.
+most) 32x32 results, one per thread block, so that shared memory does not limit the number of
+resident blocks. Threads and virtual threads share a block; virtual threads are strided, so that
+neighbouring threads access neighbouring pixels while each thread computes several. Without shared
+memory a thread loads the pixels under all its windows to registers, each once.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from vtaops.kernels.ops.reduction import PoolOp
 
 _UNROLLED_TAPS = 49
 _PATCH = 64
-"""Pixels that a thread keeps in registers at most."""
+"""Maximum pixels that a thread keeps in registers."""
 
 
 @dataclass(frozen=True)
 class WindowTile:
-    """How the results of one image are shared.
+    """The distribution of an image's results over threads.
 
     Attributes
     ----------
     block : (int, int)
-        Rows and columns of one thread block.
+        Rows and columns per thread block.
     threads, vthreads : (int, int)
         Threads and virtual threads along rows and columns.
     shared : bool
-        Load pixels (and kernel) to shared memory first.
+        Whether to load pixels (and kernel) to shared memory first.
     registers : bool
-        Load all pixels that a thread needs to its registers first, each once.
+        Whether to load all pixels that a thread needs to its registers first, each once.
     """
 
     block: tuple[int, int] = (32, 32)
@@ -62,7 +62,7 @@ class WindowTile:
 
     @property
     def each(self) -> tuple[int, int]:
-        """Rows and columns of results that lie together in a thread."""
+        """Rows and columns of a thread's contiguous results."""
         rows, columns = (
             self.block[axis] // (self.threads[axis] * self.vthreads[axis]) for axis in (0, 1)
         )
@@ -70,12 +70,12 @@ class WindowTile:
 
 
 def fits_registers(op: DepthwiseOp | PoolOp, tile: WindowTile) -> bool:
-    """Return whether a thread can keep the pixels that its results need."""
+    """Return whether the pixels for a thread's results fit its registers."""
     return prod(op.window.reach(*tile.each)) * prod(tile.vthreads) <= _PATCH
 
 
 def choose_tile(op: DepthwiseOp | PoolOp) -> WindowTile:
-    """Return a tile that suits the size of the image."""
+    """Choose a tile for the size of the image."""
     rows, columns = op.out_size
     width = min(32, 1 << (columns - 1).bit_length())
     heights = [height for height in (32, 16) if height < 2 * rows] or [8]
@@ -86,7 +86,7 @@ def choose_tile(op: DepthwiseOp | PoolOp) -> WindowTile:
 
 
 def tiles(op: DepthwiseOp | PoolOp, target: CudaTarget) -> Iterator[WindowTile]:
-    """Yield the tiles to choose from."""
+    """Yield the candidate tiles."""
     for block, ty, tx, vy, vx, (shared, registers) in product(
         ((16, 32), (32, 32)),
         (1, 2, 4, 8, 16),
@@ -106,7 +106,7 @@ def tiles(op: DepthwiseOp | PoolOp, target: CudaTarget) -> Iterator[WindowTile]:
 def schedule_window(
     op: DepthwiseOp | PoolOp, target: CudaTarget, tile: WindowTile | None = None
 ) -> Any:
-    """Return the scheduled kernel of a depthwise convolution or pooling, fused to its end."""
+    """Schedule a depthwise convolution or pooling with its fused epilogue."""
     tile = tile or choose_tile(op)
     s = create_schedule(op.declare())
     result = s.get_sblock("result")

@@ -1,4 +1,4 @@
-"""The calls that `vtaops.cpu` and `vtaops.cuda` share: from arguments to operators and kernels."""
+"""The calls shared by `vtaops.cpu` and `vtaops.cuda`: from arguments to operators and kernels."""
 
 from vtaops.kernels.calls.convolution import ConvolutionCalls
 from vtaops.kernels.calls.elementwise import ElementwiseCalls

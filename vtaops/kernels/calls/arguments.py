@@ -1,4 +1,4 @@
-"""From call arguments to operator descriptions: dtypes, epilogues, hashable parameters."""
+"""Convert call arguments to operator descriptions: dtypes, epilogues, hashable parameters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ INTEGER = ("int8", "uint8")
 PRODUCT = FLOAT + INTEGER
 """Data dtypes of matrix products and convolutions."""
 ANY = PRODUCT + STORAGE
-"""Dtypes that a call may reshape before its kernel checks them."""
+"""Dtypes that a call may reshape before its kernel validates them."""
 
 FUSED_ARRAYS = (*VECTORS, "residual")
-"""The fused keywords that hold arrays, in the order of the kernels' arguments."""
+"""Fused keywords with array values, in the order of kernel arguments."""
 
 _KEYWORDS = tuple(field.name for field in fields(Epilogue))
 
@@ -30,27 +30,27 @@ _MIXED = {
     "float32": "shift and clip need int8 data; float32 has scale_shift and activation",
     "int32": "scale_shift and batch_norm need float32 data; int8 has shift and clip",
 }
-"""Why an epilogue is refused, by the dtype of the sums."""
+"""Reason for rejecting an epilogue, by accumulator dtype."""
 
 
 def fused_epilogue(
     *, accumulator: str = "float32", epsilon: float = 1e-5, **fused: Any
 ) -> tuple[Epilogue, tuple[Array, ...]]:
-    """Return the epilogue that the keywords of a call ask for, and its arrays in kernel order.
+    """Return the epilogue for a call's keywords, and its arrays in kernel order.
 
     Parameters
     ----------
     accumulator : str
         The dtype of the sums.
     epsilon : float
-        Of a batch normalisation.
+        Epsilon of a batch normalization.
     **fused
-        The fields of `Epilogue`, vectors and residual as arrays; None for none.
+        Fields of `Epilogue`, with vectors and residual as arrays; None if absent.
 
     Raises
     ------
     ShapeError
-        If a keyword is unknown, a tuple has another number of vectors, or integers and floats are
+        If a keyword is unknown, a tuple has the wrong number of vectors, or integers and floats are
         mixed.
     """
     for name in fused:
@@ -93,7 +93,7 @@ def _vectors(name: str, value: Any, dtype: str) -> list[Array]:
 
 
 def check_shapes(specs: tuple[TensorSpec, ...], arrays: tuple[Array, ...]) -> None:
-    """Compare arrays with the inputs of an operator, or of its epilogue.
+    """Check that arrays have the shapes of an operator's, or epilogue's, inputs.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def check_shapes(specs: tuple[TensorSpec, ...], arrays: tuple[Array, ...]) -> No
 
 
 def frozen(value: Any) -> Any:
-    """Return a parameter as an operator needs it: lists as tuples, NumPy's numbers as Python's."""
+    """Return a parameter in hashable form: lists as tuples, NumPy numbers as Python numbers."""
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
     return value.item() if isinstance(value, np.generic) else value

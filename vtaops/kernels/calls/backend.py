@@ -1,9 +1,9 @@
-"""Backend: from the arguments of a call to a kernel that runs, quickly when they repeat.
+"""Backend: dispatch a call to its kernel, fast for repeated calls.
 
-An operator of a backend is written once, as the method that checks its arguments and describes the
-kernel; `operator` makes the call of it. The first call with some shapes, dtypes and parameters is
-checked and described in full. The result, a `CallPlan`, is kept under exactly those shapes, dtypes
-and parameters, so that the next call only checks the memory layout of the arrays.
+A backend operator is a method that checks its arguments and describes the kernel; the decorator
+`operator` turns it into the call. The first call with given shapes, dtypes and parameters is fully
+checked and described. The resulting `CallPlan` is cached under these shapes, dtypes and parameters,
+so that later calls only check the memory layout of the arrays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vtaops.kernels.ops import BroadcastOp, NormalizeOp, TensorOp, UnaryOp
 from vtaops.kernels.ops.storage import STORAGE, StoredOp, stored
 
 _MOST_PLANS = 4096
-"""Plans after which all are dropped: shapes that change with every call must not fill memory."""
+"""Number of plans after which all are dropped: ever-changing shapes must not fill memory."""
 
 _MOST_ELEMENTS = 1 << 31
 """TVM computes indices in 32 bits."""
@@ -48,25 +48,25 @@ class RunnableKernel(Protocol):
     op: TensorOp
 
     def __call__(self, *arrays: Array, out: Any = None) -> Array:
-        """Run on checked arrays; write to `out`, or to a new array, and return it."""
+        """Run on checked arrays; return `out`, or a new array, with the result."""
 
     @property
     def run(self) -> Callable[..., Any]:
-        """``run(*inputs, output)``: run on checked arrays."""
+        """Run on checked arrays: ``run(*inputs, output)``."""
 
 
 class KernelCall(NamedTuple):
-    """The operator and the arrays that a call amounts to.
+    """An operator with the arrays of one call.
 
     Attributes
     ----------
     op : TensorOp
-        What is computed.
+        The operator.
     arrays : tuple of arrays
-        Its inputs: checked, C-contiguous, of as many elements as the operator's; the shapes may
-        be the caller's.
+        Its inputs: checked, C-contiguous, with the operator's element counts; shapes may be the
+        caller's.
     shape : tuple of int, optional
-        Shape of the caller's result, if it is not the operator's.
+        Shape of the caller's result, if it differs from the operator's.
     """
 
     op: TensorOp
@@ -75,7 +75,7 @@ class KernelCall(NamedTuple):
 
     @staticmethod
     def checked(op: TensorOp, arrays: tuple[Array, ...]) -> KernelCall:
-        """Return the call of an operator on its inputs.
+        """Create the call of an operator on its inputs, checking their shapes.
 
         Raises
         ------
@@ -87,12 +87,12 @@ class KernelCall(NamedTuple):
 
 
 class CallPlan:
-    """A compiled kernel, and the shapes of the arrays of one kind of call.
+    """A compiled kernel with the array shapes of one kind of call.
 
     Parameters
     ----------
     work : KernelCall
-        A call.
+        An example call.
     kernel : RunnableKernel
         The kernel of its operator.
     """
@@ -120,7 +120,7 @@ class CallPlan:
         Raises
         ------
         ShapeError
-            If `out` does not fit.
+            If `out` has the wrong shape, dtype or layout.
         """
         if out is None:
             result = self._allocate()
@@ -145,9 +145,9 @@ class CallPlan:
         return result
 
     def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
-        """Whether writing the result would overwrite what the kernel still has to read.
+        """Whether writing the result would overwrite inputs that the kernel has yet to read.
 
-        Elementwise operators may replace an input: each element is read before it is written.
+        Elementwise operators may overwrite an input: each element is read before it is written.
         """
         for at, array in enumerate(arrays):
             if np.may_share_memory(array, result):
@@ -158,7 +158,7 @@ class CallPlan:
 
 
 def _view(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    """Return the fastest function that views a C-contiguous array in a shape."""
+    """Return the fastest function that reshapes a C-contiguous array without a copy."""
     return np.ndarray.ravel if len(shape) == 1 else methodcaller("reshape", shape)
 
 
@@ -166,22 +166,22 @@ class Backend(ABC):
     """A device that runs kernels."""
 
     stores_16_bits: ClassVar[bool] = False
-    """Whether operators of float32 take arrays of float16 and bfloat16 as well."""
+    """Whether float32 operators also accept float16 and bfloat16 arrays."""
 
     product_dtypes: ClassVar[tuple[str, ...]] = PRODUCT
-    """What the left operand of a matrix product may be."""
+    """Dtypes of the left operand of a matrix product."""
 
     joins_rows: ClassVar[bool] = False
-    """Whether kernels write the rows of a strided 1x1 convolution as one."""
+    """Whether kernels write the rows of a strided 1x1 convolution as one row."""
 
     multiplies_stacks: ClassVar[bool] = False
-    """Whether a kernel multiplies stacks of matrices; else a call for each of them does."""
+    """Whether one kernel multiplies stacks of matrices; otherwise one call per matrix does."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[Any, ...] | None, CallPlan] = {}
 
     def operators(self) -> dict[str, Callable[..., Array]]:
-        """Return the operators by name: the public methods that subclasses add."""
+        """Return the operators by name: the public methods added by subclasses."""
         own = (name for name in dir(self) if not (name.startswith("_") or hasattr(Backend, name)))
         return {name: getattr(self, name) for name in own}
 
@@ -193,18 +193,18 @@ class Backend(ABC):
         parameters: tuple[Any, ...] = (),
         keywords: dict[str, Any] | None = None,
     ) -> Array:
-        """Run what ``describe(self, *arrays, *parameters, **keywords)`` checks and describes.
+        """Run the call that ``describe(self, *arrays, *parameters, **keywords)`` describes.
 
         Parameters
         ----------
         describe : callable
-            Its result depends on the shapes and dtypes of the arrays, not on their values.
+            Depends only on the shapes and dtypes of the arrays, not on their values.
         arrays : tuple of array_like
             In the order of the kernel's arguments.
         out : array or None
-            Where to write.
+            Destination of the result.
         parameters : tuple
-            Positional arguments behind the arrays.
+            Positional arguments after the arrays.
         keywords : dict, optional
             Parameters by name, and fused operations; see
             `vtaops.kernels.calls.arguments.fused_epilogue`.
@@ -212,12 +212,12 @@ class Backend(ABC):
         Returns
         -------
         numpy.ndarray
-            Or `out`; or an array of the library that the first argument is from.
+            Or `out`; or an array of the first argument's library.
 
         Raises
         ------
         ShapeError
-            If `out` does not fit, or whatever `describe` refuses.
+            If `out` does not fit, or from `describe`.
         """
         first, keywords = arrays[0], keywords or {}
         given = (*arrays, *_fused_arrays(keywords)) if keywords else arrays
@@ -228,7 +228,7 @@ class Backend(ABC):
             key = _key(describe, given, parameters, keywords)
         try:
             plan = self._plans.get(key)
-        except TypeError:  # what cannot be part of a key, a list or an array
+        except TypeError:  # unhashable: a list or an array
             key = _key(describe, given, *_frozen(parameters, keywords))
             key = key if _hashable(key) else None
             plan = self._plans.get(key)
@@ -240,7 +240,7 @@ class Backend(ABC):
         return as_given(result, first, out)
 
     def _run_first(self, work: KernelCall, out: Any, key: tuple[Any, ...] | None) -> Array:
-        """Run a call that has no plan yet, and keep its plan if it has a key."""
+        """Run a call without a plan, and store its plan if it has a key."""
         if prod(work.op.output.shape) == 0:
             return output(out, work.shape or work.op.output.shape, work.op.output.dtype)
         _check_sizes(work.op)
@@ -259,12 +259,12 @@ class Backend(ABC):
         parameters: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> KernelCall:
-        """Return what `describe` does; for 16-bit arrays, as of float32 between such arrays.
+        """Call `describe`; for 16-bit arrays, as a float32 operator between 16-bit arrays.
 
         Raises
         ------
         ShapeError
-            If some arrays are of 16 bits, and others of another dtype.
+            If 16-bit arrays are mixed with other dtypes.
         """
         given = [a for a in (*arrays, *_fused_arrays(keywords)) if isinstance(a, np.ndarray)]
         kinds = {dtype_name(array) for array in given}
@@ -287,13 +287,13 @@ class Backend(ABC):
 
     @abstractmethod
     def kernel(self, op: TensorOp) -> RunnableKernel:
-        """Return the kernel of an operator, compiled at most once."""
+        """Return the kernel of an operator, compiling it at most once."""
 
 
 def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, Array]]:
-    """Make a method that describes a call, whose first arguments are `arrays`, the call itself.
+    """Turn a method that describes a call, with `arrays` leading array arguments, into the call.
 
-    Its keyword `out`, an array to write to, is the backend's: the description never sees it.
+    The keyword `out`, the destination array, is handled by the backend and not passed on.
     """
 
     def call_of(describe: Callable[_P, KernelCall]) -> Callable[_P, Array]:
@@ -303,7 +303,7 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
         def call(self: Backend, *given: Any, out: Any = None, **keywords: Any) -> Array:
             if len(given) == arrays:
                 return self.call(describe, given, out, (), keywords)
-            if len(given) < arrays:  # some by name
+            if len(given) < arrays:  # some by keyword
                 bound = described.bind(self, *given, **keywords)
                 given, keywords = bound.args[1:], bound.kwargs
             return self.call(describe, given[:arrays], out, given[arrays:], keywords)
@@ -315,12 +315,12 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
 
 
 def _check_sizes(op: TensorOp) -> None:
-    """Refuse sums over no elements, and arrays whose indices exceed 32 bits.
+    """Reject reductions over no elements, and arrays whose indices exceed 32 bits.
 
     Raises
     ------
     ShapeError
-        Naming the argument.
+        If so; the message names the argument.
     """
     for spec in op.arguments:
         elements = prod(spec.shape)
@@ -339,7 +339,7 @@ def _key(
     parameters: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> tuple[Any, ...] | None:
-    """Return what decides the plan of a call; None if a kernel cannot read an array as it is."""
+    """Return the plan key of a call; None if a kernel cannot read an array directly."""
     key: tuple[Any, ...] = (describe, parameters)
     for array in arrays:
         if type(array) is not np.ndarray or not array.flags.carray:
@@ -353,7 +353,7 @@ def _key(
 def _frozen(
     parameters: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the parameters of a call as operators need them."""
+    """Return the parameters of a call in hashable form."""
     fixed = {n: v if n in FUSED_ARRAYS else frozen(v) for n, v in keywords.items()}
     return tuple(map(frozen, parameters)), fixed
 
@@ -367,7 +367,7 @@ def _hashable(key: tuple[Any, ...] | None) -> bool:
 
 
 def _fused_arrays(keywords: dict[str, Any]) -> list[Any]:
-    """Return the arrays of the fused operations, in the order of the kernels' arguments."""
+    """Return the arrays of the fused operations, in the order of kernel arguments."""
     found: list[Any] = []
     for name in FUSED_ARRAYS:
         value = keywords.get(name)
@@ -388,5 +388,5 @@ def _map_fused(convert: Callable[[Any], Any], keywords: dict[str, Any]) -> dict[
 
 
 def _same_objects(given: tuple[Any, ...], used: tuple[Array, ...]) -> bool:
-    """Whether the kernel took the arrays themselves, so that others of their kind will do."""
+    """Whether the kernel used the given arrays without conversion, so that the plan is reusable."""
     return len(given) == len(used) and all(a is b for a, b in zip(given, used, strict=True))

@@ -15,7 +15,7 @@ from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 _VECTOR = 16
-"""Results from which on a row of them fills a vector of any processor."""
+"""Minimum row length that fills a vector register on every processor."""
 
 
 class ConvolutionCalls(Backend):
@@ -46,12 +46,12 @@ class ConvolutionCalls(Backend):
             Vertical and horizontal.
         padding : int, (int, int) or (int, int, int, int)
             Zeros around the image: everywhere, (vertical, horizontal), or (top, left, bottom,
-            right); "same" for a result of the image's size (as PyTorch: the odd one at the bottom
-            and right), "valid" for none.
+            right); "same" keeps the image's size (as PyTorch: an odd pixel goes to the bottom and
+            right), "valid" is none.
         groups : int
-            Groups of channels that do not mix.
+            Groups of channels that are convolved separately.
         out : array, optional
-            Where to write.
+            Destination of the result.
         **fused
             bias (O,), scale_shift (two of (O,)), batch_norm (gamma, beta, mean, variance of (O,)),
             epsilon, residual (shape of the result), activation (see `activation`); for int8: bias,
@@ -135,7 +135,7 @@ class ConvolutionCalls(Backend):
         strides, padding, dilation
             Of the depthwise convolution.
         activation : str, optional
-            Applied after the depthwise and after the 1x1 convolution.
+            Applied after both the depthwise and the 1x1 convolution.
         out : array, optional
             Where to write.
         **fused
@@ -176,7 +176,7 @@ class ConvolutionCalls(Backend):
         strides, dilation, groups : int
             For NCW data; as `conv2d`.
         padding : int or (int, int)
-            Zeros before and behind.
+            Zeros before and after.
         flip : bool
             For (W,) data: reverse the kernel, as ``numpy.convolve`` does.
         out : array, optional
@@ -197,7 +197,7 @@ class ConvolutionCalls(Backend):
     def _convolution(
         self, x: Array, w: Array, window: Window, groups: int, fused: dict[str, Any]
     ) -> KernelCall:
-        """Describe the convolution of NCHW data with an OIHW kernel, as its best special case."""
+        """Describe the convolution of NCHW data with an OIHW kernel as its best special case."""
         dtype = dtype_name(x)
         epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)
         n, c, height, width = x.shape
@@ -213,7 +213,7 @@ class ConvolutionCalls(Backend):
             depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, epilogue)
             return work._replace(op=depthwise)
         if window.kernel == (1, 1) and not any(window.padding):
-            # As if the image were one long row: no tails at the ends of rows.
+            # Treat the image as one long row: no tails at row ends.
             work = work._replace(shape=op.output.shape)
             if window.strides == (1, 1):
                 return work._replace(op=replace(op, height=1, width=height * width))
@@ -232,7 +232,7 @@ class ConvolutionCalls(Backend):
         groups: int,
         fused: dict[str, Any],
     ) -> KernelCall:
-        """Describe the convolution of NCW data as one of images of one row."""
+        """Describe the convolution of NCW data as that of one-row images."""
         x, w, dtype = operands(data, kernel, 3, (3, 3))
         steps, size = ((1, strides), (1, dilation)), (1, w.shape[2])
         if isinstance(padding, str):
@@ -254,7 +254,7 @@ def operands(
 ) -> tuple[Array, Array, str]:
     """Return data and kernel as arrays, and the dtype of the data.
 
-    It decides that of the kernel, and its rank: that of a float and of an integer kernel.
+    The data's dtype determines the kernel's dtype and rank (float, integer).
     """
     x = as_array(data, "data", PRODUCT, rank=rank)
     if dtype_name(x) == "float32":

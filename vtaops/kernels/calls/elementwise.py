@@ -21,7 +21,7 @@ ARITHMETIC = ("float32", "float64", "int8", "uint8", "int32")
 
 
 class ElementwiseCalls(Backend):
-    """Broadcast arithmetic, activations, per-channel normalisation."""
+    """Broadcast arithmetic, activations, per-channel normalization."""
 
     @operator(2)
     def vector_add(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
@@ -61,22 +61,22 @@ class ElementwiseCalls(Backend):
 
     @operator(2)
     def minimum(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
-        """Return the lesser of each pair under NumPy's broadcasting; see `add`."""
+        """Return the elementwise minimum under NumPy's broadcasting; see `add`."""
         return _binary("minimum", a, b)
 
     @operator(2)
     def maximum(self, a: Any, b: Any, *, out: Any = None) -> KernelCall:
-        """Return the greater of each pair under NumPy's broadcasting; see `add`."""
+        """Return the elementwise maximum under NumPy's broadcasting; see `add`."""
         return _binary("maximum", a, b)
 
     @operator(1)
     def relu(self, data: Any, *, out: Any = None) -> KernelCall:
-        """Return the elements of an array, negative ones as 0; see `activation`."""
+        """Return max(data, 0), elementwise; see `activation`."""
         return _unary("relu", data)
 
     @operator(1)
     def activation(self, data: Any, name: str, *, out: Any = None) -> KernelCall:
-        """Return a function of each element of an array.
+        """Apply an activation function to each element of an array.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class ElementwiseCalls(Backend):
         Raises
         ------
         ShapeError
-            If there is no such function, or not for the dtype.
+            If the function is unknown or does not support the dtype.
         """
         return _unary(name, data)
 

@@ -28,15 +28,14 @@ class ProductCalls(Backend):
         Parameters
         ----------
         a, b : array_like
-            float32 both, giving float32; or int8 or uint8 `a` and int8 `b`, giving int32. On a GPU
-            also float16 both, giving float32. With more axes, the leading ones broadcast, as
-            NumPy's do. A `b` whose transposed matrices lie row by row (``k.swapaxes(-1, -2)``)
-            is read as it lies.
+            Both float32, giving float32; or int8 or uint8 `a` and int8 `b`, giving int32. On a GPU
+            also both float16, giving float32. Leading axes broadcast as in NumPy. A transposed view
+            `b` of row-major matrices (``k.swapaxes(-1, -2)``) is read without a copy.
         out : array, optional
             Where to write.
         **fused
             bias (N,), scale_shift (two of (N,)), batch_norm (gamma, beta, mean, variance of (N,)),
-            epsilon, residual (..., M, N), not for a stack `b`, activation (see `activation`); for
+            epsilon, residual (..., M, N), not for stacked `b`, activation (see `activation`); for
             int8: bias, residual, activation, shift (arithmetic right shift), clip (low, high),
             which gives int8.
 
@@ -76,7 +75,7 @@ class ProductCalls(Backend):
         return self.call(_product, (data, weight), out, (True, "dense"), fused)
 
     def _one_by_one(self, a: Any, b: Any, fused: dict[str, Any]) -> Array:
-        """Multiply matrix after matrix of two stacks of as many."""
+        """Multiply two stacks of equal length, one matrix at a time."""
         left, right = as_array(a, "a", ANY), as_array(b, "b", ANY)
         matrices = (x.reshape(-1, *x.shape[-2:]) for x in (left, right))
         parts = [self.matmul(x, y, **fused) for x, y in zip(*matrices, strict=True)]
@@ -87,7 +86,7 @@ class ProductCalls(Backend):
 
 
 def _stacks(a: Any, b: Any, fused: dict[str, Any]) -> tuple[Any, Any]:
-    """Return two stacks of as many matrices: the arguments themselves, if they are."""
+    """Broadcast two stacks of matrices to equal length; return the arguments if they match."""
     if np.ndim(a) < 2:
         raise ShapeError(f"a has shape {np.shape(a)} and b {np.shape(b)}; each needs two axes")
     if fused.get("residual") is not None:

@@ -40,13 +40,13 @@ class ReductionCalls(Backend):
         kernel_size : int or (int, int)
             Size of the window.
         strides : int or (int, int), optional
-            Distance of the windows; by default their size.
+            Strides of the window; by default its size.
         padding : int, (int, int) or (int, int, int, int)
             Minus infinity around the image; at most half the window.
         dilation : int or (int, int)
-            Distance of the pixels of a window.
+            Distance between the pixels of a window.
         ceil_mode : bool
-            Windows may reach over the padded image at the bottom and right, if they begin inside.
+            Whether windows may extend past the bottom and right if they start inside.
         out : array, optional
             Where to write.
 
@@ -77,7 +77,7 @@ class ReductionCalls(Backend):
         data, kernel_size, strides, padding, ceil_mode, out
             As `max_pool2d`; the padding is zero.
         count_include_pad : bool
-            Divide by the pixels of the window that lie in the padded image, else in the image.
+            Divide by the window's pixels in the padded image; otherwise by those in the image.
         """
         window = Window.of(kernel_size, strides, four_sides(padding), ceil=ceil_mode)
         return _pool("avg", data, window, bool(count_include_pad))
@@ -87,7 +87,7 @@ class ReductionCalls(Backend):
         """Return the maximum of each image: (N, C, H, W) to (N, C, 1, 1), float32.
 
         The CPU returns NaN for an image with NaN, and minus infinity for one of nothing else; CUDA
-        passes over NaN and returns the least finite float32 where no pixel is greater.
+        ignores NaN and returns the lowest finite float32 if no pixel is greater.
         """
         return _global_pool("max", data)
 
@@ -104,7 +104,7 @@ class ReductionCalls(Backend):
         data : array_like
             Of any shape.
         axis : int
-            Whose elements sum to 1. The last is fastest: others are moved there by a copy.
+            The axis whose elements sum to 1. The last is fastest; others need a copy.
         out : array, optional
             Where to write.
         """

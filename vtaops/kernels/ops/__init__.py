@@ -1,7 +1,7 @@
 """Descriptions of the CPU and GPU operators: static shapes and te declarations.
 
-How they run is left to `vtaops.cpu.schedule` and `vtaops.cuda.schedule`. These operators take
-tensors of any layout and dtype; the operators of the VTA itself are in `vtaops.ops`.
+`vtaops.cpu.schedule` and `vtaops.cuda.schedule` schedule them. These operators accept tensors of
+any layout and dtype; the VTA's own operators are in `vtaops.ops`.
 """
 
 from vtaops.kernels.ops.common import TensorOp, TensorSpec, Window

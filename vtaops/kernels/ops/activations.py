@@ -1,7 +1,6 @@
-"""Activations and the exponential, in arithmetic that every vector unit has.
+"""Activations and the exponential, in arithmetic that every vector unit supports.
 
-Calls of a mathematical library would leave the vectors. NaN and infinities go through them as
-through NumPy's and PyTorch's functions.
+Calls of a math library would not vectorize. NaN and infinities behave as in NumPy and PyTorch.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from vtaops.kernels.ops.common import Expr, at_least, at_most, dtype_of
 
 _LOG2_E = 1.4426950408889634
 _ROUNDING = 12582912.0
-"""1.5 * 2**23: a float32 to which it is added is rounded to an integer, in its lowest bits."""
+"""1.5 * 2**23: adding it to a float32 rounds that to an integer, in its lowest bits."""
 
 _UNDERFLOW = -87.33654
-"""The logarithm of the least normal float32."""
+"""The logarithm of the smallest normal float32."""
 
 
 _ERF = (
     (1.9748956e-06, 0.00028802499, 0.0040030455, 0.053465626, 0.19623532, 1.128379),
     (3.7480687e-05, 0.0012162087, 0.015443227, 0.11647074, 0.50724019, 1.0),
 )
-"""P and Q of erf, the highest power first."""
+"""P and Q of erf, highest power first."""
 
 
 def exponential(x: Expr) -> Expr:
@@ -35,7 +34,7 @@ def exponential(x: Expr) -> Expr:
     two parts); exp(r) by its Taylor polynomial of degree 7, whose remainder is below half a unit
     in the last place. 2**n is built from its exponent bits.
     """
-    # As an integer, since TVM's simplifier would let the constant cancel.
+    # As an integer, since TVM's simplifier would cancel the constant.
     rounded = tirx.reinterpret("int32", x * _f32(_LOG2_E) + _f32(_ROUNDING))
     n = tirx.reinterpret("float32", rounded) - _f32(_ROUNDING)
     r = x - n * _f32(0.693359375) - n * _f32(-2.12194440e-4)
@@ -94,7 +93,7 @@ def tanh(x: Expr) -> Expr:
     small = exponential(_minus_magnitude(x) * _f32(2.0))
     size = (_f32(1.0) - small) / (_f32(1.0) + small)
     square = x * x
-    # Near 0 the difference would cancel: the series of degree 7, whose remainder is below 1e-8.
+    # Near 0 the difference would cancel: use the series of degree 7, with a remainder below 1e-8.
     near = _polynomial(square, (-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0))
     far = tirx.Select(x < _f32(0.0), -size, size)
     return tirx.Select(square < _f32(0.04), x * near, far)
@@ -110,7 +109,7 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "gelu": gelu,
     "tanh": tanh,
 }
-"""Functions of one element, by name."""
+"""Activation functions by name."""
 
 
 def _f32(value: float) -> Expr:
@@ -118,7 +117,7 @@ def _f32(value: float) -> Expr:
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Return a polynomial, the coefficient of its highest power first."""
+    """Evaluate a polynomial; coefficients start with the highest power."""
     value = _f32(coefficients[0])
     for coefficient in coefficients[1:]:
         value = value * x + _f32(coefficient)
@@ -126,4 +125,4 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def _minus_magnitude(x: Expr) -> Expr:
-    return -tirx.abs(x)  # not a choice: LLVM would compute what follows for both signs
+    return -tirx.abs(x)  # not a select: LLVM would evaluate its uses for both signs

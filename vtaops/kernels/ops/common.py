@@ -28,7 +28,7 @@ ACCUMULATOR = {
     "int8": "int32",
     "uint8": "int32",
 }
-"""The dtype in which sums of products of a dtype are formed."""
+"""Accumulator dtype for each operand dtype."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +50,25 @@ class TensorSpec:
 
 
 class TensorOp(ABC):
-    """One operator with static shapes. Subclasses are frozen dataclasses: they are cache keys."""
+    """An operator with static shapes. Subclasses are frozen dataclasses: they are cache keys."""
 
     @property
     @abstractmethod
     def arguments(self) -> tuple[TensorSpec, ...]:
-        """The arguments of its kernel: the inputs in call order, then the result."""
+        """The kernel's arguments: the inputs in call order, then the result."""
 
     @property
     @abstractmethod
     def flops(self) -> int:
-        """Arithmetic operations by the definition; a multiply-add counts as two."""
+        """Arithmetic operations by definition; a multiply-add counts as two."""
 
     @abstractmethod
     def compute(self, given: dict[str, Tensor]) -> Tensor:
-        """Return the result in te, from the inputs by name."""
+        """Declare the result in te from the inputs by name."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The arguments that it reads, in call order."""
+        """The inputs, in call order."""
         return self.arguments[:-1]
 
     @property
@@ -78,11 +78,11 @@ class TensorOp(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arguments: the memory traffic that cannot be avoided."""
+        """Bytes of all arguments: the minimum memory traffic."""
         return sum(spec.nbytes for spec in self.arguments)
 
     def declare(self) -> list[Tensor]:
-        """Return the te tensors of the definition: the inputs, then the output."""
+        """Declare the operator in te; return the inputs, then the output."""
         given = self.placeholders()
         return [*given.values(), self.compute(given)]
 
@@ -92,12 +92,12 @@ class TensorOp(ABC):
 
 
 def specs(dtype: str = "float32", **shapes: tuple[int, ...]) -> tuple[TensorSpec, ...]:
-    """Return the arguments of such names and shapes, all of a dtype."""
+    """Return arguments of one dtype, given as name=shape."""
     return tuple(TensorSpec(name, shape, dtype) for name, shape in shapes.items())
 
 
 def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") -> Tensor:
-    """Declare an image (..., rows, columns) surrounded by `value` as the window asks."""
+    """Declare an image (..., rows, columns) padded with `value` for a window."""
     top, left, bottom, right = window.padding
     if not any(window.padding):
         return image
@@ -112,12 +112,12 @@ def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") 
 
 
 def largest(a: Expr, b: Expr) -> Expr:
-    """Return the greater of two values; NaN if either is NaN, as in NumPy and PyTorch."""
+    """Return the maximum of two values; NaN if either is NaN, as in NumPy and PyTorch."""
     return tirx.max(a, b) if _integer(a) else tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b)
 
 
 def smallest(a: Expr, b: Expr) -> Expr:
-    """Return the lesser of two values; NaN if either is NaN."""
+    """Return the minimum of two values; NaN if either is NaN."""
     return tirx.min(a, b) if _integer(a) else tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b)
 
 
@@ -141,7 +141,7 @@ def dtype_of(x: Expr) -> str:
 
 
 def lowest(dtype: str) -> Expr:
-    """Return the identity of a maximum: minus infinity, or the least integer."""
+    """Return the identity of a maximum: minus infinity, or the smallest integer."""
     return tirx.const(float("-inf"), dtype) if "float" in dtype else tirx.min_value(dtype)
 
 
@@ -168,5 +168,5 @@ def largest_divisor(extent: int, limit: int) -> int:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """Return the least multiple of `multiple` that is not below `value`."""
+    """Return `value` rounded up to a multiple of `multiple`."""
     return ceil_div(value, multiple) * multiple

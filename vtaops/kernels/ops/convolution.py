@@ -25,7 +25,7 @@ from vtaops.kernels.ops.epilogue import NOTHING, Epilogue, FusedOp
 
 
 class WindowedSum(FusedOp):
-    """Base of the 2-D convolutions: sums of products over windows of an image."""
+    """Base class of the 2-D convolutions: sums of products over windows of an image."""
 
     batch: int
     out_channels: int
@@ -54,7 +54,7 @@ class WindowedSum(FusedOp):
     def _arguments(
         self, data: tuple[int, ...], kernel: tuple[int, ...], channels: int
     ) -> tuple[TensorSpec, ...]:
-        """Return data and kernel of such shapes, what the epilogue takes, and the result."""
+        """Return the specs of data, kernel, epilogue inputs and result."""
         return (
             TensorSpec("data", data, self.dtype),
             TensorSpec("kernel", kernel, "float32" if self.dtype == "float32" else "int8"),
@@ -73,13 +73,13 @@ class Conv2dOp(WindowedSum):
     window : Window
         Kernel size, strides, padding, dilation.
     groups : int
-        Groups of channels that do not mix; the kernel has in_channels / groups inputs.
+        Groups of channels convolved separately; the kernel has in_channels / groups inputs.
     dtype : str
         float32, int8 or uint8 data; the kernel is float32 or int8.
     epilogue : Epilogue
-        What follows the sum.
+        Fused operations after the sum.
     joined : bool
-        The rows of the result, and of a residual, are one: (batch, O, 1, rows * columns).
+        Whether the rows of the result, and of a residual, form one: (batch, O, 1, rows * columns).
 
     Raises
     ------
@@ -137,9 +137,9 @@ class Conv2dOp(WindowedSum):
         return self.finished(self.sums(padded, given["kernel"]), given)
 
     def sums(self, image: Tensor, kernel: Tensor) -> Callable[..., Expr]:
-        """Return ``f(n, c, i, j)``, the sums over the windows of an image that is padded.
+        """Return ``f(n, c, i, j)``, the sums over the windows of a padded image.
 
-        Over as many channels of a group as the kernel has.
+        They cover as many channels of a group as the kernel has.
         """
         channel = te.reduce_axis((0, int(kernel.shape[1])), name="ic")
         kh, kw = window_axes(self.window)
@@ -171,7 +171,7 @@ class DepthwiseOp(WindowedSum):
     dtype : str
         float32, int8 or uint8 data; the kernel is float32 or int8.
     epilogue : Epilogue
-        What follows the sum.
+        Fused operations after the sum.
     """
 
     batch: int
@@ -202,7 +202,7 @@ class DepthwiseOp(WindowedSum):
         return self.finished(self.sums(given["data"], given["kernel"]), given)
 
     def sums(self, data: Tensor, kernel: Tensor) -> Callable[..., Expr]:
-        """Return ``f(n, c, i, j)``, the sums over the windows of an image, which is padded."""
+        """Return ``f(n, c, i, j)``, the sums over the windows of the padded image."""
         padded = pad_image(data, self.window, zero(self.dtype))
         kh, kw = window_axes(self.window)
 
@@ -224,16 +224,16 @@ class SeparableOp(WindowedSum):
     batch, channels, height, width : int
         Shape of the data.
     window : Window
-        Of the depthwise convolution.
+        Window of the depthwise convolution.
     out_channels : int
-        Of the 1x1 convolution.
+        Output channels of the 1x1 convolution.
     multiplier : int
         Results of the depthwise convolution per channel, M; its kernel is (channels, M, rows,
         columns), that of the 1x1 convolution (out_channels, channels * M).
     between : Epilogue
-        Behind the depthwise convolution: nothing or an activation.
+        After the depthwise convolution: nothing or an activation.
     epilogue : Epilogue
-        Behind the 1x1 convolution.
+        After the 1x1 convolution.
     """
 
     batch: int
@@ -245,7 +245,7 @@ class SeparableOp(WindowedSum):
     multiplier: int = 1
     between: Epilogue = NOTHING
     epilogue: Epilogue = NOTHING
-    dtype = "float32"  # no field: there is no other
+    dtype = "float32"  # not a field: the only dtype
 
     @property
     def middle_channels(self) -> int:
@@ -295,9 +295,9 @@ class Conv1dOp(TensorOp):
     kernel : int
         Taps.
     padding : (int, int)
-        Zeros added before and behind the signal.
+        Zeros before and after the signal.
     flip : bool
-        Convolution in the sense of signal processing (``numpy.convolve``): the taps are reversed.
+        Whether the taps are reversed, as in signal processing (``numpy.convolve``).
     """
 
     length: int
@@ -332,7 +332,7 @@ class Conv1dOp(TensorOp):
     def sums(
         self, tensors: dict[str, Tensor], length: int, *, copied: bool
     ) -> Callable[[Expr], Expr]:
-        """Return ``f(i)``, the sums of `length` results; of a copy with zeros around the signal."""
+        """Return ``f(i)``, the sums of `length` results; if `copied`, of a zero-padded copy."""
         data, kernel = tensors["data"], tensors["kernel"]
         if copied:
             data = te.compute(
@@ -346,6 +346,6 @@ class Conv1dOp(TensorOp):
 
 
 def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:
-    """Return ``image[index]`` where the index lies inside the image along `axes`, else `value`."""
+    """Return ``image[index]`` if the index is inside the image along `axes`, else `value`."""
     bounds = [index[a] >= 0 for a in axes] + [index[a] < image.shape[a] for a in axes]
     return tirx.if_then_else(tirx.all(*bounds), image(*index), value)

@@ -1,4 +1,4 @@
-"""Elementwise operators: broadcast arithmetic, unary functions, per-channel normalisation."""
+"""Elementwise operators: broadcast arithmetic, unary functions, per-channel normalization."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "minimum": smallest,
     "maximum": largest,
 }
-"""The arithmetic of two tensors, by NumPy's names."""
+"""Binary functions by NumPy's names."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class BroadcastOp(TensorOp):
     shape_a, shape_b : tuple of int
         Shapes of equal rank; extents are equal or 1.
     dtype : str
-        Of the operands and the result.
+        Dtype of the operands and the result.
     """
 
     name: str
@@ -67,7 +67,7 @@ class BroadcastOp(TensorOp):
 def broadcast_op(
     name: str, shape_a: tuple[int, ...], shape_b: tuple[int, ...], dtype: str
 ) -> BroadcastOp:
-    """Return the operator of two tensors, its neighbouring axes merged where both run alike.
+    """Return the broadcast operator, merging neighbouring axes that broadcast alike.
 
     (2, 3, 4) with (1, 1, 4) becomes (6, 4) with (1, 4): fewer loops, fewer kernels.
 
@@ -104,7 +104,7 @@ def _alike(last: list[int], a: int, b: int) -> bool:
 
 @dataclass(frozen=True)
 class UnaryOp(TensorOp):
-    """A function of all elements of a vector, by its name in `ACTIVATIONS`."""
+    """An elementwise function of a vector, by its name in `ACTIVATIONS`."""
 
     name: str
     size: int
@@ -125,13 +125,13 @@ class UnaryOp(TensorOp):
 
 @dataclass(frozen=True)
 class NormalizeOp(FusedOp):
-    """An epilogue alone: batch norm, or scale and shift, of (batch, channels, pixels) data."""
+    """A standalone epilogue: batch norm, or scale and shift, of (batch, channels, pixels) data."""
 
     batch: int
     channels: int
     pixels: int
     epilogue: Epilogue
-    accumulator = "float32"  # no field: there is no other
+    accumulator = "float32"  # not a field: the only dtype
 
     @property
     def arguments(self) -> tuple[TensorSpec, ...]:

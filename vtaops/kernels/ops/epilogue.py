@@ -1,6 +1,6 @@
-"""Epilogue: the elementwise tail that is fused behind a convolution or matrix product.
+"""Epilogue: the elementwise operations fused after a convolution or matrix product.
 
-The order is defined here: bias, scale and shift (given, or folded from a batch normalisation),
+Their order is defined here: bias, scale and shift (given, or folded from a batch normalization),
 residual, activation; for int8, bias, arithmetic right shift, clip.
 """
 
@@ -18,19 +18,19 @@ from vtaops.kernels.ops.activations import ACTIVATIONS
 from vtaops.kernels.ops.common import Expr, Tensor, TensorOp, TensorSpec, dtype_of
 
 INTEGER_ACTIVATIONS = ("relu", "relu6")
-"""Activations of int32 sums."""
+"""Activations that apply to int32 sums."""
 
 VECTORS = {
     "bias": ("bias",),
     "scale_shift": ("scale", "shift"),
     "batch_norm": ("gamma", "beta", "mean", "variance"),
 }
-"""The per-channel vectors of the operations that have some, in the order of a kernel's inputs."""
+"""Per-channel vectors of each operation, in the order of kernel inputs."""
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Elementwise operations on each element of a result, per channel where vectors are needed.
+    """Elementwise operations on a result, with per-channel vectors if needed.
 
     Attributes
     ----------
@@ -39,15 +39,15 @@ class Epilogue:
     scale_shift : bool
         Multiply by a vector (channels,), then add another.
     batch_norm : float or None
-        Normalise with gamma, beta, mean, variance (channels,) and this epsilon.
+        Normalize with gamma, beta, mean, variance (channels,) and this epsilon.
     residual : bool
         Add a tensor of the shape of the result.
     activation : str or None
-        A key of `ACTIVATIONS`; of integers one of `INTEGER_ACTIVATIONS`.
+        A key of `ACTIVATIONS`; for integers one of `INTEGER_ACTIVATIONS`.
     shift : int or None
         Arithmetic right shift of an int32 result.
     clip : (int, int) or None
-        Lowest and highest value of an int8 result.
+        Bounds of an int8 result.
     """
 
     bias: bool = False
@@ -72,11 +72,11 @@ class Epilogue:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is done."""
+        """Whether it has no operations."""
         return self == NOTHING
 
     def result_dtype(self, accumulator: str) -> str:
-        """Return the dtype of the result of accumulators of a dtype."""
+        """Return the result dtype for an accumulator dtype."""
         return "int8" if self.clip is not None else accumulator
 
     def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
@@ -101,7 +101,7 @@ class Epilogue:
     def arguments(
         self, name: str, channels: int, shape: tuple[int, ...], dtype: str
     ) -> tuple[TensorSpec, ...]:
-        """Return the additional inputs (see `inputs`), then the result, of a name."""
+        """Return the additional inputs (see `inputs`), then the result named `name`."""
         result = TensorSpec(name, shape, self.result_dtype(dtype))
         return (*self.inputs(channels, shape, dtype), result)
 
@@ -118,12 +118,12 @@ class Epilogue:
         Parameters
         ----------
         arguments : dict
-            te tensors of (at least) the additional inputs, by name. Where "scale" and "shift" are
-            among them, a batch normalisation has been folded into them already.
+            te tensors of (at least) the additional inputs, by name. If "scale" and "shift" are
+            given, a batch normalization is already folded into them.
         dtype : str
             Accumulator dtype.
         scaled : bool
-            Accumulators are multiplied by "scale" already.
+            Whether the accumulators are already multiplied by "scale".
         """
         tensors = dict(arguments)
         if self.batch_norm is not None and "scale" not in tensors:
@@ -154,14 +154,14 @@ class Epilogue:
 
 
 NOTHING = Epilogue()
-"""The epilogue that leaves a result as it is."""
+"""The identity epilogue."""
 
 
 def reading_sums(epilogue: Callable[..., Expr]) -> Callable[..., Expr]:
-    """Return a bound epilogue whose results read their sums.
+    """Return a bound epilogue whose results always read their sums.
 
-    TVM simplifies a clip to one value to a constant, and a schedule would not find the sum behind
-    it. Comparisons it leaves alone.
+    TVM simplifies a clip to one value to a constant, which hides the sum from a schedule. It does
+    not simplify comparisons.
     """
 
     def apply(value: Expr, *index: Expr) -> Expr:
@@ -177,7 +177,7 @@ def reading_sums(epilogue: Callable[..., Expr]) -> Callable[..., Expr]:
 
 
 _AXES = {2: "ij", 3: "ncp", 4: "ncij", 5: "ncijb"}
-"""Names of the axes of a result, by their number, for the readers of a kernel."""
+"""Axis names of a result, by rank, for readable kernels."""
 
 
 class FusedOp(TensorOp):
@@ -188,7 +188,7 @@ class FusedOp(TensorOp):
     @property
     @abstractmethod
     def accumulator(self) -> str:
-        """The dtype of the sums."""
+        """Accumulator dtype."""
 
     def channel(self, *index: Expr) -> Expr:
         """Return the channel of an element of the result."""
@@ -201,9 +201,9 @@ class FusedOp(TensorOp):
         tiled: tuple[int, ...] = (),
         places: Callable[..., Sequence[Expr]] = lambda *index: index,
     ) -> Tensor:
-        """Declare the result: an epilogue, as bound, of each element of `total`.
+        """Declare the result: a bound epilogue of each element of `total`.
 
-        Of the shape `tiled` if it is given: whole tiles, whose elements lie at ``places(*index)``.
+        If `tiled` is given, it is the shape: whole tiles, whose elements lie at ``places(*index)``.
         """
 
         def element(*index: Expr) -> Expr:
@@ -218,7 +218,7 @@ class FusedOp(TensorOp):
         )
 
     def finished(self, tap: Callable[..., Expr], given: dict[str, Tensor]) -> Tensor:
-        """Declare the sum `tap` with its epilogue; without one it is the result."""
+        """Declare the sum `tap` followed by the epilogue, if any."""
         if self.epilogue.empty:
             return te.compute(self.output.shape, tap, name=self.output.name)
         total = te.compute(self.output.shape, tap, name="total")
@@ -226,7 +226,7 @@ class FusedOp(TensorOp):
 
 
 def fold_batch_norm(tensors: dict[str, Tensor], epsilon: float) -> tuple[Tensor, Tensor]:
-    """Declare the scale and shift that equal a batch normalisation (Ioffe & Szegedy, 2015).
+    """Declare the scale and shift equivalent to a batch normalization (Ioffe & Szegedy, 2015).
 
     scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale.
     """

@@ -1,4 +1,4 @@
-"""Matrix products, also of stacks; the right operand is (K, N) or, as in dense layers, (N, K)."""
+"""Matrix products and stacks of them; the right operand is (K, N) or, for dense layers, (N, K)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class MatmulOp(FusedOp):
         float32 (both), float16 (both, on a GPU) with float32 sums, or int8/uint8 for A and int8
         for B, with int32 sums.
     transposed_b : bool
-        B is (N, K).
+        Whether B is (N, K).
     epilogue : Epilogue
-        What follows the sum.
+        Fused operations after the sum.
     panel : int
-        B was packed: (N / panel, K, panel), or bytes (N / panel, K / 4, panel, 4) for uint8 A;
-        zeros fill up the last ones. 0: it was not.
+        Panel width of a packed, zero-padded B: (N / panel, K, panel), or bytes
+        (N / panel, K / 4, panel, 4) for uint8 A. 0: not packed.
     """
 
     m: int
@@ -64,7 +64,7 @@ class MatmulOp(FusedOp):
         return self.finished(self.sums(given), given)
 
     def sums(self, tensors: dict[str, Tensor]) -> Callable[..., Expr]:
-        """Return ``f(i, j, *stack)``, the sums of products; `stack` is the matrix of stacks."""
+        """Return ``f(i, j, *stack)``, the sums of products; `stack` is the stack index."""
         a, b, kind = tensors["A"], tensors["B"], self.accumulator
         k = te.reduce_axis((0, self.k), name="k")
 
@@ -82,14 +82,14 @@ class MatmulOp(FusedOp):
 
 @dataclass(frozen=True)
 class StackedMatmulOp(TensorOp):
-    """C[s] = A[s] * B[s] for stacks of matrices, each product as `op` has it.
+    """C[s] = A[s] * B[s] for stacks of matrices, each product as described by `op`.
 
     Attributes
     ----------
     count : int
-        Matrices of a stack.
+        Matrices in a stack.
     op : MatmulOp
-        One product, without a residual: the vectors of its epilogue serve all of them.
+        One product, without a residual; all share the vectors of its epilogue.
     """
 
     count: int

@@ -1,7 +1,7 @@
 """Operators on NCHW[b]c data, (batch, blocks, rows, columns, b), for chains of them.
 
-The innermost axis is a block of channels, as long as a vector register: sums of a pixel are one
-vector, and what an operator writes the next one reads, nothing in between.
+The innermost axis is a channel block, as long as a vector register: the sums of a pixel are one
+vector, and an operator reads its predecessor's result without conversion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
 class _Blocked(WindowedSum):
-    """Sums over windows whose results lie in blocks of channels."""
+    """Sums over windows with results in channel blocks."""
 
     block: int
     out_blocks: int
@@ -44,7 +44,7 @@ class _Blocked(WindowedSum):
 
 @dataclass(frozen=True)
 class PackedConv2dOp(_Blocked):
-    """2-D convolution of NCHW[b]c data, channels in blocks.
+    """2-D convolution of NCHW[b]c data, with blocked channels.
 
     Attributes
     ----------
@@ -59,19 +59,20 @@ class PackedConv2dOp(_Blocked):
         block). int8 or uint8: the int8 kernel has groups of four inputs innermost, (out_blocks,
         in_blocks, rows, columns, in_block / 4, block, 4).
     epilogue : Epilogue
-        What follows the sum; a residual has the shape of the result, vectors are (blocks * block,).
+        Fused operations after the sum; a residual has the result's shape, vectors are
+        (blocks * block,).
     in_block : int
-        Channels in one block of the data; 0: as of the result.
+        Channels in one block of the data; 0: as in the result.
     plain : bool
-        The data are NCHW, (batch, in_blocks * in_block, height, width): the first of a chain.
+        Whether the data are NCHW, (batch, in_blocks * in_block, height, width), to start a chain.
     zero_point : int
-        What surrounds the image, for uint8 data that mean ``data - zero_point``; the sums are of
-        the data themselves, and what that adds a bias takes off.
+        Padding value, for uint8 data that represent ``data - zero_point``; the sums include the
+        zero point, which a bias must subtract.
     gathered : int
-        Blocks of the data that are one of the kernel: its in_blocks and in_block are so many times
-        less and more.
+        Data blocks per kernel block: the kernel's in_blocks is smaller, its in_block larger, by
+        this factor.
     used : int
-        Channels of the data that mean something, of float32 data; 0: all. The others are not read.
+        Channels in use, for float32 data; 0: all. The others are not read.
     """
 
     batch: int
@@ -123,14 +124,14 @@ class PackedConv2dOp(_Blocked):
 
     @property
     def sum_channels(self) -> tuple[int, int]:
-        """Outer and inner extent of the sum over channels; the inner one divides a block."""
+        """Outer and inner extent of the channel reduction; the inner one divides a block."""
         used = self.used or self.in_blocks * self.in_block
         inner = gcd(used, self.in_block)
         return used // inner, inner
 
     @property
     def around(self) -> Expr:
-        """What surrounds the image."""
+        """Padding value."""
         return tirx.const(self.zero_point, self.dtype)
 
     def compute(self, given: dict[str, Tensor]) -> Tensor:
@@ -141,16 +142,16 @@ class PackedConv2dOp(_Blocked):
     def sums(
         self, window: Window, image: Tensor, kernel: Tensor, in_groups: bool
     ) -> Callable[..., Expr]:
-        """Return ``f(n, c, i, j, b)``, the sums over the windows of an image that is padded.
+        """Return ``f(n, c, i, j, b)``, the sums over the windows of a padded image.
 
         Parameters
         ----------
         window : Window
-            How to read the image, see `without_gaps`.
+            Window over the image, see `without_gaps`.
         image, kernel : te tensor
-            In blocks, as of the operator.
+            Blocked, as the operator's arguments.
         in_groups : bool
-            Sum over four neighbouring bytes in an axis of their own, the innermost.
+            Whether groups of four neighbouring bytes have their own reduction axis, the innermost.
         """
         (steps, inner), group = self.sum_channels, 4 if in_groups else 1
         outer = te.reduce_axis((0, steps), name="ico")
@@ -177,8 +178,8 @@ class PackedWindowOp(_Blocked):
     Attributes
     ----------
     kind : str
-        "depthwise" (the kernel is (blocks, rows, columns, block)), "max" (padding counts as minus
-        infinity) or "avg" (over the window with its padding).
+        "depthwise" (the kernel is (blocks, rows, columns, block)), "max" (padding is minus
+        infinity) or "avg" (over the padded window).
     batch, blocks, height, width : int
         Data (batch, blocks, height, width, block).
     window : Window
@@ -186,14 +187,14 @@ class PackedWindowOp(_Blocked):
     block : int
         Channels in one block.
     epilogue : Epilogue
-        What follows the sum of a depthwise convolution.
+        Fused operations after the sum of a depthwise convolution.
     dtype : str
-        float32; of a depthwise convolution int8 or uint8 too, with an int8 kernel.
+        float32; for a depthwise convolution also int8 or uint8, with an int8 kernel.
 
     Raises
     ------
     ShapeError
-        If a pooling is of other data than float32, or the window does not fit.
+        If a pooling has other data than float32, or the window does not fit.
     """
 
     kind: str
@@ -230,7 +231,7 @@ class PackedWindowOp(_Blocked):
 
     @property
     def around(self) -> Expr:
-        """What surrounds the image."""
+        """Padding value."""
         return lowest("float32") if self.kind == "max" else zero(self.dtype)
 
     def compute(self, given: dict[str, Tensor]) -> Tensor:
@@ -247,9 +248,9 @@ class PackedWindowOp(_Blocked):
     def combine(
         self, pixel: Expr, kernel: Tensor | None, tap: tuple[Expr, ...], dtype: str = ""
     ) -> Expr:
-        """Return the reduction of pixels under the taps (block, row, column, channel).
+        """Reduce pixels over taps (block, row, column, channel).
 
-        Sums of products are formed in `dtype`, by default that of the accumulator.
+        Products are computed in `dtype`, by default the accumulator's.
         """
         axes = list(tap[1:3])
         if self.kind == "max":
@@ -260,7 +261,7 @@ class PackedWindowOp(_Blocked):
         return te.sum(pixel.astype(dtype) * kernel(*tap).astype(dtype), axis=axes)
 
     def bound_epilogue(self, tensors: dict[str, Tensor]) -> Expr:
-        """Return ``f(total, channel, *index)``, one element of the result."""
+        """Return ``f(total, channel, *index)``, an element of the result."""
         if self.kind == "depthwise":
             return self.epilogue.bind(tensors, self.accumulator)
         if self.kind == "max":
@@ -270,9 +271,9 @@ class PackedWindowOp(_Blocked):
 
 
 def without_gaps(window: Window) -> tuple[Window, tuple[int, int]]:
-    """Return the window and the strides of a copy of the image that it should read instead.
+    """Return the window and the strides of a gap-free copy of the image for it to read.
 
-    A 1x1 window with strides skips most pixels: the copy has only those that it reads.
+    A strided 1x1 window skips most pixels: the copy has only those that it reads.
     """
     if window.kernel != (1, 1):
         return window, (1, 1)
@@ -286,10 +287,10 @@ def pad_blocked(
     strides: tuple[int, int] = (1, 1),
     convert: Callable[[Expr], Expr] = lambda value: value,
 ) -> Tensor:
-    """Declare the data with the padding of the window, or of as many rows and columns as given.
+    """Declare the data padded for the window, or to `size` rows and columns.
 
-    In blocks, (batch, blocks, rows, columns, block), plain data as well; with `strides` of each
-    so many rows and columns the first. `convert` is applied to pixels and padding.
+    The result is blocked, (batch, blocks, rows, columns, block), even for plain data; `strides`
+    subsample rows and columns. `convert` is applied to pixels and padding.
     """
     (down, across), (top, left, bottom, right) = strides, op.window.padding
     size = size or (op.height + top + bottom, op.width + left + right)

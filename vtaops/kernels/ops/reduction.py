@@ -32,21 +32,21 @@ class PoolOp(TensorOp):
     Attributes
     ----------
     kind : str
-        "max" (padding counts as minus infinity; NaN if a pixel of the window is) or "avg".
+        "max" (padding is minus infinity; NaN if any pixel of the window is) or "avg".
     batch, channels, height, width : int
         Shape of the data.
     window : Window
         Kernel size, strides, padding, dilation.
     count_padding : bool
-        An average divides by the window with its padding; else by the pixels inside the image.
+        Whether an average divides by the padded window; otherwise by the pixels inside the image.
     beyond : (int, int)
-        Rows and columns of the window's padding, at the bottom and right, that never count: those
-        by which PyTorch's ``ceil_mode`` reaches over the padded image.
+        Rows and columns of bottom and right padding that are never counted: the overhang of
+        PyTorch's ``ceil_mode``.
 
     Raises
     ------
     ShapeError
-        If the padding exceeds half the window: a window could lie in the padding alone.
+        If the padding exceeds half the window: a window could lie entirely in the padding.
     """
 
     kind: str
@@ -78,11 +78,11 @@ class PoolOp(TensorOp):
 
     @property
     def pad_value(self) -> Expr:
-        """What surrounds the image."""
+        """Padding value."""
         return (lowest if self.kind == "max" else zero)("float32")
 
     def weight(self, i: Expr, j: Expr) -> Expr:
-        """Return the factor of an average at result row `i`, column `j`."""
+        """Return the reciprocal pixel count of an average at result row `i`, column `j`."""
         padded = any(self.beyond) or not self.count_padding
         if not padded or not any(self.window.padding):
             return tirx.const(1.0 / prod(self.window.kernel), "float32")
@@ -90,7 +90,7 @@ class PoolOp(TensorOp):
         return tirx.const(1.0, "float32") / count.astype("float32")
 
     def _counted(self, position: Expr, axis: int, extent: int) -> Expr:
-        """Return the number of a window's taps that an average counts along one axis."""
+        """Return the number of taps of a window that an average counts along one axis."""
         before, behind = self.window.padding[axis], self.window.padding[axis + 2]
         low, high = 0, extent
         if self.count_padding:
@@ -98,7 +98,7 @@ class PoolOp(TensorOp):
         first, step = position * self.window.strides[axis] - before, self.window.dilation[axis]
 
         def taps_before(border: int) -> Expr:
-            # Arithmetic, since TVM 0.27 cannot make a vector of a condition.
+            # Arithmetic, since TVM 0.27 cannot vectorize a condition.
             count = tirx.floordiv(border - first + step - 1, step)
             return tirx.max(tirx.min(count, self.window.kernel[axis]), 0)
 
@@ -125,9 +125,9 @@ class PoolOp(TensorOp):
 class GlobalPoolOp(TensorOp):
     """Maximum or average over each image: (rows, pixels) to (rows,), float32.
 
-    Threads of a GPU join their maxima by TVM's own maximum: it passes over NaN and begins at the
-    least finite number, which is its result for rows of minus infinities. A reducer that keeps NaN
-    would be Python functions registered in TVM, which frees them after Python has ended.
+    GPU threads combine their maxima by TVM's built-in maximum, which ignores NaN and starts at the
+    lowest finite number, the result for rows of minus infinities. A reducer that keeps NaN would
+    need Python functions registered in TVM, which frees them after Python has exited.
     """
 
     kind: str

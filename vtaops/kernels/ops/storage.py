@@ -1,8 +1,7 @@
-"""StoredOp: a float32 operator whose arguments lie in memory as float16 or bfloat16.
+"""StoredOp: a float32 operator with arguments stored as float16 or bfloat16.
 
-Defines for both formats how a value is widened when read and rounded when stored.
-bfloat16 is the upper half of a float32, so kernels know it as uint16 and need no instruction of
-their own for it.
+Defines for both formats how values are widened on load and rounded on store. bfloat16 is the upper
+half of a float32, so kernels handle it as uint16 and need no special instructions.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from vtaops.kernels.ops.matmul import MatmulOp
 from vtaops.kernels.ops.packed import PackedConv2dOp
 
 STORAGE = ("float16", "bfloat16")
-"""The dtypes of 16 bits."""
+"""The 16-bit dtypes."""
 
 
 @dataclass(frozen=True)
 class StoredOp(TensorOp):
-    """A float32 operator between arguments of 16 bits: computed in float32, rounded once.
+    """A float32 operator on 16-bit arguments: computed in float32, rounded once.
 
     Attributes
     ----------
     op : TensorOp
-        What is computed.
+        The float32 operator.
     dtype : str
         One of `STORAGE`.
     names : tuple of str
-        The arguments of `op`, its output among them, that lie in 16 bits.
+        The arguments of `op`, including its output, that are stored in 16 bits.
     """
 
     op: TensorOp
@@ -51,9 +50,9 @@ class StoredOp(TensorOp):
 
     @property
     def packed(self) -> str:
-        """The weights that a layer has packed, "" if there are none: read in vectors, each often.
+        """Name of the packed weights, "" if none: read as vectors, many times each.
 
-        To widen them where they are read costs less than memory for a copy twice as long.
+        Widening them on every read costs less than the memory for a copy twice as large.
         """
         match self.op:
             case PackedConv2dOp():
@@ -63,7 +62,7 @@ class StoredOp(TensorOp):
         return ""
 
     def declare(self) -> list[Tensor]:
-        """Return the tensors of `op`: what is computed, in float32."""
+        """Declare `op`, the float32 computation."""
         return self.op.declare()
 
     def compute(self, given: dict[str, Tensor]) -> Tensor:
@@ -71,9 +70,9 @@ class StoredOp(TensorOp):
 
 
 def stored(op: TensorOp, dtypes: Sequence[str]) -> TensorOp:
-    """Return a float32 operator as one between inputs of such dtypes, some of 16 bits perhaps.
+    """Return a float32 operator with inputs of the given dtypes, some possibly 16-bit.
 
-    The result is stored as the first of them, the data.
+    The result has the dtype of the first input, the data.
     """
     arguments = zip(op.arguments, (*dtypes, dtypes[0]), strict=True)
     kinds = {spec.name: dtype for spec, dtype in arguments if dtype in STORAGE}
@@ -81,21 +80,21 @@ def stored(op: TensorOp, dtypes: Sequence[str]) -> TensorOp:
 
 
 def bits_dtype(dtype: str) -> str:
-    """Return the dtype under which kernels know a stored one."""
+    """Return the dtype by which kernels handle a stored dtype."""
     return "uint16" if dtype == "bfloat16" else dtype
 
 
 def widened(value: Expr, dtype: str) -> Expr:
-    """Return a stored value as float32, exactly."""
+    """Widen a stored value to float32, exactly."""
     if dtype == "float16":
         return value.astype("float32")
     return tirx.reinterpret("float32", value.astype("uint32") << _bits(16))
 
 
 def rounded(value: Expr, dtype: str) -> Expr:
-    """Return a float32 number as it is stored: the nearest, of two the even one (IEEE 754).
+    """Round a float32 number to a stored dtype: to nearest even (IEEE 754).
 
-    Beyond the largest it is infinite; NaN stays NaN.
+    Overflow gives infinity; NaN stays NaN.
     """
     if dtype == "float16":
         return value.astype("float16")

@@ -1,1 +1,1 @@
-"""From a tree of loops to the operations of one operator, a Fragment."""
+"""Emit the operations of one operator, a Fragment, from a tree of loops."""

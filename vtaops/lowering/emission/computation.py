@@ -1,8 +1,8 @@
-"""Computation: a call nest, whose iterations, operands and instructions are worked out once.
+"""Computation: a call nest with memoized iterations, operands and instructions.
 
-The same iterations recur in every step of the outer loops, with the tiles in other places or not.
-What depends on the outer loops is remembered by the values of those that occur in it, and no more.
-What the tiles hold (padding, void tiles) decides which iterations are needed.
+The same iterations recur in every step of the outer loops, possibly with tiles at other addresses.
+Results are memoized by the values of exactly those outer loops that they depend on. The contents of
+tiles (padding, void tiles) determine which iterations are needed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, RESET_CALL
 
 Box = list[range]
-"""The iterations of a nest that are executed: a range for each loop."""
+"""The iterations of a nest to execute: one range per loop."""
 
 
 class Computation:
-    """One GEMM, ALU or reset call in its loops."""
+    """One GEMM, ALU or reset call with its loops."""
 
     def __init__(self, leaf: CallNest, context: Context) -> None:
         self._leaf = leaf
@@ -44,14 +44,14 @@ class Computation:
         self._micro_op_depth = context.options.depth(context.config)
         own = {loop.name for loop in leaf.loops}
         self._partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
-        """Guards on several loops at once, which cut iterations out of a box."""
+        """Guards on several loops at once, which exclude parts of a box."""
         self._guard_names = _outer_names(leaf.guards, own)
         self._offset_names = _outer_names((operand.offset for operand in leaf.operands), own)
         self._known = Memo()
 
     @staticmethod
     def of(leaf: CallNest, context: Context) -> list[Computation]:
-        """Return what a leaf stands for: a product is a reset and an accumulation."""
+        """Return the computations of a leaf: a product is a reset and an accumulation."""
         if leaf.call == JOIN_CALL:
             return []
         if leaf.call not in (PRODUCT_CALL, RESET_CALL):
@@ -79,8 +79,8 @@ class Computation:
     # --------------------------------------------------------------- needed iterations
 
     def _needed(self, box: Box, values: Values, thread: int) -> Iterator[Box]:
-        """Leave out the iterations that a guard excludes or that read a void tile or padding."""
-        # Axes of extent 1 stand for whole loops that make no difference.
+        """Yield the parts of a box that no guard excludes and that read no void tile or padding."""
+        # An axis of extent 1 stands for a loop that does not matter.
         conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
         for operand in self._leaf.operands[1:]:
             unread = self._unread(operand, box, values, thread)
@@ -98,13 +98,13 @@ class Computation:
 
     def _unread(self, operand: TileOperand, box: Box, values: Values, thread: int) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
-        name = self._addresses.root(operand.buffer.name)  # stages in place leave voids as they are
+        name = self._addresses.root(operand.buffer.name)  # in-place stages keep voids
         zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
         padded = void if zero is None else zero  # no tile has both
         if padded is None:
             return None
         positions = self._positions(operand, box, values)
-        # Iterations that a guard excludes may lie beyond the tile; what they find does not matter.
+        # Iterations that a guard excludes may lie beyond the tile; their result is ignored.
         unread = padded.take(positions, mode="clip")
         if operand.buffer.scratchpad != "inp" or self._leaf.call not in (GEMM_CALL, WINDOW_CALL):
             return unread
@@ -120,27 +120,27 @@ class Computation:
     # ---------------------------------------------------------------------- evaluation
 
     def _evaluate(self, expression: Expression, box: Box, values: Values) -> npt.NDArray[Any]:
-        """Return the value of an expression in all iterations of a box.
+        """Evaluate an expression over all iterations of a box.
 
-        Axes of loops that do not occur in it have extent 1.
+        Axes of loops that it does not use have extent 1.
         """
         point: dict[str, Any] = {**values}
         for inner, loop, span in zip(range(len(box))[::-1], self._leaf.loops, box, strict=True):
-            if loop.name in expression.names:  # an open grid; `numpy.ogrid` takes its time
+            if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
                 point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *[1] * inner)
         found = np.asarray(expression(point))
         return found.reshape((1,) * (len(box) - found.ndim) + found.shape)
 
     def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
-        """Return the position within its tile of an operand in the iterations of a box."""
-        key = (id(operand), *self._key(box, values))  # the leaf keeps the operand
+        """Return an operand's positions within its tile over the iterations of a box."""
+        key = (id(operand), *self._key(box, values))  # the leaf keeps the operand alive
         return self._known.once(key, lambda: self._evaluated_positions(operand, box, values))
 
     def _regular(self, box: Box, values: Values) -> list[Box]:
-        """Cut a box until every operand moves by equal steps along every loop.
+        """Split a box until every operand has constant strides along every loop.
 
-        A phase of a transposed convolution, for example, reads a pixel that is no affine function
-        of the phase.
+        A phase of a transposed convolution, for example, reads a pixel that is not affine in the
+        phase.
         """
         return self._known.once(("regular", *box), lambda: [*self._cut(box, values)])
 
@@ -156,11 +156,11 @@ class Computation:
         return self._known.once((at, *key), lambda: [moved(o, at) for o in plain])
 
     def _key(self, box: Box, values: Values) -> tuple[Hashable, ...]:
-        """Return what distinguishes the evaluations of the operands."""
+        """Return a memo key for evaluations of the operands."""
         return (*box, *(values[name] for name in self._offset_names))
 
     def _emitted(self, box: Box, values: Values) -> list[Operation]:
-        """Return the operations of a box, with elements that count from the starts of tiles."""
+        """Return the operations of a box, with elements relative to the starts of tiles."""
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
         steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
@@ -180,7 +180,7 @@ class Computation:
         return operations
 
     def _pools(self, origin: Strides, loops: list[AffineLoop]) -> list[Operation]:
-        """Return the maxima of a box: a loop over neighbouring inputs is taken in few steps."""
+        """Return the maxima of a box; a loop over neighbouring inputs takes few steps."""
         along = next((loop for loop in loops if loop.strides[:2] == (0, 1)), AffineLoop(1, origin))
         others = [loop for loop in loops if loop is not along]
         dst, src, wgt = origin
@@ -196,7 +196,7 @@ class Computation:
         return self._addresses.place(operand.buffer.name, scalars // lanes)
 
     def _guarded_box(self, values: Values) -> Box | None:
-        """Return the box of the guards on one loop or none; those on several cut it later."""
+        """Apply the guards on at most one loop; those on several split the box later."""
         box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
         for guard in self._leaf.guards:
             inner = guard.names & box.keys()
@@ -231,7 +231,7 @@ class Computation:
     def _affine(
         self, operand: TileOperand | None, box: Box, values: Values
     ) -> tuple[int, list[int]]:
-        """Return the first place of an operand in its tile and what one step of each loop adds."""
+        """Return an operand's first position in its tile and its stride along each loop."""
         if operand is None:
             return 0, [0] * len(box)
         lanes = self._addresses.lanes(operand.buffer)
@@ -256,5 +256,5 @@ class Computation:
 
 
 def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:
-    """Return the loops around a nest that occur in expressions; `own` are those of the nest."""
+    """Return the loops that expressions use, except those of the nest, `own`."""
     return sorted({name for expression in expressions for name in expression.names} - own)

@@ -1,4 +1,4 @@
-"""What the emission of one operator shares: its hardware, its options, the state of its tiles."""
+"""State shared by the emission of one operator: hardware, options, tiles."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Found = TypeVar("Found")
 
 
 class Memo:
-    """What was worked out, by what it depends on."""
+    """A memo table with explicit keys."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
-        """Return what `make` makes; the second time, what it made the first time."""
+        """Return the value of `make`, calling it only the first time for a key."""
         if key not in self._known:
             self._known[key] = make()
         found: Found = self._known[key]
@@ -30,21 +30,21 @@ class Memo:
 
 @dataclass(frozen=True)
 class Context:
-    """What copies and computation have in common.
+    """State shared by copies and computation.
 
     Attributes
     ----------
     config : HardwareConfig
         The hardware.
     options : LoweringOptions
-        What schedule and device ask for.
+        Requirements of schedule and device.
     addresses : Addresses
-        Where the tiles lie.
+        Addresses of the tiles.
     pass_after_reset : bool
-        Whether the ALU adds 0 to what was reset.
+        Whether the ALU adds 0 to every reset accumulator.
     voids, zeros : Voids
-        Padding of the current tiles that nobody wrote, and that a LOAD wrote. Copies find it,
-        computation leaves out the products with it.
+        Padding of the current tiles that is unwritten, and that a LOAD wrote. Copies record it;
+        computation skips products with it.
     """
 
     config: HardwareConfig

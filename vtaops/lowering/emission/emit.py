@@ -1,7 +1,7 @@
-"""emit: from scheduled TIR to a fragment, the operations of one operator.
+"""emit: lower scheduled TIR to a fragment, the operations of one operator.
 
-A fragment knows its own buffers only, has no tokens, and its micro-ops have no place: `link` joins
-fragments to a program. Equal operators with equal tilings share a fragment.
+A fragment knows only its own buffers, has no tokens, and its micro-ops have no addresses: `link`
+joins fragments to a program. Equal operators with equal tilings share a fragment.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def emit(
     options: LoweringOptions = DEFAULT_OPTIONS,
     record: OperatorRecord = UNDESCRIBED,
 ) -> Fragment:
-    """Return the operations of a flat function.
+    """Lower a flat function to operations.
 
     Parameters
     ----------
     function : IRModule or Tree
-        Result of `flatten`, the parameters of whose ``main`` are the packed `buffers`; or the tree
-        that it is parsed to.
+        Result of `flatten`, the parameters of whose ``main`` are the packed `buffers`; or its
+        parsed tree.
     buffers : tuple of Buffer
         Arguments of the operator.
     config : HardwareConfig
         Configuration to compile for.
     options : LoweringOptions
-        What schedule and device ask for.
+        Requirements of schedule and device.
     record : OperatorRecord
         Description of the operator.
 
@@ -53,7 +53,7 @@ def emit(
     ScheduleError
         If a scratchpad overflows.
     ShapeError
-        If a border is asked for around something that is no image of the operator.
+        If a border is requested for an unknown buffer, or one that is not an image.
     """
     borders = dict(options.borders)
     names = [buffer.name for buffer in buffers]

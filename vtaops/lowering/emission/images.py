@@ -1,4 +1,4 @@
-"""Images with a border in DRAM: where the pixels of the inside lie."""
+"""Images with a border in DRAM: addresses of the inner pixels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vtaops.program import Buffer
 
 
 def within_border(tiles: Grid, buffer: Buffer, border: Border) -> Grid:
-    """Return the numbers in the larger image of tiles of the image that a buffer holds."""
+    """Map tile numbers of a buffer's image to those of the larger, bordered image."""
     _, _, height, width, *_ = buffer.packed_shape  # batches, channel blocks, rows, columns
     rows, column = tiles // width, tiles % width
     block, row = rows // height, rows % height
@@ -22,12 +22,12 @@ def within_border(tiles: Grid, buffer: Buffer, border: Border) -> Grid:
 
 
 def bordered(buffer: Buffer, border: Border) -> Buffer:
-    """Return a buffer that has a border around its image.
+    """Return a buffer whose image includes a border.
 
     Raises
     ------
     ShapeError
-        If the buffer holds no image.
+        If the buffer does not hold an image.
     """
     layout = buffer.layout
     if layout.outer != tuple("NCHW") or layout.view is not None:

@@ -1,4 +1,4 @@
-"""One GEMM, ALU, DEPTHWISE or POOL instruction: its fields, and what its micro-ops touch."""
+"""One GEMM, ALU, DEPTHWISE or POOL instruction: its fields and the elements it touches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Poo
 from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
 
 PRODUCTS = {GEMM_CALL: (Gemm, 1), WINDOW_CALL: (Depthwise, WINDOW_TILES)}
-"""The instruction of a product, and the neighbouring input tiles that a step reads."""
+"""The instruction of each product, and the number of neighbouring input tiles per step."""
 
 
 def roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
-    """Return which operands the dst, src and wgt fields of the micro-ops name."""
+    """Return the operands of the micro-op fields dst, src and wgt."""
     if leaf.call in PRODUCTS:
         acc, inp, wgt = leaf.operands
         return acc, inp, wgt
@@ -30,13 +30,13 @@ def roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileO
     if leaf.call == REQUANTIZE_CALL:
         acc, _, *bias, scales = leaf.operands
         return acc, scales, bias[0] if bias else None
-    # In place: an immediate operation and a reset read what they write.
+    # In place: an immediate operation and a reset read their destination.
     dst = leaf.operands[0]
     return dst, (leaf.operands[2] if len(leaf.operands) == 3 else dst), None
 
 
 def operation_of(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operation:
-    """Return the instruction of a kernel; `tiles` are the neighbouring inputs of a maximum."""
+    """Return the instruction of a kernel; a maximum reads `tiles` neighbouring inputs."""
     post = _post(leaf) if leaf.call == REQUANTIZE_CALL else None
     touches = [Touch("acc", _touched(kernel, 0), write=True)]
     instruction: LoopInstruction
@@ -62,20 +62,20 @@ def operation_of(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operati
 
 
 def _inputs(kernel: MicroKernel, tiles: int) -> Touch:
-    """Return the input tiles that a kernel reads, `tiles` neighbours in each step."""
+    """Return the input tiles that a kernel reads, `tiles` neighbours per step."""
     first = _touched(kernel, 1)
     return Touch("inp", distinct(first[:, None] + np.arange(tiles)), write=False)
 
 
 def _post(leaf: CallNest) -> Post:
-    """Return the POST that a requantisation stands for; its rows are those of the micro-ops."""
+    """Return the POST of a requantization; its rows are the sources of the micro-ops."""
     scaling = dict(zip(("zero_point", "low", "high", "fine"), leaf.scaling, strict=True))
     use_bias = int(len(leaf.operands) > 3)
     return Post(enable=1, use_bias=use_bias, use_scale=1, round_half=1, **scaling)
 
 
 def moved(operation: Operation, tiles: Strides) -> Operation:
-    """Return an operation with its operands in tiles that begin at `tiles` (dst, src, wgt)."""
+    """Return an operation with its tiles relocated to `tiles` (dst, src, wgt)."""
     dst, src, wgt = tiles
     assert operation.micro_ops is not None
     touches = [
@@ -89,7 +89,7 @@ def moved(operation: Operation, tiles: Strides) -> Operation:
 
 
 def loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:
-    """Return the fields of the hardware loops, with the steps of the first `operands` operands."""
+    """Return the hardware-loop fields, with the strides of the first `operands` operands."""
     fields = {
         "uop_end": len(kernel.micro_ops),
         "iter_out": kernel.outer.extent,

@@ -1,8 +1,8 @@
-"""From a nest of affine loops around one tile operation to hardware loops and micro-ops.
+"""Map a nest of affine loops around one tile operation to hardware loops and micro-ops.
 
 A GEMM or ALU instruction has two hardware loops around a list of micro-ops. All iterations of a
 leaf nest commute (they add into accumulators, or touch each accumulator once), so any two loops
-can be the hardware's; the rest is unrolled into micro-ops. Pure arithmetic.
+can become hardware loops; the rest is unrolled into micro-ops. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MAX_EXTENT = (1 << 14) - 1
 """Largest extent of a hardware loop."""
 
 PIPELINE_DISTANCE = 4
-"""Micro-ops that should lie between two accumulations into one tile.
+"""Minimum micro-ops between two accumulations into one tile.
 
 Implementations without forwarding lose time, or the sum, if a tile is accumulated again while the
 previous addition is in flight; upstream's runtime asks for 3."""
 
 READS_OF_A_MICRO_OP = 4
-"""Reads of a weight tile that one micro-op more may save, to be worth its place and its load."""
+"""Weight-tile reads that an additional micro-op must save to pay for its space and its load."""
 
 Strides = tuple[int, int, int]
 """Elements per iteration of the destination, source and weight operand."""
@@ -35,7 +35,7 @@ Strides = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class AffineLoop:
-    """A loop of a leaf nest: its extent and what one step adds to the operands."""
+    """A loop of a leaf nest: its extent and the operands' strides."""
 
     extent: int
     strides: Strides
@@ -51,7 +51,7 @@ class MicroKernel:
 
 
 _WEIGHT = 2
-"""Place of the weight operand in `Strides`."""
+"""Index of the weight operand in `Strides`."""
 
 _ONCE = AffineLoop(1, (0, 0, 0))
 
@@ -73,19 +73,19 @@ def kernels(
     loops : list of AffineLoop
         The nest, outermost first.
     max_micro_ops : int
-        Micro-ops that one instruction may have: the depth of the micro-op memory.
+        Maximum micro-ops of one instruction: the depth of the micro-op memory.
     keep_weights : bool
-        Whether more micro-ops are taken where steps with equal weights then follow each other.
+        Whether to spend micro-ops to make steps with equal weights consecutive.
     pairs : bool
         Whether neighbouring micro-ops of one accumulator share a step (the extension ``pairs``):
-        it then takes the fewest micro-ops among the choices with the fewest steps.
+        if so, take the fewest micro-ops among the choices with the fewest steps.
 
     Notes
     -----
-    Of all choices of two hardware loops it takes the fewest micro-ops among those that keep
-    `PIPELINE_DISTANCE`, else the largest distance; with `keep_weights` the least sum of micro-ops,
-    times `READS_OF_A_MICRO_OP`, and changes of the weight. If none fits the micro-op memory, one
-    loop is peeled into several instructions.
+    Among all choices of two hardware loops, takes the fewest micro-ops that keep
+    `PIPELINE_DISTANCE`, else the largest distance; with `keep_weights`, minimizes micro-ops times
+    `READS_OF_A_MICRO_OP` plus weight changes. If no choice fits the micro-op memory, one loop is
+    peeled into several instructions.
     """
     loops = fuse([loop for loop in loops if loop.extent > 1])
     if pairs and (paired := _choose_pairs(loops, max_micro_ops)) is not None:
@@ -106,7 +106,7 @@ def kernels(
 
 
 def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
-    """Merge loops that together walk with one stride, in any order."""
+    """Merge pairs of loops, in any order, that together have one stride."""
     for outer, inner in permutations(loops, 2):
         spans = tuple(stride * inner.extent for stride in inner.strides)
         extent = outer.extent * inner.extent
@@ -119,7 +119,7 @@ def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
 def _choose(
     loops: list[AffineLoop], max_micro_ops: int, keep_weights: bool
 ) -> list[AffineLoop] | None:
-    """Return the best nest: two hardware loops, then those of the micro-ops; None if none fits."""
+    """Return the best nest: two hardware loops, then the unrolled loops; None if none fits."""
 
     def worth(nest: list[AffineLoop]) -> tuple[int, int, int]:
         distance, cost = _reuse_distance(nest), _count(nest[2:])
@@ -133,7 +133,7 @@ def _choose(
 def _choose_pairs(
     loops: list[AffineLoop], max_micro_ops: int
 ) -> tuple[list[AffineLoop], list[AffineLoop]] | None:
-    """Return a nest as `_choose`, and the loops of sums whose iterations pair, or None."""
+    """Return a nest as `_choose` and the reduction loops whose iterations pair, or None."""
 
     def cost(choice: tuple[list[AffineLoop], list[AffineLoop]]) -> tuple[float, int]:
         nest, summed = choice
@@ -149,7 +149,7 @@ def _choose_pairs(
 
 
 def _sums(loops: list[AffineLoop]) -> Iterator[tuple[list[AffineLoop], list[AffineLoop]]]:
-    """Yield loops, and some that sum into one tile: two iterations of one, or all of several."""
+    """Yield loops plus reduction loops to pair: two iterations of one, or all of several."""
     summing = [loop for loop in loops if not _moves(loop)]
     for loop in summing:
         if loop.extent % 2 == 0:
@@ -162,7 +162,7 @@ def _sums(loops: list[AffineLoop]) -> Iterator[tuple[list[AffineLoop], list[Affi
 
 
 def _in_pairs(rows: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the micro-ops of sums from each of `rows` on: of all the first pair, the second..."""
+    """Return the micro-ops of sums starting at each of `rows`: all first pairs, all second, ..."""
     parts = [sums[first : first + 2] for first in range(0, len(sums), 2)]
     return np.concatenate([(rows[:, None] + part).reshape(-1, 3) for part in parts])
 
@@ -183,12 +183,12 @@ def _nests(
 
 
 def _moves(loop: AffineLoop) -> bool:
-    """Whether its iterations write different tiles."""
+    """Whether iterations write different tiles."""
     return loop.strides[0] != 0
 
 
 def _changes(order: list[AffineLoop], operand: int) -> int:
-    """Return how often the tile of an operand changes, the first included; `order` as below."""
+    """Count the changes of an operand's tile, including the first; `order` is outermost first."""
     inner = 1
     for loop in reversed(order):
         if loop.strides[operand] != 0 and loop.extent > 1:
@@ -198,7 +198,7 @@ def _changes(order: list[AffineLoop], operand: int) -> int:
 
 
 def _reuse_distance(order: list[AffineLoop]) -> int:
-    """Micro-ops between two accumulations into one tile; `order` is outermost first."""
+    """Return the micro-ops between two accumulations into one tile; `order` is outermost first."""
     distance = 1
     for loop in reversed(order):
         if loop.strides[0] == 0 and loop.extent > 1:

@@ -1,8 +1,8 @@
-"""Addresses of tile buffers in the scratchpads: one context for each virtual thread.
+"""Scratchpad addresses of tile buffers, with one context per virtual thread.
 
-Each buffer has one or several places; tiles take turns in them, and a load whose tile is still in
-one of them is left out. The ALU works in place, so the result of an ALU stage shares the address
-of its first operand; a chain of stages is one tile.
+Each buffer has one or more places that its tiles use in turn; a load is omitted if its tile is
+still in one of them. The ALU works in place, so the result of an ALU stage shares the address of
+its first operand; a chain of stages is one tile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Index = TypeVar("Index", int, npt.NDArray[np.int64])
 
 
 ROWS = {"bias": 0, "scale": POST_ROWS}
-"""The halves of the parameters of POST: their first tile."""
+"""First tile of each half of the POST parameters."""
 
 
 def thread_count(nodes: Iterable[nests.Node]) -> int:
@@ -43,10 +43,10 @@ def thread_count(nodes: Iterable[nests.Node]) -> int:
 
 @dataclass(frozen=True)
 class DenseTile:
-    """How the elements of a buffer are packed: row-major over the loops that fill it.
+    """Dense packing of a buffer's elements: row-major over the loops that fill it.
 
-    TVM's compaction gives a buffer the bounding box of all its tiles, which can be wider than a
-    tile where tiles overhang the operator. Scratchpads are small, so the gaps are squeezed out.
+    TVM's compaction gives a buffer the bounding box of all its tiles, which exceeds a tile if tiles
+    overhang the operator. Scratchpads are small, so the gaps are removed.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class DenseTile:
         return DenseTile(strides, tuple(reversed(packed)), elements)
 
     def place(self, element: Index) -> Index:
-        """Return the packed position of an element (or of many) of TVM's buffer."""
+        """Return the packed positions of elements of TVM's buffer."""
         if self.strides == self.packed:
             return element
         position, rest = element * 0, element
@@ -89,17 +89,17 @@ class DenseTile:
 
 
 class _Region:
-    """The places of one buffer in one thread's context; the least recently used is taken next."""
+    """The places of one buffer in one thread's context; replacement is least recently used."""
 
     def __init__(self, first: int, elements: int, places: int) -> None:
         self.elements = elements * places
         addresses = [first + place * elements for place in range(places)]
-        # What no tile is, before there are any.
+        # Unique placeholders until the first tiles are loaded.
         self._contents = OrderedDict[Hashable, int]((object(), address) for address in addresses)
         self.current = first
 
     def fill(self, content: Hashable) -> bool:
-        """Make room for `content` and return True; return False if it is still there."""
+        """Allocate a place for `content` and return True; False if it is still resident."""
         fresh = content not in self._contents
         if fresh:
             _, self._contents[content] = self._contents.popitem(last=False)
@@ -109,7 +109,7 @@ class _Region:
 
 
 class Addresses:
-    """Where the tiles of every buffer lie, for each virtual thread.
+    """Addresses of every buffer's tiles, for each virtual thread.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Addresses:
     Attributes
     ----------
     used : dict
-        Elements that are occupied of each scratchpad.
+        Occupied elements of each scratchpad.
 
     Raises
     ------
@@ -160,7 +160,7 @@ class Addresses:
                 )
 
     def _occupants(self, scratchpad: str) -> str:
-        """Return what lies in a scratchpad, the largest first; for messages."""
+        """Describe the contents of a scratchpad, largest first, for messages."""
         sizes: Counter[str] = Counter()
         for (name, _), region in self._regions.items():
             if self._memory[name] == scratchpad:
@@ -168,7 +168,7 @@ class Addresses:
         return ", ".join(f"{name.split('_local.')[0]} {n}" for name, n in sizes.most_common())
 
     def _allocate(self, buffer: nests.TileBuffer, places: int, threads: int) -> None:
-        """Give every thread its places for a buffer, side by side."""
+        """Allocate every thread's places for a buffer, contiguously."""
         elements = self._tiles[buffer.name].elements
         for thread in range(threads):
             first = self.used[buffer.scratchpad]
@@ -176,13 +176,13 @@ class Addresses:
             self.used[buffer.scratchpad] += elements * places
 
     def root(self, buffer: str) -> str:
-        """Return the buffer whose place a buffer shares; itself, if it has one of its own."""
+        """Return the buffer whose place a buffer shares, or the buffer itself."""
         return self._root.get(buffer, buffer)
 
     def fill(self, buffer: str, thread: int, content: Hashable | None = None) -> bool:
-        """Begin a tile of a buffer: take its next place.
+        """Begin a tile of a buffer in its next place.
 
-        Returns False, and takes the old place, if `content` is known and still there.
+        Returns False, and keeps the old place, if `content` is known and still resident.
         """
         fresh = object() if content is None else content
         return self._regions[self.root(buffer), thread].fill(fresh)
@@ -192,41 +192,41 @@ class Addresses:
         return self._regions[self._root.get(buffer, buffer), thread].current
 
     def is_overwritten(self, buffer: str) -> bool:
-        """Whether an ALU stage works in place on what is loaded into a buffer."""
+        """Whether an ALU stage overwrites the loaded contents of a buffer in place."""
         return buffer in self._root.values()
 
     def lanes(self, buffer: nests.TileBuffer) -> int:
-        """Return the scalars of an element of a buffer on chip."""
+        """Return the number of scalars in an on-chip element of a buffer."""
         lanes: int = getattr(self._config, buffer.memory).lanes
         return lanes
 
     def size(self, buffer: str) -> int:
-        """Return the elements of the tile of a buffer."""
+        """Return the number of elements in a tile of a buffer."""
         return self._tiles[buffer].elements
 
     def place(self, buffer: str, element: Index) -> Index:
-        """Return the position of an element (or of many) within the tile of a buffer."""
+        """Return the positions of elements within a buffer's tile."""
         return self._tiles[buffer].place(element)
 
 
 def _places(
     leaf: nests.LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int
 ) -> int:
-    """Return how many tiles of the buffer that a leaf fills a thread holds at once."""
+    """Return the number of tiles that a thread holds of the buffer that a leaf fills."""
     buffer = leaf.dst.buffer
-    if buffer.scratchpad in ROWS:  # all of them, or as many as there is room for
+    if buffer.scratchpad in ROWS:  # all of them, or as many as fit
         assert isinstance(leaf, nests.CopyNest)
         assert leaf.dram is not None
         tiles = ceil_div(leaf.dram.buffer.scalars, lanes * tile.elements)
         return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
-    # A bias lies in the accumulator memory too; only accumulations take turns.
+    # A bias shares the accumulator memory; only accumulations alternate.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, nests.CopyNest)
     places: int = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)
     return places
 
 
 def _roots(tree: nests.Tree) -> dict[str, str]:
-    """Map the result of each ALU stage to the accumulation that it works on in place."""
+    """Map the result of each ALU stage to the accumulator that it modifies in place."""
     roots: dict[str, str] = {}
     for leaf in nests.leaves(tree.body):
         if isinstance(leaf, nests.CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):

@@ -1,4 +1,4 @@
-"""Copy nests to LOAD and STORE: the grid of tiles of each copy, and the accesses that cover it."""
+"""Lower copy nests to LOAD and STORE: each copy's grid of tiles, and the accesses that cover it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Transfers:
     Parameters
     ----------
     context : Context
-        Hardware, options and tiles; copies add to its padding.
+        Hardware, options and tiles; copies record their padding in it.
     tree : Tree
         The parsed function.
     buffers : tuple of Buffer
@@ -45,12 +45,12 @@ class Transfers:
         borders = dict(context.options.borders)
         self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
         self.left_out = False
-        """Whether padding was not loaded, so that its products are left out."""
+        """Whether padding was not loaded, so that its products are skipped."""
         self._known = Memo()
         self._numbers: dict[bytes, int] = {}
 
     def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
-        """Return the instructions of a copy for the current values of the outer loops."""
+        """Yield the instructions of a copy for the current values of the outer loops."""
         on_chip, memory = leaf.on_chip.buffer, _memory(leaf)
         relocation = self._buffers[leaf.dram.buffer.name] if leaf.dram else NO_BUFFER
         copy, shift = self._copy(leaf, values)
@@ -69,11 +69,11 @@ class Transfers:
                 yield Operation(
                     instruction, relocation, (Touch(on_chip.memory, touched, leaf.loads),)
                 )
-            elif memory != Memory.INP:  # some hardware cannot do a LOAD without a row
+            elif memory != Memory.INP:  # some hardware does not support a LOAD without rows
                 yield from _resets(sram, access.x_size)
 
     def _begin_tile(self, leaf: CopyNest, copy: _Copy, content: Hashable, thread: int) -> bool:
-        """Begin a tile that is loaded; return False if its content is still there."""
+        """Begin a loaded tile; return False if its content is still resident."""
         name = leaf.dst.buffer.name
         if copy.padding is not None:
             written = _writes_padding(leaf)
@@ -82,16 +82,16 @@ class Transfers:
             self.left_out |= (
                 written and not self._context.options.skip_padding and bool(copy.padding.any())
             )
-        # What the operator itself writes to DRAM may have changed since the last load, and
-        # accumulators that the ALU works on in place no longer hold what was loaded.
+        # The operator's own stores may have changed DRAM since the last load, and accumulators
+        # that the ALU modified in place no longer hold the loaded values.
         changes = leaf.read & self._changing or self._addresses.is_overwritten(name)
         return self._addresses.fill(name, thread, None if changes else content)
 
     def _copy(self, leaf: CopyNest, values: Values) -> tuple[_Copy, int]:
         """Return a copy, and the shift of its DRAM elements.
 
-        Copies recur in the iterations of the outer loops with their elements in DRAM shifted, if
-        the same conditions hold there. What is no affine function of the loops is worked out again.
+        Copies recur over the outer loops with shifted DRAM elements if the same conditions hold.
+        Non-affine offsets are evaluated every time.
         """
         dram = leaf.dram
         if dram is None or not dram.offset.affine or dram.buffer.name in self._images:
@@ -106,7 +106,7 @@ class Transfers:
         return copy, 0 if copy.lowest is None else copy.lowest + first - at
 
     def _evaluated(self, leaf: CopyNest, values: Values) -> _Copy:
-        """Return a copy for the current values of the outer loops."""
+        """Evaluate a copy for the current values of the outer loops."""
         grid, start = self._grid(leaf, values)
         valid = grid >= 0
         lowest = int(grid[valid].min()) if valid.any() else None
@@ -117,17 +117,17 @@ class Transfers:
             padding = self._padding_of(leaf, grid, start)
             if not _writes_padding(leaf):
                 grid = np.where(grid == ZERO, SKIP, grid)
-        # Some hardware cannot pad accumulators: only what must be padded is.
+        # Some hardware cannot pad accumulators: pad only if necessary.
         pads = inputs or (leaf.loads and bool((grid == ZERO).any()))
         number = self._numbers.setdefault(grid.tobytes(), len(self._numbers))
         return _Copy(number, start, lowest, self._cover(leaf, grid, pads), padding)
 
     def _padding_of(self, leaf: CopyNest, grid: Grid, start: int) -> Mask:
-        """Return which elements of a tile are padding that its products leave out."""
+        """Return a mask of the padding in a tile whose products are skipped."""
         mask = np.zeros(self._addresses.size(leaf.dst.buffer.name), np.bool_)
         if self._context.options.skip_padding or not _writes_padding(leaf):
             mask[start : start + grid.size] = (grid == ZERO).ravel()
-        elif (grid == ZERO).any():  # only what a LOAD without a row of data would have to write
+        elif (grid == ZERO).any():  # only padding that would need a LOAD without data rows
             for access in self._cover(leaf, grid, pads=True):
                 if access.y_size == 0:
                     first = start + access.sram_base
@@ -135,7 +135,7 @@ class Transfers:
         return mask
 
     def _grid(self, leaf: CopyNest, values: Values) -> tuple[Grid, int]:
-        """Return the DRAM element of each element of a tile, and the first element of the tile."""
+        """Return the DRAM element of each element of a tile, and the first copied element."""
         buffer = leaf.on_chip.buffer
         lanes = self._addresses.lanes(buffer)
         tiles, lane_loops = _split_lanes(leaf.loops, lanes)
@@ -166,7 +166,7 @@ class Transfers:
         return grid, start
 
     def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[BlockTransfer]:
-        """`cover`, remembered."""
+        """Call `cover`, memoized."""
         return self._known.once((id(leaf), grid.tobytes()), lambda: cover(grid, pads))
 
 
@@ -177,15 +177,15 @@ class _Copy:
     Attributes
     ----------
     number : int
-        Equal for copies of the same elements.
+        Identifies copies of the same elements.
     start : int
-        The first element of the tile that is copied.
+        First element of the tile that is copied.
     lowest : int or None
-        The lowest DRAM element, which `accesses` count from; None if none is copied.
+        Lowest DRAM element, the origin of `accesses`; None if nothing is copied.
     accesses : list of BlockTransfer
-        What moves it.
+        The DMA accesses.
     padding : Mask or None
-        What of a loaded tile is padding, if that matters.
+        Padding of a loaded tile, if relevant.
     """
 
     number: int
@@ -196,14 +196,14 @@ class _Copy:
 
 
 def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
-    """Return the outer loops that decide what is copied, and to where on the chip."""
+    """Return the outer loops that determine what is copied, and its on-chip destination."""
     inside = () if leaf.inside is None else (leaf.inside,)
     deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
     return sorted({name for expression in deciding for name in expression.names} & values.keys())
 
 
 def _memory(leaf: CopyNest) -> Memory:
-    """Return the memory that the instructions of a copy name."""
+    """Return the memory identifier of a copy's instructions."""
     if not leaf.loads:
         return Memory.OUT
     if leaf.dst.buffer.scratchpad == "acc" and leaf.dram and leaf.dram.buffer.dtype == "int8":
@@ -212,7 +212,7 @@ def _memory(leaf: CopyNest) -> Memory:
 
 
 def _writes_padding(leaf: CopyNest) -> bool:
-    """Whether LOAD can write the padding of a copy: zeros, and not of weights."""
+    """Whether LOAD can write the padding of a copy: zeros, except for weights."""
     return leaf.padding == 0 and leaf.dst.buffer.scratchpad != "wgt"
 
 
@@ -227,7 +227,7 @@ def _resets(first: int, count: int) -> Iterator[Operation]:
 
 
 def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:
-    """Separate the loops over tiles from the innermost ones, over the lanes of a tile."""
+    """Split off the innermost loops, over the lanes of a tile."""
     product, cut = 1, len(loops)
     while product < lanes and cut:
         cut -= 1
@@ -241,7 +241,7 @@ def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]
 
 
 def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: int) -> None:
-    """Make sure that the lanes of a tile are contiguous on both sides of the copy."""
+    """Check that the lanes of a tile are contiguous on both sides of the copy."""
     first = {**values, **{loop.name: 0 for loop in leaf.loops}}
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
     for side in leaf.operands:

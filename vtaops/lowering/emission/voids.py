@@ -1,10 +1,10 @@
-"""Void tiles: padding that no DMA writes, and the operations that are left out because of it.
+"""Void tiles: unwritten padding, and the operations that are skipped because of it.
 
 LOAD pads with zeros, and some hardware cannot pad weights at all. A tile of padding that cannot be
-written, or need not be (a weight of zeros), is *void*: it is never loaded, and no operation reads
-it. That is right wherever the declaration pads with the neutral value of the operation that reads
-the tile: a product with weights of zeros adds nothing, and -128 changes no maximum of int8 values.
-So a transposed convolution multiplies no zeros, and a pooling window ends at the border.
+written, or need not be (zero weights), is *void*: it is never loaded, and no operation reads it.
+This is correct whenever the declaration pads with the neutral value of the reading operation: a
+product with zero weights adds nothing, and -128 changes no maximum of int8 values. So a transposed
+convolution multiplies no zeros, and a pooling window ends at the border.
 
 An accumulator whose only product would read a void input becomes void in turn.
 """
@@ -21,36 +21,36 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Voids:
-    """Which elements of the current tile of each buffer are void, for each virtual thread."""
+    """Void elements of each buffer's current tile, for each virtual thread."""
 
     def __init__(self) -> None:
         self._masks: dict[tuple[str, int], Mask] = {}
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
-        """Begin a tile: the elements in `mask` (positions within the tile) are void."""
+        """Begin a tile whose elements in `mask` (positions within the tile) are void."""
         if mask is not None and mask.any():
             self._masks[buffer, thread] = mask
         else:
             self._masks.pop((buffer, thread), None)
 
     def of(self, buffer: str, thread: int) -> Mask | None:
-        """Return the void elements of the current tile, or None if there are none."""
+        """Return the void elements of the current tile, or None."""
         return self._masks.get((buffer, thread))
 
     def mark(self, buffer: str, thread: int, positions: npt.NDArray[np.int64], size: int) -> None:
         """Add void elements to a tile of `size` elements."""
         if positions.size:
-            known = self._masks.get((buffer, thread))  # may be the mask of many tiles
+            known = self._masks.get((buffer, thread))  # may be shared by many tiles
             mask = np.zeros(size, np.bool_) if known is None else known.copy()
             mask[positions] = True
             self._masks[buffer, thread] = mask
 
 
 def boxes(mask: Mask) -> Iterator[tuple[range, ...]]:
-    """Cut the true part of `mask` into boxes; a box is a range for each axis.
+    """Partition the true elements of `mask` into boxes; a box is one range per axis.
 
     Cuts across the outermost axis along which the mask changes, between runs of equal slices, so
-    the result is short where the mask is a product of conditions on one or two axes.
+    the result is short if the mask is a product of conditions on one or two axes.
     """
     if not mask.any():
         return
@@ -72,13 +72,13 @@ def boxes(mask: Mask) -> Iterator[tuple[range, ...]]:
 
 
 def _bounds(mask: Mask, axis: int) -> range:
-    """Return the smallest range along an axis that holds all true elements."""
+    """Return the smallest range along an axis that contains all true elements."""
     used = np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis)))
     return range(int(used[0]), int(used[-1]) + 1)
 
 
 def _cuts(mask: Mask, axis: int) -> list[int]:
-    """Return the places along an axis where neighbouring slices differ."""
+    """Return the indices along an axis at which neighbouring slices differ."""
     others = tuple(a for a in range(mask.ndim) if a != axis)
     changes = np.diff(mask, axis=axis).any(axis=others)
     return [int(place) + 1 for place in np.flatnonzero(changes)]

@@ -1,8 +1,8 @@
-"""The concrete walk: run the loops of a parsed function and emit the operations of its leaves.
+"""Walk the loops of a parsed function and emit the operations of its leaves.
 
 Every shape is static, so each leaf nest is evaluated with NumPy for the current values of the outer
 loops (`transfers`, `computation`). Under virtual threads, neighbouring leaves of one unit are
-emitted thread by thread, so that the loads of one thread can run under the computation of another.
+emitted thread by thread, so that the loads of one thread can overlap with another's computation.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from vtaops.program import Buffer
 def walk(
     tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig, options: LoweringOptions
 ) -> list[Operation]:
-    """Return the operations of a parsed function in program order, without synchronisation.
+    """Return the operations of a parsed function in program order, without synchronization.
 
-    Some hardware stores only what the ALU or a product wrote. Where products with padding had to be
-    left out, and the operator has no pass of the ALU, the ALU adds 0 to every accumulator after its
-    reset.
+    Some hardware stores only results of the ALU or a product. If products with padding had to be
+    skipped, and the operator has no ALU pass, the ALU adds 0 to every accumulator after its reset.
 
     Raises
     ------
@@ -54,7 +53,7 @@ class _Walk:
         self._computations: dict[CallNest, list[Computation]] = {}
 
     def run(self, nodes: list[Node], values: Values, threads: Loop | None) -> Iterator[Operation]:
-        """Execute statements in order; neighbouring leaves of one unit form a group."""
+        """Execute statements in order; group neighbouring leaves of one unit."""
         for unit, group in groupby(nodes, _unit_or_none):
             if unit is not None:
                 yield from self._leaves([*group], values, threads)

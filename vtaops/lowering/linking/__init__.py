@@ -1,1 +1,1 @@
-"""From fragments to a Program: buffers, micro-ops, tokens, encoding."""
+"""Link fragments to a Program: buffers, micro-ops, tokens, encoding."""

@@ -1,11 +1,10 @@
-"""link: from the fragments of any number of operators to one Program.
+"""link: join the fragments of any number of operators to one Program.
 
-All that joins operators: operations one after the other, one table of buffers, one placement of
-micro-ops, one insertion of tokens. Memory decides what must wait for what, in DRAM as in the
-scratchpads, so operators need no barrier between them.
+Joining concatenates operations, merges buffers, places micro-ops and inserts tokens. Dependences
+through DRAM and scratchpads determine the tokens, so operators need no barrier between them.
 
-`link` does `bind` and `assemble`. Between the two, operations may change their order, as long as
-one that touches a tile stays behind those that touch it before, where one of the two writes it.
+`link` is `bind` followed by `assemble`. In between, operations may be reordered if dependences are
+kept: an operation stays behind all earlier ones that touch a common tile, if either writes it.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from vtaops.machine.isa import Encoding, Instruction, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
 NO_TURNS: Mapping[range, int] = MappingProxyType({})
-"""Each part runs alone."""
+"""No parts are interleaved."""
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer of a fragment lies in a program.
+    """The location of a fragment's buffer in a program.
 
     Attributes
     ----------
     buffer : int
         Index of the program's buffer.
     offset : int
-        First byte within it. The channel blocks of an image follow each other, so with one image a
-        range of whole blocks is a buffer of its own: several operators store the parts of a
-        concatenation into one buffer, and one operator loads a slice.
+        First byte within it. The channel blocks of an image are contiguous, so for one image a
+        range of whole blocks is itself a buffer: several operators can store the parts of a
+        concatenation into one buffer, and an operator can load a slice.
     """
 
     buffer: int
@@ -57,14 +56,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Part:
-    """A fragment in its place in a program.
+    """A fragment placed in a program.
 
     Attributes
     ----------
     fragment : Fragment
-        What is executed; several parts may share it.
+        The fragment; several parts may share it.
     places : tuple of (Place or int)
-        For each of its buffers, where it lies; an integer is a whole buffer of the program.
+        Location of each of its buffers; an integer is a whole buffer of the program.
     name : str
         Name of the operator in the program.
     """
@@ -82,20 +81,20 @@ def link(
     *,
     together: Mapping[range, int] = NO_TURNS,
 ) -> Program:
-    """Return the program of fragments that run one after the other.
+    """Link fragments to a program that runs them one after the other.
 
     Parameters
     ----------
     parts : sequence of Part
-        At least one, all for one configuration. They stay as they are, and can be linked again.
+        At least one, all for one configuration. They are not modified, and can be linked again.
     buffers : sequence of Buffer
-        All buffers of the program, each with a name of its own. What one part stores and another
-        loads is `SCRATCH` (or `OUTPUT`, if the host reads it too).
+        All buffers of the program, with distinct names. Buffers that one part stores and another
+        loads are `SCRATCH` (or `OUTPUT`, if the host reads them too).
     metadata : mapping, optional
-        Description that the program carries.
+        Metadata to store in the program.
     together : mapping of range to int
-        Parts that follow each other and whose tiles run in turns, and how far behind those that it
-        reads each runs (the lag of `vtaops.lowering.passes.interleave.interleaved`).
+        Ranges of consecutive parts to interleave, and the lag of each
+        (`vtaops.lowering.passes.interleave.interleaved`).
 
     Returns
     -------
@@ -105,28 +104,28 @@ def link(
     Raises
     ------
     ProgramError
-        If a fragment's buffer has no place, or one that does not suit it.
+        If a fragment's buffer has no place, or an unsuitable one.
     """
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
     return assemble(operations, parts, buffers, metadata, together=together)
 
 
 def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
-    """Return new operations of a part, which address the program's buffers.
+    """Return new operations of a part that address the program's buffers.
 
     Parameters
     ----------
     part : Part
         A fragment and its places.
     number : int
-        Which part of the program it is.
+        Index of the part in the program.
     buffers : sequence of Buffer
         All buffers of the program.
 
     Raises
     ------
     ProgramError
-        If a fragment's buffer has no place, or one that does not suit it.
+        If a fragment's buffer has no place, or an unsuitable one.
     """
     places = _checked_places(part, number, buffers)
     config = part.fragment.config
@@ -153,7 +152,7 @@ def assemble(
     *,
     together: Mapping[range, int] = NO_TURNS,
 ) -> Program:
-    """Return the program of bound operations; `operations` stay as they are.
+    """Assemble bound operations to a program, without modifying them.
 
     Parameters
     ----------
@@ -190,7 +189,7 @@ def assemble(
 
 
 def _in_turns(operations: list[Operation], numbers: range, lag: int) -> list[Operation]:
-    """Let the tiles of some operators that follow each other take turns."""
+    """Interleave the tiles of consecutive operators."""
     places = [k for k, operation in enumerate(operations) if operation.operator in numbers]
     begin, end = places[0], places[-1] + 1
     streams = groupby(operations[begin:end], lambda operation: operation.operator)
@@ -215,7 +214,7 @@ def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[Operat
 
 
 def _checked_places(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Place]:
-    """Return the places of a part, all of them suitable."""
+    """Return the places of a part, after checking each."""
     own = part.fragment.buffers
     title = f"part {number}" + (f" ({part.name})" if part.name else "")
     if len(part.places) != len(own):
@@ -231,7 +230,7 @@ def _checked_places(part: Part, number: int, buffers: Sequence[Buffer]) -> list[
 
 
 def _unsuitable(buffer: Buffer, place: Place, buffers: Sequence[Buffer]) -> str | None:
-    """Return the reason why a buffer cannot lie in a place, or None."""
+    """Return why a place does not suit a buffer, or None."""
     if not 0 <= place.buffer < len(buffers):
         return f"lies in buffer {place.buffer}; the program has {len(buffers)}"
     whole = buffers[place.buffer]
@@ -253,7 +252,7 @@ def _unsuitable(buffer: Buffer, place: Place, buffers: Sequence[Buffer]) -> str 
 
 
 def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
-    """Refuse a part that stores over what it loads: a tile may be loaded more than once."""
+    """Reject a part that stores over its inputs: a tile may be loaded more than once."""
     users: dict[bool, set[int]] = {True: set(), False: set()}
     for buffer, place in zip(part.fragment.buffers, places, strict=True):
         users[buffer.role in _WRITTEN].add(place.buffer)
@@ -272,12 +271,12 @@ def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
 
 
 def _granule(config: HardwareConfig) -> int:
-    """Return the bytes by which accesses to DRAM are counted: every element is a multiple."""
+    """Return the granule of DRAM accesses in bytes: every element size is a multiple."""
     return min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
 
 
 def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
-    """Return the first DRAM element of an instruction that accesses DRAM `offset` bytes later."""
+    """Return the first DRAM element of an instruction whose access moves by `offset` bytes."""
     assert isinstance(i, Load | Store)
     element = config.dram_element_bytes(Memory(i.memory))
     if offset % element:
@@ -286,7 +285,7 @@ def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
 
 
 def _granules(i: Instruction, offset: int, config: HardwareConfig) -> Elements:
-    """Return the granules of DRAM that a LOAD or STORE touches, `offset` bytes from its base."""
+    """Return the DRAM granules that a LOAD or STORE touches, `offset` bytes from its base."""
     assert isinstance(i, Load | Store)
     granule = _granule(config)
     scale = config.dram_element_bytes(Memory(i.memory)) // granule
@@ -299,7 +298,7 @@ def _granules(i: Instruction, offset: int, config: HardwareConfig) -> Elements:
 
 
 class _DramTouches:
-    """What operations touch in DRAM, where it matters: in memory both stored to and loaded from."""
+    """DRAM touches of operations, for memory that is both stored to and loaded from."""
 
     def __init__(
         self, operations: Sequence[Operation], buffers: Sequence[Buffer], config: HardwareConfig
@@ -318,7 +317,7 @@ class _DramTouches:
         self._known: dict[tuple[object, ...], Touch] = {}
 
     def added(self, o: Operation) -> Operation:
-        """Return an operation with all its touches."""
+        """Return an operation with its DRAM touches added."""
         touches = (*o.touches, *self._touches(o))
         return Operation(o.instruction, o.relocation, touches, o.micro_ops, o.operator)
 
@@ -327,7 +326,7 @@ class _DramTouches:
         if relocation < 0 or self._spaces[relocation] not in self._shared:
             return ()
         assert isinstance(i, Load | Store)
-        if not i.y_size:  # padding alone
+        if not i.y_size:  # padding only
             return ()
         key = (relocation, i.unit, i.memory, i.dram_base, i.y_size, i.x_size, i.x_stride)
         if key not in self._known:
@@ -337,5 +336,5 @@ class _DramTouches:
 
 
 def whole(fragment: Fragment) -> Part:
-    """Return a part that is a program of its own: each buffer of the fragment is the program's."""
+    """Return a part that is a whole program: its buffers are the program's."""
     return Part(fragment, tuple(range(len(fragment.buffers))))

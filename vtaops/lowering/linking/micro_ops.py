@@ -1,4 +1,4 @@
-"""Placement of micro-op sequences: equal ones are stored once and loaded as seldom as possible."""
+"""Placement of micro-op sequences: store equal ones once, and load them as rarely as possible."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Table = npt.NDArray[np.int64]
 def place_micro_ops(
     operations: list[Operation], config: HardwareConfig, depth: int | None = None
 ) -> tuple[list[Operation], npt.NDArray[np.uint32]]:
-    """Give every sequence a place in the micro-op memory and load it before its use.
+    """Give every sequence an address in the micro-op memory and load it before its use.
 
-    Programs are cut into stretches whose distinct sequences fit the memory together; each stretch
-    begins with one LOAD UOP of all of them. Most programs are one stretch. `depth` is the size of
-    the memory, where it is less than the configuration says.
+    Programs are split into stretches whose distinct sequences fit the memory together; each stretch
+    begins with one LOAD UOP of all of them. Most programs are one stretch. `depth` overrides the
+    configured size of the memory.
 
     Returns
     -------
@@ -39,19 +39,19 @@ def place_micro_ops(
 
 
 class _Placement:
-    """The stretches so far, and the one that is being filled.
+    """The closed stretches, and the open one.
 
     Parameters
     ----------
     depth : int
-        Micro-ops that fit the memory.
+        Capacity of the micro-op memory.
 
     Attributes
     ----------
     placed : list of Operation
-        Those of closed stretches.
+        Operations of closed stretches.
     sequences : list of ndarray
-        In the order of the table in DRAM.
+        Sequences in the order of the DRAM table.
     """
 
     def __init__(self, depth: int) -> None:
@@ -65,7 +65,7 @@ class _Placement:
         self._variants = Variants()
 
     def append(self, operation: Operation) -> None:
-        """Add an operation; its sequence finds a place in the stretch, or begins another one."""
+        """Append an operation; open a new stretch if its sequence does not fit."""
         i = operation.instruction
         if operation.micro_ops is not None:
             assert isinstance(i, LoopInstruction)
@@ -85,7 +85,7 @@ class _Placement:
         return self._places[key]
 
     def close(self) -> None:
-        """End the stretch, and begin an empty one."""
+        """Close the stretch, and open an empty one."""
         if self._size:
             size, first = self._size, self._stretch[0].operator
             load = Load(

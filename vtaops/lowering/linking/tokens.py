@@ -1,19 +1,19 @@
-"""Exact and minimal synchronisation: which instructions exchange tokens.
+"""Exact and minimal synchronization: insert tokens between instructions.
 
 Walk the instructions in program order. An instruction must wait for the last earlier instruction
 of another unit that touches a common element, if one of the two writes it (RAW, WAR, WAW); a token
-from that instruction is inserted unless the order already follows from program order and earlier
-tokens. For each unit, ``known`` holds the latest instruction of every unit that it has waited for,
-directly or through others (a vector clock), so "already follows" is one comparison.
+from that instruction is inserted unless program order and earlier tokens already imply the order.
+For each unit, ``known`` holds the latest instruction of every unit that it has waited for, directly
+or transitively (a vector clock), so the check is one comparison.
 
 Why this is exact: instructions of one unit execute in order, so waiting for the last conflicting
 one covers all earlier ones. Why it is minimal: an order that a token enforces ends at the
 instruction that pops it, and every token inserted later ends later, so none can make an earlier
-one superfluous. Why it cannot deadlock: every token is pushed by an instruction that precedes its
+one redundant. Why it cannot deadlock: every token is pushed by an instruction that precedes its
 pop in program order.
 
-Load and store units are no neighbours; an order between them (operators chained through DRAM) is
-relayed by a no-operation on the compute unit.
+The load and store units are not neighbours; a dependence between them (operators chained through
+DRAM) is relayed by a no-operation on the compute unit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _UNITS = tuple(Unit)
 _PAIRS = tuple(permutations(_UNITS, 2))
 
 Clock = list[int]
-"""For each unit the position of its latest instruction known to be complete, or NONE."""
+"""Position of the latest instruction of each unit known to be complete, or NONE."""
 
 
 def insert_tokens(operations: list[Operation]) -> list[Operation]:
-    """Return the operations with token flags set, relays added, and FINISH as the last one."""
+    """Return the operations with token flags set, relays added, and a final FINISH."""
     inserter = _Inserter()
     for operation in operations:
         inserter.append(operation, inserter.conflicts(operation))
@@ -62,11 +62,11 @@ class _Inserter:
         ]
 
     def last_of_units(self) -> Clock:
-        """Return the last instruction of the load and the store unit."""
+        """Return the last instructions of the load and store units."""
         return [NONE if u is Unit.COMPUTE else self._known[u][u] for u in _UNITS]
 
     def append(self, operation: Operation, need: Clock) -> int:
-        """Add an operation that waits for the instructions `need`; return its position."""
+        """Append an operation that waits for the instructions `need`; return its position."""
         unit = operation.instruction.unit
         known = self._known[unit]
         need = [n if n > known[v] else NONE for v, n in enumerate(need)]
@@ -86,7 +86,7 @@ class _Inserter:
         return position
 
     def _relay(self, need: Clock, opposite: Unit, operator: int) -> Clock:
-        """Wait for the opposite end of the chain through a no-operation of the compute unit."""
+        """Wait for the far end of the chain through a no-operation of the compute unit."""
         waiting = [NONE] * len(Unit)
         waiting[opposite] = need[opposite]
         relay = self.append(Operation(Load(memory=Memory.UOP), operator=operator), waiting)
@@ -96,7 +96,7 @@ class _Inserter:
         return direct
 
     def _drop_implied(self, need: Clock) -> None:
-        """Forget a wait that another wait of the same instruction implies."""
+        """Drop a wait that another wait of the same instruction implies."""
         for via, other in _PAIRS:
             waits = need[via] != NONE != need[other]
             if waits and self._clock_after[need[via]][other] >= need[other]:
@@ -111,7 +111,7 @@ class _Inserter:
             known[v] = max(known[v], seen)
 
     def finished(self) -> list[Operation]:
-        """Return all operations with their flags."""
+        """Return all operations with their token flags."""
         variants = Variants()
         for position, flags in self._flags.items():
             operation = self._operations[position]

@@ -1,1 +1,1 @@
-"""From scheduled TIR to a tree of loops whose index expressions are compiled Python."""
+"""Parse scheduled TIR to a tree of loops with compiled index expressions."""

@@ -1,10 +1,10 @@
-"""Additions of matrix products fall away: the product accumulates onto the other addend.
+"""Fold additions of matrix products: accumulate the product onto the other addend.
 
-A declaration such as ``res_sum = res_shr + product`` is honest te, but the GEMM core adds to what
-its accumulators hold anyway. So where a tile of products is added to another tile, the product
-loses its reset, the addition falls away, and both share their accumulators. A residual that is
-added to a convolution thus costs one tile product a pixel, and no accumulator memory. The same
-holds for a whole convolution that is added to something: it begins with that, not with a reset.
+A declaration such as ``res_sum = res_shr + product`` is valid te, but the GEMM core adds to its
+accumulators anyway. So if a tile of products is added to another tile, the product loses its reset,
+the addition is removed, and both share their accumulators. A residual added to a convolution thus
+costs one tile product per pixel, and no accumulator memory. The same holds for a whole convolution
+added to another tile: it starts from that tile instead of a reset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ JOIN_CALL = "vta.join"
 
 
 def accumulate_in_place(tree: Tree) -> Tree:
-    """Rewrite every addition of a matrix product in a parsed function."""
+    """Fold every addition of a matrix product in a parsed function."""
     return tree.rewritten(_rewritten)
 
 
@@ -28,13 +28,13 @@ def _rewritten(nodes: list[Node]) -> list[Node]:
         if products:
             addition.call = JOIN_CALL
             nodes = [n for n in nodes if n not in products and n not in resets]
-            place = nodes.index(addition)  # where the other addend is complete
+            place = nodes.index(addition)  # the other addend is complete here
             nodes[place:place] = products
     return nodes
 
 
 def _accumulation(nodes: list[Node], buffer: str) -> tuple[list[Node], list[Node]]:
-    """Return what sums products in a buffer, and its reset, if it may begin with another addend."""
+    """Return the products that fill a buffer, and its resets, if another addend can come first."""
     products = [n for n in nodes if _fills(n, PRODUCT_CALL, buffer)]
     if len(products) == 1:
         assert isinstance(products[0], CallNest)
@@ -46,7 +46,7 @@ def _accumulation(nodes: list[Node], buffer: str) -> tuple[list[Node], list[Node
 
 
 def _is_addition(leaf: CallNest) -> bool:
-    """Whether a call adds, in place, a tile to a different tile."""
+    """Whether a call adds a different tile to a tile, in place."""
     return (
         leaf.call == ALU_CALL
         and leaf.alu_op == AluOp.ADD
@@ -56,5 +56,5 @@ def _is_addition(leaf: CallNest) -> bool:
 
 
 def _fills(node: Node, call: str, buffer: str) -> bool:
-    """Whether a node is the call of a kind that fills a buffer."""
+    """Whether a node is a call of the given kind that fills a buffer."""
     return isinstance(node, CallNest) and node.call == call and node.dst.buffer.name == buffer

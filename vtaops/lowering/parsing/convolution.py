@@ -1,10 +1,10 @@
-"""The tree of a convolution, written down: what TVM makes of its schedule, fifty times as fast.
+"""Build the tree of a convolution directly: equal to TVM's result, fifty times as fast.
 
-A search asks for thousands of tilings of a few convolutions, and a third of the time of a verdict
-was TVM's: it derives the same loops, bounds and indices for each again. For the convolutions that
-networks consist of they are written down here. The schedule (`vtaops.schedule.operators`) remains
-what says how a convolution runs; a test compares the programs of both over random operators and
-tilings. All others go through TVM.
+A search evaluates thousands of tilings of a few convolutions, and TVM took a third of the time of a
+verdict, deriving the same loops, bounds and indices again each time. This module builds the trees
+of the convolutions that make up networks. The schedule (`vtaops.schedule.operators`) remains the
+definition; a test compares the programs of both over random operators and tilings. All other
+operators go through TVM.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
 
 
 def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> nests.Tree | None:
-    """Return what `parse` returns for the flat function of an operator.
+    """Return the tree that `parse` returns for an operator's flat function.
 
-    None where it is not written down here: no convolution, more than vectors and constants in its
-    stages, groups that share tiles, rows that are gathered for a kernel of several, virtual
-    threads, kernels in parts, tiles larger than the operator.
+    None if unsupported: not a convolution, stages with operands other than vectors and constants,
+    groups that share tiles, gathered rows of a multi-row kernel, virtual threads, kernels in parts,
+    tiles larger than the operator.
     """
     if type(op) is not Conv2d:
         return None
@@ -52,16 +52,16 @@ def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> ne
 
 
 def _is_plain(stage: object) -> bool:
-    """Whether a stage has no operands but vectors and constants."""
+    """Whether a stage has only vector and constant operands."""
     return isinstance(stage, AluStage) and VECTORS.issuperset(stage.operands)
 
 
 class _Linear(dict[str, int]):
-    """A sum of multiples of loop variables; that of the empty name is a constant."""
+    """A linear combination of loop variables; the empty name is the constant term."""
 
     @staticmethod
     def of(loop: Loop) -> _Linear:
-        """Return the variable of a loop; one of a single iteration is always 0."""
+        """Return a loop's variable, or 0 for a single iteration."""
         return _Linear({loop.name: 1} if loop.extent > 1 else {})
 
     def __add__(self, other: _Linear) -> _Linear:
@@ -80,7 +80,7 @@ class _Linear(dict[str, int]):
         return [name for name in self if name]
 
     def below(self, limit: int) -> Expression:
-        """Return the condition that it is less than `limit`."""
+        """Return the condition that the value is less than `limit`."""
         return Expression.written(f"{self} < {limit}", self.names, False)
 
 
@@ -90,7 +90,7 @@ _Place = Sequence[Loop | _Linear]
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of the operator that is cut into tiles: loops over the tiles, and in one of them."""
+    """A tiled axis of the operator: a loop over tiles, and one inside a tile."""
 
     name: str
     extent: int
@@ -106,33 +106,33 @@ class _Axis:
 
     @property
     def position(self) -> _Linear:
-        """The position along the axis."""
+        """Position along the axis."""
         return _Linear.of(self.tiles) * self.size + _Linear.of(self.inside)
 
     @property
     def guards(self) -> list[Expression]:
-        """That it lies in the operator, where the last tile overhangs."""
+        """Bounds check of the axis, if the last tile overhangs."""
         return [self.position.below(self.extent)] if self.extent % self.size else []
 
 
 @dataclass(frozen=True)
 class _Span:
-    """The pixels along one axis of the image that a tile reads, padding included.
+    """The image pixels along one axis that a tile reads, including padding.
 
     Attributes
     ----------
     name : str
-        Of the loop over them.
+        Name of the loop over them.
     axis : _Axis
-        Of the pixels of the result.
+        Axis of the result.
     step, tap : int
-        Pixels of the padded image from one pixel of the result to the next, and from tap to tap.
+        Stride between results and distance between taps, in pixels of the padded image.
     taps : int
         Extent of the kernel.
     padded, image, before : int
-        Size with padding and without, padding before the first pixel of the image.
+        Size with and without padding; padding before the first image pixel.
     gathered : int
-        Image pixels for each of the padded image: more than one where only some are loaded.
+        Image pixels per pixel of the padded image: above one if only some are loaded.
     """
 
     name: str
@@ -151,37 +151,37 @@ class _Span:
 
     @property
     def _position(self) -> _Linear:
-        """The pixel of the padded image."""
+        """Pixel of the padded image."""
         begin = _Linear.of(self.axis.tiles) * (self.axis.size * self.step)
         return begin + _Linear.of(self.inside)
 
     @property
     def guards(self) -> list[Expression]:
-        """That a pixel lies in the padded image, where the last tile overhangs."""
+        """Bounds check of the padded image, if the last tile overhangs."""
         begin = (self.axis.tiles.extent - 1) * self.axis.size * self.step
         overhangs = begin + self.inside.extent > self.padded
         return [self._position.below(self.padded)] if overhangs else []
 
     @property
     def pixel(self) -> _Linear:
-        """The pixel of the image, without padding."""
+        """Pixel of the image, without padding."""
         return self._position * self.gathered + _Linear({"": -self.before})
 
     @property
     def in_image(self) -> list[str]:
-        """The conditions that a pixel is none of the padding, where some are."""
+        """Conditions for a pixel to be outside the padding, if it can be inside."""
         last = (self.padded - 1) * self.gathered - self.before
         after = [f"({self.pixel} < {self.image})"] if last >= self.image else []
         return [f"(0 <= {self.pixel})", *after] if self.before else after
 
     def under(self, tap: Loop) -> _Linear:
-        """Return the pixel within the tile that a tap of the kernel reads."""
+        """Return the pixel of the tile that a kernel tap reads."""
         return _Linear.of(self.axis.inside) * self.step + _Linear.of(tap) * self.tap
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor on chip or in DRAM (scratchpad ""); the last axis of `shape` is that of lanes."""
+    """A tensor on chip or in DRAM (scratchpad ""); the last axis of `shape` is the lanes."""
 
     name: str
     scratchpad: str
@@ -193,7 +193,7 @@ class _Tensor:
         return nests.TileBuffer(self.name, self.scratchpad, prod(self.shape), self.dtype)
 
     def at(self, *positions: Loop | _Linear) -> TileOperand:
-        """Return what lies at a position, row-major; axes that are left out are at 0."""
+        """Return the operand at a position, row-major; omitted axes are at 0."""
         place, step = _Linear(), prod(self.shape)
         for position, extent in zip(positions, self.shape, strict=False):
             step //= extent
@@ -205,7 +205,7 @@ class _Tensor:
 
 
 class _Convolution:
-    """A convolution with a tiling, in blocks of channels."""
+    """A convolution with a tiling, in channel blocks."""
 
     def __init__(self, op: Conv2d, config: HardwareConfig, tiling: Tiling) -> None:
         blocks, (height, width), padded = op.blocks(config), op.out_size, op.padded_size
@@ -219,10 +219,10 @@ class _Convolution:
         self.inside = [axis.inside for axis in (self.oc, self.y, self.x)]
         self.guards = [guard for axis in (self.oc, self.y, self.x) for guard in axis.guards]
         self.ic = _Axis("ic", blocks.ic, tiling.ic // config.block_in)
-        # Of groups, each block of output channels has its own block of input channels.
+        # With groups, each block of output channels has its own block of input channels.
         self.inputs = self.oc if blocks.count > 1 else self.ic
         self.dy, self.dx = Loop("dy", kh), Loop("dx", kw)
-        if op.gathers_rows:  # of a kernel of one row
+        if op.gathers_rows:  # a one-row kernel
             self.rows = _Span("row", self.y, 1, 1, 1, height, op.height, top, gathered=sh)
         else:
             self.rows = _Span("row", self.y, sh, dh, kh, padded[0], op.height, top)
@@ -231,7 +231,7 @@ class _Convolution:
         self.shapes = {buffer.name: buffer.packed_shape for buffer in op.buffers(config)}
         view = op.channel_groups.view(config)
         filters = (op.out_channels, op.in_channels // op.groups, *op.window.kernel)
-        # Tap by tap, also where windows are packed.
+        # Tap by tap, even for packed windows.
         self.shapes["kernel"] = kernel_layout(config, view).packed_shape(filters)
         self.acc_lanes = config.acc.lanes
         self.result = self._accumulators("res_conv")
@@ -317,7 +317,7 @@ class _Convolution:
         )
 
     def _call(self, call: str, *tensors: _Tensor, stage: AluStage | None = None) -> CallNest:
-        """Return a reset or a stage of the ALU; of a vector, all pixels read one element."""
+        """Return a reset or an ALU stage; for a vector operand, all pixels read one element."""
         return CallNest(
             loops=_long(self.inside),
             guards=self.guards,
@@ -332,7 +332,7 @@ class _Convolution:
 
 
 def _looped(loops: Sequence[Loop], body: list[Node]) -> list[Node]:
-    """Return `body` inside the loops that have more than one iteration."""
+    """Wrap `body` in the loops with more than one iteration."""
     for loop in reversed(_long(loops)):
         body = [LoopNode(loop, body)]
     return body
@@ -351,7 +351,7 @@ def _copy(
     of: _Place,
     inside: Expression | None = None,
 ) -> CopyNest:
-    """Return the copy of the element at `of` of a tensor to the one at `to`, lane by lane."""
+    """Return the lane-by-lane copy of a tensor element at `of` to the one at `to`."""
     lane = Loop("lane", dst.shape[-1])
     operands = [dst.at(*to, lane), src.at(*of, lane)]
     return CopyNest(_long([*loops, lane]), guards, operands, inside)

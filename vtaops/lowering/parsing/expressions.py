@@ -1,7 +1,7 @@
-"""Expression: an integer expression of TIR as a Python function, for NumPy evaluation.
+"""Expression: an integer TIR expression compiled to Python, for evaluation with NumPy.
 
-Lowering evaluates index expressions over whole loop nests at once instead of matching their form;
-that is exact for every shape, whatever divisions and bounds TVM has left in them.
+Lowering evaluates index expressions over whole loop nests instead of pattern-matching them; this is
+exact for every shape, whatever divisions and bounds TVM leaves in them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Expression:
     expr : PrimExpr
         The expression.
     fixed : mapping of str to int
-        Variables that have one value for good.
+        Variables with a constant value.
 
     Attributes
     ----------
     names : frozenset of str
         The loop variables that occur in it.
     affine : bool
-        Whether it is known to be a sum of multiples of them and a constant.
+        Whether it is known to be affine in them.
     """
 
     __slots__ = ("_code", "affine", "names")
@@ -69,7 +69,7 @@ class Expression:
 
     @classmethod
     def written(cls, source: str, names: Iterable[str], affine: bool) -> Expression:
-        """Return the expression of a text in Python; see the attributes."""
+        """Compile an expression written in Python; see the attributes."""
         made = cls.__new__(cls)
         made._code = compile(source, "<index>", "eval")
         made.names, made.affine = frozenset(names), affine
@@ -81,7 +81,7 @@ class Expression:
 
 
 def name_of(variable: tirx.Var) -> str:
-    """Return a name that no other variable has; TVM gives nested loops equal ones."""
+    """Return a unique name for a variable; TVM reuses names in nested loops."""
     return f"{variable.name}_{hash(variable) & _ALL_BITS:x}"
 
 

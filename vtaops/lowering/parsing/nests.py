@@ -1,7 +1,7 @@
-"""Flat TIR as a small tree of loops, virtual threads and leaf nests, with compiled expressions.
+"""Parse flat TIR to a small tree of loops, virtual threads and leaf nests.
 
 A leaf nest is a perfect nest around one statement: a copy between DRAM and a scratchpad, or an
-intrinsic call. Owns the reading of TIR; the rooms behind it see no TVM object.
+intrinsic call. Only this module reads TIR; later steps see no TVM object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtaops.machine.isa import AluOp, Unit
 from vtaops.schedule import intrinsics
 
 PRODUCT_CALL = "vta.product"
-"""``acc = inp @ wgt.T``: a tile product of one step together with its reset."""
+"""``acc = inp @ wgt.T``: a one-step tile product with its reset."""
 
 SCRATCHPAD_OF_SCOPE = {
     intrinsics.INP_SCOPE: "inp",
@@ -45,9 +45,9 @@ class TileBuffer:
         ``"inp"``, ``"wgt"``, ``"acc"``, ``"bias"`` and ``"scale"`` (the halves of the parameters of
         POST), or ``""`` for DRAM.
     scalars : int
-        Its size.
+        Size in scalars.
     dtype : str
-        Type of its scalars.
+        Dtype of the scalars.
     """
 
     name: str
@@ -57,13 +57,13 @@ class TileBuffer:
 
     @property
     def memory(self) -> str:
-        """The memory that its scratchpad is, or is a half of."""
+        """The memory of the scratchpad, which may be half of it."""
         return "post" if self.scratchpad in ("bias", "scale") else self.scratchpad
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop variable and its extent; it counts from 0."""
+    """A loop variable with its extent; it counts from 0."""
 
     name: str
     extent: int
@@ -79,29 +79,29 @@ class TileOperand:
 
 @dataclass(eq=False)
 class _Nest:
-    """A perfect loop nest around one statement, executed where all `guards` hold."""
+    """A perfect loop nest around one statement, executed if all `guards` hold."""
 
     loops: list[Loop]
     guards: list[Expression]
     operands: list[TileOperand]
-    """What it writes, then what it reads."""
+    """The destination, then the sources."""
 
     @property
     def dst(self) -> TileOperand:
-        """What it writes."""
+        """The destination."""
         return self.operands[0]
 
     @property
     def read(self) -> set[str]:
-        """The names of the buffers that it reads, apart from the one that it writes."""
+        """Names of the buffers that it reads, except its destination."""
         return {operand.buffer.name for operand in self.operands} - {self.dst.buffer.name}
 
 
 @dataclass(eq=False)
 class CopyNest(_Nest):
-    """``dst = src if inside else padding``, one scalar for each iteration.
+    """``dst = src if inside else padding``, one scalar per iteration.
 
-    Without a source it writes padding alone: a tile that lies in the padding as a whole.
+    Without a source it writes only padding: the tile lies entirely in the padding.
     """
 
     inside: Expression | None = None
@@ -109,17 +109,17 @@ class CopyNest(_Nest):
 
     @cached_property
     def loads(self) -> bool:
-        """Whether it writes a scratchpad."""
+        """Whether the destination is a scratchpad."""
         return bool(self.dst.buffer.scratchpad)
 
     @cached_property
     def on_chip(self) -> TileOperand:
-        """The side in a scratchpad."""
+        """The operand in a scratchpad."""
         return self.operands[0 if self.loads else 1]
 
     @cached_property
     def dram(self) -> TileOperand | None:
-        """The side in DRAM."""
+        """The operand in DRAM, if any."""
         return next((side for side in self.operands if not side.buffer.scratchpad), None)
 
     @property
@@ -138,7 +138,7 @@ class CallNest(_Nest):
     alu_op: int | None = None
     imm: int | None = None
     scaling: tuple[int, ...] = ()
-    """Of a requantisation: zero point and bounds."""
+    """For a requantization: zero point and bounds."""
 
     @property
     def unit(self) -> Unit:
@@ -176,7 +176,7 @@ class Tree:
     allocations: list[TileBuffer] = field(default_factory=list)
 
     def rewritten(self, rewrite: Rewrite) -> Tree:
-        """Return the function with each of its lists of statements rewritten, innermost first."""
+        """Apply `rewrite` to each list of statements, innermost first; return the new function."""
         return Tree(_rewritten(self.body, rewrite), self.allocations)
 
 
@@ -201,7 +201,7 @@ def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
-    """Read the flat TIR of a scheduled operator."""
+    """Parse the flat TIR of a scheduled operator."""
     tree = Tree()
     tree.body = _statements(function.body, tree, config)
     return tree
@@ -228,13 +228,13 @@ def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
 
 
 def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
-    """Return the leaf nest that `stmt` is, or None if it holds several statements."""
+    """Return `stmt` as a leaf nest, or None if it contains several statements."""
     loops: list[Loop] = []
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
             if loops and intrinsics.DMA_COPY in stmt.annotations:
-                return None  # a transfer for each iteration of the loops outside of the mark
+                return None  # one transfer per iteration of the loops outside the mark
             loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
         else:
@@ -271,10 +271,10 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
 def _product(
     stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
 ) -> CallNest | None:
-    """Read a product of one step that TVM could not tensorize.
+    """Parse a one-step product that TVM could not tensorize.
 
-    ``if k == 0: acc[i, c] = 0`` and then ``acc[i, c] += inp[i, k] * wgt[c, k]``, in loops whose
-    innermost run over the lanes of a tile; those fall away.
+    ``if k == 0: acc[i, c] = 0`` followed by ``acc[i, c] += inp[i, k] * wgt[c, k]``; the innermost
+    loops run over the lanes of a tile and are dropped.
     """
     if len(stmt.seq) != 2 or not isinstance(stmt.seq[1], tirx.BufferStore):
         return None
@@ -293,7 +293,7 @@ def _product(
 def _maximum(
     stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
 ) -> CallNest:
-    """Read a maximum of two tiles that TVM could not tensorize, because tiles overlap."""
+    """Parse a maximum of two tiles that TVM could not tensorize because tiles overlap."""
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
     nest = _of_tiles(intrinsics.ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
@@ -304,9 +304,9 @@ def _maximum(
 def _of_tiles(
     call: str, accesses: list[Any], loops: list[Loop], guards: list[Expression], lanes: int
 ) -> CallNest:
-    """Return the call on tiles that does what the `lanes` innermost loops do to their lanes.
+    """Replace the `lanes` innermost loops, over lanes, by a call on whole tiles.
 
-    TVM drops the loop over the rows of a tile of one.
+    TVM drops the loop over the rows of a one-row tile.
     """
     at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
     operands = [_operand(buffer, index, at_first_lane) for buffer, index in accesses]

@@ -1,8 +1,8 @@
-"""Values that are read again keep their tile: the ALU works in place, and overwrites its operand.
+"""Preserve values that are read again: the ALU works in place and overwrites its operand.
 
-Where a stage reads a tile that something else reads too (a leaky ReLU takes the maximum of ``x``
-and ``x >> 3``), the stage works on a copy: a tile of zeros, to which the ALU adds the operand. What
-the library declares itself reads each value once, so nothing is copied there.
+If a stage's operand has other readers (a leaky ReLU takes the maximum of ``x`` and ``x >> 3``), the
+stage works on a copy: a tile of zeros, to which the ALU adds the operand. The library's own
+declarations read each value once, so they need no copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vtaops.schedule.intrinsics import ALU_CALL, RESET_CALL
 
 
 def preserve_operands(tree: Tree) -> Tree:
-    """Copy the operands of ALU stages that are read by others too, or filled further outside."""
+    """Copy the operands of ALU stages that have other readers, or are filled further outside."""
     readers = Counter(name for leaf in leaves(tree.body) for name in leaf.read)
 
     def rewrite(nodes: list[Node]) -> list[Node]:
@@ -36,7 +36,7 @@ def preserve_operands(tree: Tree) -> Tree:
 
 
 def _overwrites(leaf: CallNest) -> bool:
-    """Whether a call is an ALU stage: its result takes the tile of its first operand."""
+    """Whether a call is an ALU stage that overwrites its first operand's tile."""
     names = [operand.buffer.name for operand in leaf.operands]
     return leaf.call == ALU_CALL and names[0] != names[1]
 

@@ -1,1 +1,1 @@
-"""Rewrites of trees, operations and fragments: what is left out, joined, moved or forwarded."""
+"""Optimization passes on trees, operations and fragments."""

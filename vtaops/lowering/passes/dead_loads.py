@@ -1,6 +1,6 @@
-"""Dead loads: a tile that no instruction reads before it is overwritten need not be loaded.
+"""Dead-load elimination: drop loads of tiles that are overwritten before any read.
 
-Where products with padding are left out, all products of a tile of weights, or of pixels, may be.
+If products with padding are skipped, all products of a weight or input tile may be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vtaops.machine.isa import Load
 
 
 def without_dead_loads(operations: list[Operation]) -> list[Operation]:
-    """Return the operations without the loads of inputs and weights that nobody reads."""
+    """Drop the loads of inputs and weights that nothing reads."""
     live = Live("inp", "wgt")
     kept = []
     for operation in reversed(operations):

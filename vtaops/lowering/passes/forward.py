@@ -1,9 +1,9 @@
-"""The extension `forward`: what the output memory still holds is loaded from there, not from DRAM.
+"""The extension `forward`: load from the output memory instead of DRAM if it holds the data.
 
-An operator stores its results, another one loads them. Where the output memory has not been written
-in between, the load takes them from it: a tile a cycle, nothing over the port. Stores that nobody
-loads any more fall away. Both are found on the finished order of operations: whatever the tilings
-are, this is right; tilings for turns are such that much is found.
+An operator stores its results, and another loads them. If the output memory has not been
+overwritten in between, the load reads it directly: one tile per cycle, no port traffic. Stores
+without remaining readers are removed. The pass works on the final order of operations and is
+correct for any tilings; tilings for turns are chosen so that it finds much.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from vtaops.machine.isa import Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role
 
 _WORTH = 4
-"""Elements from the output memory for each instruction of a load, or the load stays as it is."""
+"""Minimum elements from the output memory per additional load; below that a load stays as is."""
 
 _PARTS = 8
-"""Stores that one may become."""
+"""Maximum number of stores that one may be split into."""
 
 
 def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
-    """Return the operations with loads from the output memory where it holds what they load.
+    """Replace loads by loads from the output memory if it holds the data.
 
     Parameters
     ----------
     operations : sequence of Operation
-        In program order, with what they touch in DRAM.
+        In program order, with DRAM touches.
     buffers : sequence of Buffer
-        Of the program: what is stored to `SCRATCH` only the program reads.
+        Buffers of the program; only the program reads `SCRATCH`.
     """
     held = _Held()
     result: list[Operation] = []
@@ -52,14 +52,14 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
 
 
 class _Held:
-    """What of DRAM the output memory holds, and where."""
+    """The DRAM contents that the output memory holds, and their location in it."""
 
     def __init__(self) -> None:
         self._uses = LastUses()
         self._stored_from = PerElement(-1)  # for each granule of DRAM
 
     def sources(self, touch: Touch) -> Elements:
-        """Return the elements of the output memory that hold what is loaded; -1 where none."""
+        """Return the output-memory elements that hold the loaded data; -1 if none."""
         source = self._stored_from.of(touch.space, touch.end)[touch.elements]
         if (source < 0).all():
             return source
@@ -68,7 +68,7 @@ class _Held:
         return np.where(intact, source, -1)
 
     def follow(self, operation: Operation, place: int) -> None:
-        """Remember what an operation does to DRAM and to the output memory."""
+        """Record the effect of an operation on DRAM and the output memory."""
         i = operation.instruction
         for touch in operation.writes:
             self._uses.note(touch, place)
@@ -79,7 +79,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows and columns of a load; `source` is its first element in the output memory, or -1."""
+    """Rows and columns of a load; `source` is its first output-memory element, or -1 for DRAM."""
 
     y: int
     rows: int
@@ -90,7 +90,7 @@ class _Piece:
 
 
 def _load(operation: Operation, sources: Elements) -> Iterator[Operation]:
-    """Yield what a load becomes: loads from the output memory, and of DRAM what is not there."""
+    """Yield the replacements of a load: output-memory loads, and DRAM loads for the rest."""
     i = operation.instruction
     assert isinstance(i, Load)
     held = int((sources >= 0).sum())
@@ -111,7 +111,7 @@ def _load(operation: Operation, sources: Elements) -> Iterator[Operation]:
 
 
 def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> Operation:
-    """Return the load of a piece, with the padding beside it."""
+    """Return the load of a piece, with its adjacent padding."""
     leftmost, rightmost = piece.x == 0, piece.x + piece.columns == i.x_size
     first = leftmost and piece.y == 0
     last = rightmost and piece.y + piece.rows == i.y_size
@@ -144,7 +144,7 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
 
 
 def _pieces(sources: Elements) -> Iterator[_Piece]:
-    """Cut a matrix of sources into pieces in DRAM, and regular ones in the output memory."""
+    """Split a matrix of sources into DRAM pieces and regular output-memory pieces."""
     width = sources.shape[1]
     rows = [_runs(row) for row in sources]
     y = 0
@@ -162,7 +162,7 @@ def _pieces(sources: Elements) -> Iterator[_Piece]:
 
 
 def _regular(firsts: Elements, width: int) -> tuple[int, int]:
-    """Return how many rows that begin at `firsts` one load reads, and its stride."""
+    """Return the number of rows, starting at `firsts`, that one load reads, and its stride."""
     stride = width
     if firsts[0] < 0:
         joined = firsts < 0
@@ -174,14 +174,14 @@ def _regular(firsts: Elements, width: int) -> tuple[int, int]:
 
 
 def _runs(row: Elements) -> list[tuple[int, int]]:
-    """Return where a row is cut: (first, size) of runs in DRAM, or consecutive in the memory."""
+    """Split a row into (first, size) runs of DRAM, or of consecutive output-memory elements."""
     joined = np.where(row[:-1] >= 0, np.diff(row) == 1, row[1:] < 0)
     edges = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(row)]
     return [(a, b - a) for a, b in pairwise(edges)]
 
 
 def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
-    """Return the operations; stores keep only what a load reads afterwards, or the host."""
+    """Drop stored elements that neither a later load nor the host reads."""
     live = Live("dram:")
     kept: list[Operation] = []
     for operation in reversed(operations):
@@ -196,7 +196,7 @@ def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Oper
 
 
 def _stored(operation: Operation, i: Store, needed: npt.NDArray[np.bool_]) -> list[Operation]:
-    """Return the stores of what is needed of a store: of each row the part between its ends."""
+    """Return the stores of the needed elements: of each row the part between its ends."""
     if len(needed) != i.y_size * i.x_size or needed.all():
         return [operation]
     rows = needed.reshape(i.y_size, i.x_size)

@@ -1,13 +1,13 @@
-"""Operators at once: the tiles of operators that follow each other run in turns.
+"""Interleave the tiles of consecutive operators.
 
-A pointwise convolution keeps the array busy, the depthwise one behind it the memory port. One after
-the other, each waits for what the other leaves idle. Where an operator needs but a part of what the
-one before it stores, its first tiles can run before the last ones of that: load and store unit then
-move the tiles of the one while the other computes.
+A pointwise convolution keeps the array busy, the depthwise one after it the memory port. Executed
+sequentially, each waits for a resource that the other leaves idle. If an operator needs only part
+of its predecessor's output, its first tiles can run before the predecessor's last ones: the load
+and store units then move the tiles of one while the other computes.
 
-All must fit the scratchpads side by side (`vtaops.lowering.passes.placement.beside`). The order is
-right by construction: no operation passes one that touches the same element, where one of the two
-writes it.
+All operators must fit the scratchpads side by side (`vtaops.lowering.passes.placement.beside`). The
+order is correct by construction: no operation passes one that touches a common element, if one of
+the two writes it.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Post, Unit
 
 LAG = 4
-"""Groups of an operator between one that another needs and the group that needs it.
+"""Groups of an operator between a producer group and its consumer.
 
-The load unit works in order, and a load of what was stored waits for the compute unit to pass on
-that it is: it should be stored by then, or all that is computed and loaded later waits too."""
+The load unit works in order, and a load of stored data waits for the compute unit to relay that the
+store is done: the data should be stored by then, or all later loads and computation wait too."""
 
 AHEAD = 2
-"""Groups by which loads precede the group that uses them, where their places are free."""
+"""Groups by which loads precede the group that uses them, if their places are free."""
 
 WEIGHTS_AHEAD = 32
-"""The same of weights where operators are apart by a lag: their places may be those of a sweep."""
+"""The same for weights if operators are a lag apart: their places may hold a whole sweep."""
 
 Group = list[Operation]
-"""Loads of the load unit, and what follows up to the next ones."""
+"""Loads of the load unit, and the operations up to the next loads."""
 
 
 def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[Operation]:
-    """Return the operations of operators, group by group in turns.
+    """Interleave the operations of operators, group by group.
 
     Parameters
     ----------
     streams : sequence of sequence of Operation
-        Of the operators, in their order, with what they touch in DRAM. POST is off where each
-        begins and ends.
+        The operators' operations, in order, with DRAM touches. Each begins and ends with POST off.
     lag : int
-        Groups between one that another needs and that. With fewer than `LAG` each tile follows
-        close behind those that it reads, as the extension `forward` wants it.
+        Groups between a producer group and its consumer. Below `LAG`, each tile closely follows
+        the tiles that it reads, as the extension `forward` requires.
     """
     close = lag < LAG
     ahead = AHEAD if close else WEIGHTS_AHEAD
     groups = [_hoisted(_groups(stream, after_stores=close), ahead) for stream in streams]
-    # What each has set last, which is set anew when its turn comes.
+    # Each stream's last POST setting, restored when its turn comes.
     off = set_to(Post())
     settings = [replace(off, operator=stream[0].operator) for stream in streams]
     now = off.instruction
@@ -76,7 +75,7 @@ def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[
 
 @dataclass
 class _Stream:
-    """The groups of an operator, and how far it is; `begun` is its start, in parts of the whole."""
+    """The groups of an operator and its progress; `begun` is its start as a fraction of all."""
 
     number: int
     groups: list[Group]
@@ -90,7 +89,7 @@ class _Stream:
         return self.begun + self.done / len(self.groups)
 
     def may_run(self, streams: Sequence[_Stream], lag: int) -> bool:
-        """Whether its next group is `lag` groups behind all that it needs."""
+        """Whether its next group is at least `lag` groups behind all that it needs."""
         return all(
             last < other.done and (last + lag < other.done or other.done == len(other.groups))
             for other, last in zip(streams, self.needs[self.done], strict=False)
@@ -98,10 +97,10 @@ class _Stream:
 
 
 def _order(groups: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
-    """Yield the groups in turns: all operators at one pace, as their needs allow.
+    """Yield the groups in turn: all operators at one pace, as their dependences allow.
 
-    Who had to wait goes on from there at the common pace: catching up would leave the units to one
-    operator. `lag` groups lie between one that another needs and that.
+    A stalled operator continues at the common pace: catching up would give it all units. `lag`
+    groups lie between a producer group and its consumer.
     """
     streams = [
         _Stream(k, own, needs)
@@ -121,7 +120,7 @@ def _order(groups: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
 
 
 def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
-    """Return for each group of each operator the last one of each earlier operator it must follow.
+    """Return for each group of each operator the last group of each earlier operator it depends on.
 
     -1 is none.
     """
@@ -152,7 +151,7 @@ def _touches(group: Group) -> Iterator[Touch]:
 
 
 def _groups(operations: Sequence[Operation], *, after_stores: bool) -> list[Group]:
-    """Cut operations in front of each run of loads of the load unit, and behind stores if asked."""
+    """Split operations before each run of load-unit loads, and optionally after stores."""
     groups: list[Group] = [[]]
     last = None
     for operation in operations:
@@ -166,14 +165,14 @@ def _groups(operations: Sequence[Operation], *, after_stores: bool) -> list[Grou
 
 
 def _hoisted(groups: list[Group], weights_ahead: int) -> list[Group]:
-    """Return the groups with loads some groups earlier, as far as nothing forbids it.
+    """Hoist loads into earlier groups as far as dependences allow.
 
-    Weights go up to `weights_ahead` groups, all else up to `AHEAD`.
+    Weights move up to `weights_ahead` groups, other loads up to `AHEAD`.
     """
     loads: dict[int, Group] = defaultdict(list)
     rests = [[o for o in group if o.instruction.unit is not Unit.LOAD] for group in groups]
     book = LastUses()
-    slots: dict[int, int] = defaultdict(int)  # loads of a memory keep their order
+    slots: dict[int, int] = defaultdict(int)  # loads of one memory keep their order
     for place, group in enumerate(groups):
         for operation in group:
             if operation.instruction.unit is Unit.LOAD:

@@ -1,12 +1,12 @@
-"""Resets fall away: the first product of each accumulator overwrites it (extension ``overwrite``).
+"""Reset elimination: the first product of each accumulator overwrites it (``overwrite``).
 
-A reset is dropped where products follow that reach each of its accumulators before anything else
-does. All steps of neighbouring products commute. So among those, some steps that together reach
-every accumulator once (of a convolution: one tap of the kernel) become instructions that overwrite,
-and go first; the others accumulate as before.
+A reset is dropped if products follow that reach each of its accumulators before anything else
+does. All steps of neighbouring products commute. So some steps that together reach every
+accumulator once (for a convolution: one kernel tap) become overwriting instructions and are
+executed first; the others accumulate as before.
 
 The same holds for maxima (extension ``pool``), which begin with a reset and the addition of the
-least int8.
+smallest int8.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 from vtaops.program.traffic import joined
 
 LEAST = -128
-"""The least int8."""
+"""The smallest int8."""
 
 Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]
-"""What replaces operations, by their place in the program."""
+"""Replacements of operations, by their place in the program."""
 
 
 Product = Gemm | Pool
-"""What can overwrite; those of one kind commute."""
+"""Instructions that can overwrite; those of one kind commute."""
 
 
 def overwrite_instead_of_reset(
     operations: list[Operation], config: HardwareConfig
 ) -> list[Operation]:
-    """Return the operations with as few resets as possible.
+    """Remove as many resets as possible.
 
     Parameters
     ----------
     operations : list of Operation
         In program order, micro-ops not yet placed.
     config : HardwareConfig
-        What they are for; without the extensions they stay as they are.
+        Target hardware; without the extensions, operations are unchanged.
     """
     parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
     for place, operation in enumerate(operations):
@@ -57,7 +57,7 @@ def overwrite_instead_of_reset(
 def _without_reset(
     operations: list[Operation], parts: Parts, reset: int, config: HardwareConfig
 ) -> Parts:
-    """Return what replaces a reset and what follows it; nothing if it stays."""
+    """Return the replacements of a reset and its products; empty if the reset stays."""
     least = _least_added(operations, reset) if "pool" in config.extensions else None
     if least is None and "overwrite" not in config.extensions:
         return {}
@@ -69,7 +69,7 @@ def _without_reset(
 
 
 def _least_added(operations: list[Operation], reset: int) -> int | None:
-    """Return the place where a number that no int8 is below is added to what was reset."""
+    """Return the place where a number at or below every int8 is added to the reset accumulators."""
     elements = operations[reset].written
     for place in range(reset + 1, len(operations)):
         operation, i = operations[place], operations[place].instruction
@@ -87,7 +87,7 @@ def _first_products(
     kind: type[Product],
     config: HardwareConfig,
 ) -> Parts | None:
-    """Return what replaces the products, from `begin`, that first reach `pending` accumulators.
+    """Return replacements for the products, from `begin`, that first reach `pending` accumulators.
 
     None if something else reaches one of them first, or nothing does.
     """
@@ -97,7 +97,7 @@ def _first_products(
         group = [k for k in run if any(pending[e].any() for e in operations[k].accumulators)]
         if not group:
             continue
-        # Something else comes first, or what was taken apart for another reset.
+        # Something else comes first, or a product already split for another reset.
         if not products or any(len(parts[k]) > 1 for k in group):
             return None
         replacement = _overwriting(operations, group, pending, config)
@@ -123,9 +123,9 @@ def _product(operation: Operation) -> tuple[Product, Elements]:
 def _overwriting(
     operations: list[Operation], group: list[int], pending: Mask, config: HardwareConfig
 ) -> Parts | None:
-    """Return a group of products with those steps first, and overwriting, that reach `pending`.
+    """Reorder a group of products: steps that reach `pending` come first and overwrite.
 
-    They are taken out of `pending`.
+    Removes them from `pending`.
     """
     reached, covered = np.zeros_like(pending), np.zeros_like(pending)
     heads: list[Operation] = []
@@ -146,11 +146,11 @@ def _overwriting(
 def _split(
     operation: Operation, pending: Mask, config: HardwareConfig
 ) -> tuple[list[Operation], list[Operation]]:
-    """Return the steps of a product that can overwrite `pending` accumulators, and the others."""
+    """Split a product into steps that can overwrite `pending` accumulators, and the others."""
     i, rows = _product(operation)
     for loop, factor in (("out", i.dst_factor_out), ("in", i.dst_factor_in)):
         extent = getattr(i, f"iter_{loop}")
-        if factor == 0 and extent > 1:  # a sum over this loop: its first iteration overwrites
+        if factor == 0 and extent > 1:  # a reduction loop: its first iteration overwrites
             head, rest = _split(_iterations(operation, loop, 0, 1), pending, config)
             if not head:
                 return [], [operation]
@@ -171,7 +171,7 @@ def _split(
 
 
 def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Operation:
-    """Return a product with the iterations first..stop of one of its loops."""
+    """Return a product restricted to the iterations first..stop of one of its loops."""
     i, rows = _product(operation)
     steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
     extent: dict[str, Any] = {f"iter_{loop}": stop - first}
@@ -181,7 +181,7 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
 
 
 def _with(operation: Operation, instruction: Product) -> Operation:
-    """Return a product with a part of its steps, and of the accumulators that it touches."""
+    """Return a product with fewer steps, and with the accumulators that they touch."""
     part = replace(operation, instruction=instruction)
     reached = Touch("acc", distinct(part.steps("dst")), write=True)
     part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))

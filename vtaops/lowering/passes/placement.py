@@ -1,8 +1,8 @@
-"""Where fragments lie in the scratchpads: side by side, or neighbours in different places.
+"""Placement of fragments in the scratchpads: side by side, or alternating.
 
-A fragment is emitted for scratchpads of its own, from their first elements on. `beside` gives
-fragments that run in turns places next to each other. `alternating` gives those that run one after
-the other different places: then the weights of one can be loaded while the one before it computes.
+A fragment is emitted as if it owned the scratchpads, starting at element 0. `beside` places
+interleaved fragments next to each other. `alternating` moves sequential fragments apart, so that
+the weights of one can be loaded while its predecessor computes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
 ALIGNMENT = 4
-"""Of the first element of an operator: the banks of the input memory."""
+"""Alignment of an operator's first element: the banks of the input memory."""
 
 _SPACES = ("inp", "wgt", "acc", "post", "table")
 
 
 def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
-    """Return fragments in scratchpads side by side; None if there is no room."""
+    """Return fragments placed side by side in the scratchpads; None if they do not fit."""
     config = fragments[0].config
     offsets = dict.fromkeys(_SPACES, 0)
     placed = []
@@ -39,18 +39,18 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
 
 
 def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
-    """Return fragments that run one after the other, neighbours in other places as far as they go.
+    """Move sequential fragments so that neighbours use different places, as far as possible.
 
-    With the extension `forward` so is all their memory: the first results of one wait for no store,
-    and what it reads may still be in the output memory. Without, it is only weights and tables:
-    equal operators share more micro-ops.
+    With the extension `forward` this applies to all memories: the first results of a fragment need
+    not wait for stores, and its inputs may still be in the output memory. Without it, only to
+    weights and tables: equal operators then share more micro-ops.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        In their order.
+        In order.
     groups : collection of range
-        Those that run together: they stay side by side.
+        Interleaved fragments: they stay side by side.
     """
     config = fragments[0].config
     heads = heads_of(groups)
@@ -68,18 +68,18 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
 
 
 def heads_of(groups: Collection[range]) -> dict[int, int]:
-    """Return for each member of a group the first of it."""
+    """Map each member of a group to the group's first member."""
     return {number: group[0] for group in groups for number in group}
 
 
 def _alternating(sizes: Sequence[int], space: str, depth: int) -> list[int]:
-    """Return places of neighbours in a scratchpad: they overlap as little as they can."""
+    """Return places in a scratchpad such that neighbours overlap as little as possible."""
     places = []
-    begin, end = 0, depth  # of the last one
+    begin, end = 0, depth  # of the previous fragment
     for size in sizes:
         place = 0
         if size:
-            # Behind the one before, in front of it, or else where they overlap least.
+            # After the previous one, before it, or else with minimal overlap.
             behind = _aligned(end, space)
             place = behind if behind + size <= depth else 0 if size <= begin else depth - size
             place -= place % _alignment(space)
@@ -93,7 +93,7 @@ def _alignment(space: str) -> int:
 
 
 def _aligned(end: int, space: str) -> int:
-    """Return the first place from `end` on where an operator may begin."""
+    """Return the first valid start of an operator at or after `end`."""
     return end + -end % _alignment(space)
 
 
@@ -103,18 +103,18 @@ def _depth(space: str, config: HardwareConfig) -> int:
 
 
 def _used(fragment: Fragment) -> dict[str, int]:
-    """Return how much of each scratchpad a fragment uses, from its beginning."""
+    """Return the extent of each scratchpad that a fragment uses, from element 0."""
     used = dict.fromkeys(_SPACES, 0)
     for touch in {id(touch): touch for o in fragment.operations for touch in o.touches}.values():
         if touch.space in used and touch.elements.size:
-            rows = touch.space == "post"  # of which biases and scales have a half each
+            rows = touch.space == "post"  # biases and scales have half each
             end = int((touch.elements % POST_ROWS).max()) + 1 if rows else touch.end
             used[touch.space] = max(used[touch.space], end)
     return used
 
 
 def _shifted(fragment: Fragment, offsets: Mapping[str, int]) -> Fragment:
-    """Return a fragment that uses the scratchpads from `offsets` on."""
+    """Return a fragment relocated by `offsets` in the scratchpads."""
     if not any(offsets.values()):
         return fragment
     shift = _Shift({**dict.fromkeys(_SPACES, 0), **offsets})
@@ -122,7 +122,7 @@ def _shifted(fragment: Fragment, offsets: Mapping[str, int]) -> Fragment:
 
 
 class _Shift:
-    """Moves operations in the scratchpads; what operations share is moved once."""
+    """Relocates operations in the scratchpads; shared objects are relocated once."""
 
     def __init__(self, offsets: dict[str, int]) -> None:
         self._offsets = offsets
@@ -130,7 +130,7 @@ class _Shift:
         self._touches: dict[int, Touch] = {}
 
     def operation(self, o: Operation) -> Operation:
-        """Return the operation with its scratchpads moved; DRAM stays."""
+        """Return the operation with its scratchpad elements relocated; DRAM is unchanged."""
         offsets, rows = self._offsets, o.micro_ops
         if rows is not None:
             on_array = any(touch.space == "inp" for touch in o.touches)

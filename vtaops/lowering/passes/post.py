@@ -1,13 +1,13 @@
-"""Passes of the ALU fall away: what they do happens on the way to the output (extension ``post``).
+"""Fuse ALU passes into post-processing on the way to the output (extension ``post``).
 
 Bias, shift, rounding and clip are passes over the accumulators of a tile just before it is stored.
-Where what wrote the accumulators last can be told to post-process (GEMM, or another ALU
-instruction), the passes are dropped; where it cannot, they become one. The accumulators then keep
-their sums, so they must not be read again before they are written.
+If the last writers of the accumulators (GEMM, or another ALU instruction) can post-process, the
+passes are dropped; otherwise they are merged into one. The accumulators then keep their sums, so
+they must not be read again before they are overwritten.
 
 A bias leaves the accumulators altogether: its tiles are loaded into the parameter memory instead,
-a row for each. A requantisation with a scale for each channel (`Operation.post`) is no pass to
-begin with; its rows are in the parameter memory already.
+one row each. A per-channel requantization (`Operation.post`) was never a pass; its rows are already
+in the parameter memory.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
 Setting = tuple[Post, Operation]
-"""An operation, and how it is post-processed."""
+"""An operation with its post-processing."""
 
-# The setting counts as memory, so that nothing changes its place across a POST.
+# The setting counts as memory, so that no operation moves across a POST.
 _SETTING_WRITTEN = Touch("setting", np.zeros(1, np.int64), write=True)
 _SETTING_READ = replace(_SETTING_WRITTEN, write=False)
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """Consecutive passes over one set of accumulators: their places, and what does the same.
+    """Consecutive passes over one set of accumulators: their places, and the equivalent POST.
 
-    `bias` is the place of the addition that begins it, if it adds a bias; `scaled` says that POST
-    alone can do it.
+    `bias` is the place of the addition that begins it, if it adds a bias; `scaled` means that only
+    POST can execute it.
     """
 
     places: tuple[int, ...]
@@ -51,14 +51,14 @@ class _Chain:
 
 
 def post_process_outputs(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
-    """Return the operations with as few passes before the stores as possible.
+    """Remove as many passes before the stores as possible.
 
     Parameters
     ----------
     operations : list of Operation
         In program order, micro-ops not yet placed.
     config : HardwareConfig
-        What they are for.
+        Target hardware.
     """
     biases = _biases(operations, config)
     result = _Fold(operations, config, biases).result() if biases else None
@@ -68,7 +68,7 @@ def post_process_outputs(operations: list[Operation], config: HardwareConfig) ->
 class _Fold:
     """Decides which instructions post-process (`settings`, by place) and which are `dropped`.
 
-    `biases` has the place of each addition of a bias, and of the LOAD that it adds.
+    `biases` maps the place of each bias addition to that of the LOAD that it adds.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class _Fold:
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
         self.uses = LastUses()
-        """Of what is not dropped, up to the place that is looked at."""
+        """Last uses by the remaining operations, up to the current place."""
 
     def result(self) -> list[Operation] | None:
-        """Return the operations that are left, with POST; None if a bias stays where it is."""
+        """Return the remaining operations, with POST; None if a bias cannot be moved."""
         for place, operation in enumerate(self.operations):
             chain = self._chain(place)
             if chain is not None and chain.places[-1] in self.stored_only:
@@ -104,7 +104,7 @@ class _Fold:
     # ------------------------------------------------------------------------ the passes
 
     def _chain(self, place: int) -> _Chain | None:
-        """Return the longest chain of passes that begins at `place`, if POST can do the same."""
+        """Return the longest chain of passes that begins at `place` and that POST can replace."""
         scaled = self.operations[place].post
         if scaled is not None:
             elements = self.operations[place].written
@@ -126,9 +126,9 @@ class _Fold:
         return _Chain(tuple(places), elements, post, bias)
 
     def _is_product(self, elements: Elements) -> bool:
-        """Whether a MUL wrote accumulators last: any int32, to which half may be too much to add.
+        """Whether a MUL wrote accumulators last: any int32, so adding half may overflow.
 
-        The sum wraps in the ALU, and does not in POST; elsewhere sums are far from that.
+        The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
         last = int(self.uses.last_writes("acc", elements).max())
         if last < 0:
@@ -137,13 +137,13 @@ class _Fold:
         return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
-        """Let what wrote the accumulators post-process, or else one pass."""
+        """Make the last writers of the accumulators post-process, or else one pass."""
         writers = self._last_writers(chain)
         settings = None if writers is None else self._settings(chain, writers)
         first, *others = chain.places
         if settings is None and chain.scaled:
             settings = self._settings(chain, [first])
-            assert settings is not None  # its rows are affine in its loops, as it stands
+            assert settings is not None  # its rows are affine in its loops
         elif settings is None:
             if chain.bias is not None or not others:
                 return
@@ -152,9 +152,9 @@ class _Fold:
         self.dropped.update({first, *others} - settings.keys())
 
     def _last_writers(self, chain: _Chain) -> list[int] | None:
-        """Return the places of what writes the accumulators of a chain last; None: something else.
+        """Return the places of the last writers of a chain's accumulators; None if unsuitable.
 
-        What lies between and writes them too is included, so that the setting changes seldom.
+        Includes writers in between, so that the setting changes rarely.
         """
         first = int(self.uses.last_writes("acc", chain.elements).min())
         if first < 0:
@@ -165,7 +165,7 @@ class _Fold:
         return found if all(self._may_process(k, inside) for k in found) else None
 
     def _may_process(self, place: int, inside: npt.NDArray[np.bool_]) -> bool:
-        """Whether an operation can be told to post-process what it writes, all of it `inside`."""
+        """Whether an operation can post-process all its results, which must be `inside`."""
         operation, i = self.operations[place], self.operations[place].instruction
         free = place not in self.settings and isinstance(i, LoopInstruction) and not i.reset
         return free and bool(inside[operation.written].all())
@@ -173,9 +173,9 @@ class _Fold:
     # -------------------------------------------------------------------------- settings
 
     def _settings(self, chain: _Chain, writers: list[int]) -> dict[int, list[Setting]] | None:
-        """Return how the last writers of a chain post-process; None if a bias cannot be reached."""
+        """Return the post-processing of a chain's last writers; None if a bias is unreachable."""
         if chain.scaled:
-            first = 0  # rows are rows
+            first = 0  # the sources are rows already
             vector, post = self.operations[chain.places[0]], chain.post
         elif chain.bias is None:
             return {k: [(chain.post, self.operations[k])] for k in writers}
@@ -199,9 +199,9 @@ class _Fold:
         return settings
 
     def _assembled(self) -> list[Operation]:
-        """Return the operations that are left, with POST where its setting must change.
+        """Return the remaining operations, with POST inserted where its setting changes.
 
-        Nothing is set at the beginning and at the end, where other operators follow.
+        POST is off at the beginning and at the end, next to other operators.
         """
         kept = {k: o for k, o in enumerate(self.operations) if k not in self.dropped}
         stored = _stored_from(kept)
@@ -211,7 +211,7 @@ class _Fold:
             if not isinstance(operation.instruction, LoopInstruction):
                 result.append(operation)
                 continue
-            # What is not stored may leave anything, but should read no row.
+            # Unstored results may be anything, but should read no row.
             plain = Post() if place in stored or now.reads_row else now
             for wanted, part in self.settings.get(place, [(plain, operation)]):
                 if wanted != now:
@@ -221,7 +221,7 @@ class _Fold:
         return result if now == Post() else [*result, set_to(Post())]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
-        """Iterate over the places, from `start`, of what touches some accumulators."""
+        """Yield the places, from `start`, of operations that touch some accumulators."""
         mask = self._mask(elements)
         for k in range(start, len(self.operations)):
             if k not in self.dropped and any(mask[e].any() for e in self.touched[k]):
@@ -234,7 +234,7 @@ class _Fold:
 
 
 def _stored_only(operations: list[Operation]) -> set[int]:
-    """Return the places of ALU instructions whose results are stored until overwritten, no more."""
+    """Return the places of ALU instructions whose results are only stored, not read."""
     live = Live("acc")
     found = set()
     for place, operation in reversed([*enumerate(operations)]):
@@ -247,7 +247,7 @@ def _stored_only(operations: list[Operation]) -> set[int]:
 
 
 def _stored_from(operations: dict[int, Operation]) -> set[int]:
-    """Return the places of all that writes what is stored."""
+    """Return the places of all writers of stored elements."""
     uses = LastUses()
     found: set[int] = set()
     for place, operation in operations.items():
@@ -262,14 +262,14 @@ def _stored_from(operations: dict[int, Operation]) -> set[int]:
 
 
 def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, int]:
-    """Return the additions of vectors: for their places, the place of the LOAD that they add.
+    """Map the place of each vector addition to that of the LOAD that it adds.
 
-    Empty if anything else uses one of these LOADs, or if a tile has several rows: then a tile of
-    accumulators is no row of parameters.
+    Empty if anything else uses one of these LOADs, or if tiles have several rows: then an
+    accumulator tile is not a row of parameters.
     """
     if config.batch > 1:
         return {}
-    is_vector = np.array([*map(_loads_vectors, operations), False])  # also of place -1
+    is_vector = np.array([*map(_loads_vectors, operations), False])  # also for place -1
     if not is_vector.any():
         return {}
     uses = LastUses()
@@ -290,7 +290,7 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
 
 
 def _accumulators_read(operation: Operation) -> list[Elements]:
-    """Return the accumulators whose values an operation uses; a STORE those that it stores."""
+    """Return the accumulators whose values an operation uses, including those that it stores."""
     touches = [touch for touch in operation.touches if touch.space == "acc"]
     return [touch.elements for touch in touches if operation.in_place or not touch.write]
 
@@ -301,7 +301,7 @@ def _adds_tile(operation: Operation) -> bool:
 
 
 def _loads_vectors(operation: Operation) -> bool:
-    """Whether an operation loads accumulators, and no padding."""
+    """Whether an operation loads accumulators without padding."""
     i = operation.instruction
     if not isinstance(i, Load) or i.memory != Memory.ACC:
         return False
@@ -309,7 +309,7 @@ def _loads_vectors(operation: Operation) -> bool:
 
 
 def _rows(operations: list[Operation], loads: set[int]) -> dict[tuple[int, int], int] | None:
-    """Return the first row for each place of loaded vectors (`_key`); None if there are too few."""
+    """Return the first row for each loaded vector (`_key`); None if there are too few rows."""
     rows: dict[tuple[int, int], int] = {}
     used = 0
     for load in sorted(loads):
@@ -321,12 +321,12 @@ def _rows(operations: list[Operation], loads: set[int]) -> dict[tuple[int, int],
 
 
 def _key(load: Operation) -> tuple[int, int]:
-    """Return first tile and number of tiles of a LOAD."""
+    """Return the first tile and the number of tiles of a LOAD."""
     return int(load.written[0]), len(load.written)
 
 
 def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
-    """Return a LOAD ACC of vectors as a LOAD of rows of parameters."""
+    """Convert a LOAD ACC of vectors to a LOAD of parameter rows."""
     assert isinstance(load.instruction, Load)
     row = rows[_key(load)]
     instruction = replace(load.instruction, memory=Memory.POST, sram_base=row)
@@ -338,10 +338,10 @@ def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operatio
 
 
 def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
-    """Return an operation in parts that each read the rows of their accumulators.
+    """Split an operation into parts that each read the rows of their accumulators.
 
-    The row of a step is affine in the hardware loops, so micro-ops of different rows need a part
-    each. None if it is not affine.
+    The row of a step is affine in the hardware loops, so micro-ops of different rows need separate
+    parts. None if it is not affine.
     """
     i, table = operation.instruction, operation.micro_ops
     assert isinstance(i, LoopInstruction)
@@ -354,7 +354,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
         return None
     own = table[i.uop_begin : i.uop_end]
     order = np.argsort(grid[0, 0], kind="stable")
-    whole = own[order] if (np.diff(order) < 0).any() else None  # as it is, if it is in order
+    whole = own[order] if (np.diff(order) < 0).any() else None  # None: already in order
     parts: list[Setting] = []
     end = i.uop_begin if whole is None else 0
     for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
@@ -371,7 +371,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
 
 
 def set_to(post: Post) -> Operation:
-    """Return the operation that sets how results are post-processed."""
+    """Return the operation that sets the post-processing of results."""
     return Operation(post, touches=(_SETTING_WRITTEN,))
 
 
@@ -379,7 +379,7 @@ def set_to(post: Post) -> Operation:
 
 
 def _adding_nothing(operation: Operation) -> Operation:
-    """Return a pass that changes no accumulator: what it writes is post-processed."""
+    """Return a pass that changes no accumulator, so that its results can be post-processed."""
     alu, table = operation.instruction, operation.micro_ops
     assert isinstance(alu, Alu)
     assert table is not None
@@ -396,13 +396,13 @@ def _adding_nothing(operation: Operation) -> Operation:
 
 
 def _pass_of(operation: Operation) -> tuple[AluOp, int] | None:
-    """Return operation and operand of a pass with an immediate."""
+    """Return (operation, immediate) of a pass with an immediate, or None."""
     i = operation.instruction
     return (AluOp(i.alu_op), i.imm) if isinstance(i, Alu) and i.use_imm else None
 
 
 def _post_of(passes: list[tuple[AluOp, int]]) -> Post | None:
-    """Return the POST that does what passes do: a right shift that may round, then a clip.
+    """Return the POST equivalent to passes: a right shift that may round, then a clip; or None.
 
     Rounding is ``(x + half) >> shift``, or ``((x >> (shift - 1)) + 1) >> 1``
     (`vtaops.ops.epilogue.shift_stages`).

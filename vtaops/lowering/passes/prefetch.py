@@ -1,9 +1,9 @@
-"""Weights ahead of their operator: loaded while the array is busy with the operators before it.
+"""Weight prefetching: load an operator's weights while earlier operators keep the array busy.
 
-What an operator loads first is exposed: the array waits for it, and it waits for what the operator
-before it stores last. Its weights need not: where their places are free they are loaded earlier, as
-early as it takes to hide them under computation. `vtaops.lowering.passes.placement.alternating`
-makes places free: an operator uses other parts of the scratchpads than the one before it.
+An operator's first loads are exposed: the array waits for them, and its inputs wait for the
+previous operator's last stores. Weights need not wait: if their places are free they are loaded
+earlier, early enough to be hidden under computation. `vtaops.lowering.passes.placement.alternating`
+frees places: an operator uses other parts of the scratchpads than its predecessor.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Gemm, Load, Pool, Unit
 
 _BEHIND = 8
-"""Loads between the last use of a place and the load that fills it anew: it waits for that use, and
-all loads behind it wait too."""
+"""Minimum loads between the last use of a place and the load that refills it, which waits for that
+use and delays all loads after it."""
 
 _FAR = 4000
-"""Operations by which weights are loaded ahead at most."""
+"""Maximum number of operations by which weights are prefetched."""
 
 
 def weights_ahead(
     operations: Sequence[Operation], groups: Collection[range], config: HardwareConfig
 ) -> list[Operation]:
-    """Return the operations with the first weights of each operator loaded as early as it pays.
+    """Move the first weight loads of each operator as early as pays off.
 
     Parameters
     ----------
     operations : sequence of Operation
-        Of operators that follow each other, in program order.
+        Operations of consecutive operators, in program order.
     groups : collection of range
-        Operators that run together.
+        Interleaved operators.
     config : HardwareConfig
         The hardware.
     """
     heads = heads_of(groups)
     slack = [_computed(o) - _loaded(o, config) for o in operations]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
-    uses = LastUses()  # of weights, by the operators before
+    uses = LastUses()  # of weights, by earlier operators
     order = 2 * np.arange(len(operations))
     begin = 0
     for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
@@ -65,9 +65,9 @@ def weights_ahead(
 def _first_weights(
     operations: Sequence[Operation], begin: int, config: HardwareConfig
 ) -> list[int]:
-    """Return the loads of weights to elements that none of the operations has touched before.
+    """Return the weight loads to elements that no operation has touched before.
 
-    Of a single operator those in front of the first that comes round to its places again.
+    For a single operator, only those before the first load that reuses a place.
     """
     single = operations[0].operator == operations[-1].operator
     fresh = np.ones(config.wgt.depth, np.bool_)
@@ -95,8 +95,8 @@ def _hoist(
 ) -> None:
     """Find earlier places for the first weights of an operator that begins at `begin`.
 
-    They go where the array has as much to do until they are needed as the port has to load: as many
-    of them as that hides.
+    Each goes to where the remaining array work covers the port time of its load; only as many loads
+    are moved as can be hidden.
     """
     limit = max(0, begin - _FAR)
     hidden = np.cumsum(slack[limit:begin][::-1])
@@ -108,14 +108,14 @@ def _hoist(
         place = max(begin - steps, limit, int(earliest[k]))
         if place > begin:
             continue
-        order[loads[k]] = 2 * place - 1  # in front of it
+        order[loads[k]] = 2 * place - 1  # before it
         moved_beats = _loaded(operations[loads[k]], config)
         slack[place] -= moved_beats
         slack[loads[k]] += moved_beats
 
 
 def _loaded(operation: Operation, config: HardwareConfig) -> float:
-    """Return the beats of the port that a load takes."""
+    """Return the port beats of a load."""
     i = operation.instruction
     if not isinstance(i, Load):
         return 0
@@ -124,7 +124,7 @@ def _loaded(operation: Operation, config: HardwareConfig) -> float:
 
 
 def _computed(operation: Operation) -> float:
-    """Return the cycles of the array, or of the vector ALU."""
+    """Return the cycles of the array or the vector ALU."""
     i = operation.instruction
     if not isinstance(i, Gemm | Alu | Pool):
         return 0

@@ -1,8 +1,8 @@
-"""A function of what an operator stores: a table behind its post-processing (extension ``table``).
+"""Map an operator's results through a table after post-processing (extension ``table``).
 
-The table is no part of the operator: its results are computed, rounded and clipped as ever, and
-mapped on their way to the output memory. So any operator whose results are post-processed can have
-one. The fragment gains a parameter, the table, and loads it once.
+The table is not part of the operator: its results are computed, rounded and clipped as usual, and
+mapped on the way to the output memory. So any operator with post-processed results can have one.
+The fragment gains a parameter, the table, and loads it once.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role
 
 TABLE = "table"
-"""The buffer of the table: int8 (256,), the results for -128, -127, ..., 127."""
+"""Name of the table's buffer: int8 (256,), the results for -128, -127, ..., 127."""
 
 _WRITTEN = Touch("table", np.zeros(1, np.int64), write=True)
 _READ = replace(_WRITTEN, write=False)
 
 
 def with_table(fragment: Fragment) -> Fragment:
-    """Return a fragment whose results are mapped by a table, its last buffer.
+    """Return a fragment that maps its results through a table, its last buffer.
 
     Raises
     ------
     ScheduleError
-        If something is stored that is not post-processed.
+        If a stored result is not post-processed.
     """
     layout = Layout(f"C1n{TABLE_VALUES}c")
     table = Buffer(TABLE, Role.PARAMETER, (TABLE_VALUES,), "int8", layout)

@@ -1,8 +1,8 @@
-"""The def-use index of operations: who wrote or read an element last, and who reads it next.
+"""The def-use index of operations: last writers and readers of elements, and liveness.
 
-Owns what the passes ask about elements of scratchpads and of DRAM. `LastUses` goes forward: it
-knows the last operation that wrote, or read, each element, hence what must stay behind what. `Live`
-goes backward: it knows which elements are read before they are overwritten.
+Answers the passes' queries about scratchpad and DRAM elements. `LastUses` goes forward: it tracks
+the last write and read of each element, and so the dependences of an operation. `Live` goes
+backward: it tracks the elements that are read before they are overwritten.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NOTHING = np.zeros(0, np.int64)
 
 
 class PerElement(dict[object, npt.NDArray[Any]]):
-    """A number for each element of some memories; `fill` until it is set."""
+    """A number for each element of some memories, initially `fill`."""
 
     def __init__(self, fill: Any) -> None:
         super().__init__()
         self._fill = fill
 
     def of(self, memory: object, end: int) -> npt.NDArray[Any]:
-        """Return the numbers of a memory, at least of its first `end` elements."""
+        """Return the numbers of a memory, covering at least its first `end` elements."""
         found = self.get(memory, _NOTHING)
         if len(found) < end:
             grown = np.full(max(end, 2 * len(found)), self._fill)
@@ -35,33 +35,33 @@ class PerElement(dict[object, npt.NDArray[Any]]):
 
 
 class LastUses:
-    """The place of the last operation that wrote, and that read, each element; -1 is none."""
+    """The places of the last write and the last read of each element; -1 if none."""
 
     def __init__(self) -> None:
         self._last = PerElement(-1)
 
     def note(self, touch: Touch, place: int) -> None:
-        """Remember that what is at `place`, behind all that was noted before, touches elements."""
+        """Record a touch at `place`, which must follow all recorded places."""
         self._last.of((touch.space, touch.write), touch.end)[touch.index] = place
 
     def note_writes(self, operation: Operation, place: int) -> None:
-        """Remember what the operation at `place` writes."""
+        """Record the writes of the operation at `place`."""
         for touch in operation.writes:
             self.note(touch, place)
 
     def last_writes(self, space: str, elements: Elements) -> Elements:
-        """Return where each of some elements was written last."""
+        """Return the place of the last write of each element."""
         return self._last.of((space, True), int(elements.max(initial=-1)) + 1)[elements]
 
     def writers(self, space: str, elements: Elements) -> set[int]:
-        """Return the places where some elements were written last; without -1."""
+        """Return the distinct places of the last writes of elements, without -1."""
         last = distinct(self.last_writes(space, elements) + 1) - 1
         return {*last.tolist()} - {-1}
 
     def conflict(self, touch: Touch) -> int:
-        """Return the last place that what touches elements must stay behind; -1 if none.
+        """Return the last place on which a touch depends; -1 if none.
 
-        That is one that touches a common element, where one of the two writes.
+        A touch depends on earlier touches of a common element if either of the two writes.
         """
         latest = -1
         for write in (True, False) if touch.write else (True,):
@@ -74,12 +74,12 @@ class LastUses:
 
 
 class Live:
-    """Which elements are read before they are overwritten, by the operations behind a place.
+    """Liveness: the elements read before they are overwritten by operations after a place.
 
     Parameters
     ----------
     spaces : str
-        How the names of the memories begin that are followed.
+        Name prefixes of the memories to track.
     """
 
     def __init__(self, *spaces: str) -> None:
@@ -87,11 +87,11 @@ class Live:
         self._live = PerElement(False)
 
     def read(self, touch: Touch) -> npt.NDArray[np.bool_]:
-        """Return which elements of a touch are read."""
+        """Return for each element of a touch whether it is live."""
         return self._live.of(touch.space, touch.end)[touch.elements]
 
     def pass_back(self, operation: Operation) -> None:
-        """Go to the place in front of an operation."""
+        """Step backward over an operation."""
         touches = [touch for touch in operation.touches if touch.space.startswith(self._spaces)]
         for touch in touches:
             if touch.write:

@@ -1,10 +1,9 @@
-"""Products of the taps of a row join to products of windows (extension ``depthwise``).
+"""Join products of the taps of a row to window products (extension ``depthwise``).
 
-A grouped convolution is declared tap by tap: each tap of the kernel is a diagonal weight tile and
-multiplies one input tile. Where the weights are packed as `vtaops.machine.views.Windows`,
-neighbouring taps of a row lie in one weight tile, and one step of the hardware multiplies the input
-tiles of all. So the loop over the columns of the kernel becomes one over windows, in the products
-and in the copy of the weights.
+A grouped convolution is declared tap by tap: each kernel tap is a diagonal weight tile and
+multiplies one input tile. If the weights are packed as `vtaops.machine.views.Windows`, neighbouring
+taps of a row share one weight tile, and one hardware step multiplies all their input tiles. So the
+loop over kernel columns becomes one over windows, in the products and in the weight copy.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def join_taps(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -
     Raises
     ------
     ScheduleError
-        If the taps of a row are not a loop of the products.
+        If the products have no loop over the taps of a row.
     """
     for buffer in buffers:
         view = buffer.layout.view
@@ -65,7 +64,7 @@ class _Kernel:
 
 
 def _rewritten(kernel: _Kernel, buffer: str, names: set[str], nodes: list[Node]) -> list[Node]:
-    """Rewrite the copies of a buffer in DRAM, and the products with its tiles, called `names`."""
+    """Rewrite the copies of a DRAM buffer, and the products with its tiles, called `names`."""
     found: list[Node] = []
     for node in nodes:
         if isinstance(node, CopyNest) and _copies(node, buffer):
@@ -81,7 +80,7 @@ def _copies(node: Node, buffer: str) -> bool:
 
 
 def _joined(leaf: Nest, kernel: _Kernel) -> Nest:
-    """Return a copy of weights, or a product with them, window by window."""
+    """Return a weight copy, or a product, that iterates over windows."""
     loop = _columns(leaf, kernel)
     loops = [
         Loop(own.name, kernel.windows) if own is loop else own
@@ -96,7 +95,7 @@ def _joined(leaf: Nest, kernel: _Kernel) -> Nest:
 
 
 def _columns(leaf: LeafNest, kernel: _Kernel) -> Loop:
-    """Return the loop over the columns of the kernel: it goes from weight tile to weight tile."""
+    """Return the loop over kernel columns: it steps from weight tile to weight tile."""
     index = next(o.offset for o in leaf.operands if o.buffer.scratchpad == "wgt")
     origin = dict.fromkeys(index.names, 0)
     base = index(origin)
@@ -111,14 +110,14 @@ def _columns(leaf: LeafNest, kernel: _Kernel) -> Loop:
 
 
 class _Strided(Expression):
-    """An index whose loop over columns counts windows."""
+    """An index in which the loop over columns counts windows."""
 
     __slots__ = ("_index", "_kernel", "_loop")
 
     def __init__(self, index: Expression, loop: str, kernel: _Kernel) -> None:
         self._index, self._loop, self._kernel = index, loop, kernel
         self.names = index.names if kernel.windows > 1 else index.names - {loop}
-        self.affine = False  # a packed one divides
+        self.affine = False  # a packed index divides
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         window = values.get(self._loop, 0) if self._kernel.windows > 1 else 0
@@ -126,7 +125,7 @@ class _Strided(Expression):
 
 
 class _Packed(_Strided):
-    """The same of a scalar in DRAM, where a row of the kernel has a tile for each window."""
+    """The index of a scalar in DRAM, where a kernel row has one tile per window."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Timing model: how many cycles a program takes and where they go, without running it.
+"""Timing model: a program's cycles and what they are spent on, without running it.
 
 `simulate` follows a program through the fetch, the three units, the token queues and the shared
-DRAM port. All parameters of the machine stand in `TimingParameters`; the result is a `Timeline`.
+DRAM port. `TimingParameters` has all parameters of the machine; the result is a `Timeline`.
 """
 
 from vtaops.program.timing.parameters import Sdram, TimingParameters

@@ -1,9 +1,9 @@
-"""Micro-ops that wait for a late result, and those that share a step.
+"""Micro-ops stalled for a late result, and micro-ops that share a step.
 
-Waiting is the only hazard of the compute pipeline that costs cycles. The result of an `AluOp` that
-is `late` (MUL) is known one stage later than others, so a micro-op that reads the accumulator which
-the MUL directly before it writes is held for a cycle (``compute_execute.sv``). Both depend on the
-micro-ops, so the micro-op scratchpad is followed; other programs cost nothing.
+This stall is the only hazard of the compute pipeline that costs cycles. The result of a `late`
+`AluOp` (MUL) is available one stage later than others, so a micro-op that reads the accumulator
+written by a MUL directly before it is held for a cycle (``compute_execute.sv``). Both effects
+depend on the micro-ops, so the micro-op scratchpad is tracked; other programs skip this.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from vtaops.program.program import Program
 from vtaops.program.traffic import Ints, elements, joined, walk
 
 MOST_STEPS = 1 << 22
-"""Micro-ops of one instruction whose places are compared: some passes over the largest memory."""
+"""Maximum micro-ops of one instruction to compare: some passes over the largest memory."""
 
 
 def held_micro_ops(program: Program) -> Ints:
-    """Return for each instruction how many of its micro-op executions are held.
+    """Return the number of held micro-op executions of each instruction.
 
-    The first one of an instruction is counted as if it followed the one before without a gap.
+    The first one of an instruction is counted as if it followed its predecessor without a gap.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def held_micro_ops(program: Program) -> Ints:
     if not _contains_late(program):
         return held
     depth = program.config.acc.depth
-    written = -1  # accumulator whose late result the slot before computes
+    written = -1  # accumulator of the previous slot's late result
     for number, i, micro_ops in walk(program):
         if i.unit != Unit.COMPUTE:
             continue
@@ -61,7 +61,7 @@ def held_micro_ops(program: Program) -> Ints:
 
 
 def joined_micro_ops(program: Program) -> Ints:
-    """Return for each instruction how many micro-op executions share the step of another one."""
+    """Return the number of micro-op executions of each instruction that share another's step."""
     joins = np.zeros(len(program), np.int64)
     if "pairs" in program.config.extensions:
         for number, i, micro_ops in walk(program):

@@ -1,7 +1,7 @@
 """TimingParameters: every number of the timing model, with its source.
 
-The defaults describe the RTL of this project (``sim/tsim``) as the device ``tsim`` runs it; the
-benchmark ``benchmarks/timing_model.py`` compares the two.
+The defaults describe this project's RTL (``sim/tsim``) as run by the device ``tsim``; the benchmark
+``benchmarks/timing_model.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from vtaops.program.timing.pipeline import compute_depth
 
 @dataclass(frozen=True)
 class Sdram:
-    """An SDRAM of single data rate behind LiteDRAM, at the clock of the accelerator.
+    """A single-data-rate SDRAM behind LiteDRAM, at the clock of the accelerator.
 
-    It transfers a word a cycle. Between two bursts pass 3 cycles if the bank changes, `activate`
-    cycles for a row that is not open and `precharge` for one to close before it, and about
-    `cas_latency` if the direction changes: what the commands at the pins show (docs/board.md).
+    It transfers one word per cycle. The gap between two bursts is 3 cycles if the bank changes,
+    `activate` cycles to open a row, plus `precharge` to close another first, and about
+    `cas_latency` if the direction changes, as observed in the commands at the pins (docs/board.md).
 
     Attributes
     ----------
     word_bytes : int
         Width of its data bus.
     page_bytes : int
-        Bytes of a row in one bank; the next ones lie in the next bank, of four.
+        Bytes of a row in one bank; the next ones are in the next of four banks.
     cas_latency : int
         Cycles from a read to its word.
     precharge, activate, refresh : int
         Cycles to close a row, to open one, and for a refresh (tRP, tRCD, tRFC).
     refresh_interval : int
-        Cycles from refresh to refresh, which close all rows.
+        Cycles between refreshes, which close all rows.
     most_bursts : int
-        Bursts in one direction while the other one waits.
+        Maximum bursts in one direction while the other one waits.
     return_latency : int
         Cycles from a word at the SDRAM to its beat, which are part of
         ``TimingParameters.dram_latency``.
@@ -71,29 +71,29 @@ class TimingParameters:
         None: no limit but a beat per cycle
         in each direction.
     sdram : Sdram or None
-        Chip behind the port: serves burst by burst, and `bandwidth` is what estimates take for it.
+        Chip behind the port, served burst by burst; estimates use `bandwidth` instead.
     saved_beats : int
-        Beats for which an idle DRAM of limited bandwidth saves up (``harness.cpp``).
+        Beats of credit that an idle DRAM of limited bandwidth accumulates (``harness.cpp``).
     dram_latency : int
         Cycles from a request to its first beat, and from the last beat of a store to its
         acknowledgement. Default: that of the device ``tsim``.
     request_latency : int
-        Cycles of a read request to the DRAM: the request register of the port (``dram_port.sv``).
+        Cycles of a read request to the DRAM: the port's request register (``dram_port.sv``).
     buffer_latency : int
-        Cycles of the data through the buffer of the client (``fifo.sv``).
+        Cycles of the data through the client's buffer (``fifo.sv``).
     load_window : int
-        Beats that one load engine has in flight (``RtlParameters.load_buffer_beats``).
+        Maximum beats in flight per load engine (``RtlParameters.load_buffer_beats``).
     outstanding : int
-        Bursts that one load engine has in flight (``RtlParameters.outstanding``, which in the RTL
+        Maximum bursts in flight per load engine (``RtlParameters.outstanding``, which in the RTL
         bounds all clients together).
     burst_beats : int
-        Beats of the longest burst, and of an aligned block that a burst does not leave
+        Beats of the longest burst, and of the aligned blocks that a burst does not cross
         (``RtlParameters.burst_beats``, ``burst_generator.sv``).
     fetch_bursts : int
         Bursts that the fetch reads ahead (``fetch.sv``: a buffer of four).
     command_depth : int
-        Instructions that wait in front of each unit, the two in output registers of the queue
-        included (``RtlParameters.command_depth`` + 2).
+        Instructions queued before each unit, including the two in output registers of the queue
+        (``RtlParameters.command_depth`` + 2).
     dispatch_latency : int
         Cycles through a command queue (``command_queue.sv``).
     loads_in_flight : int
@@ -111,22 +111,22 @@ class TimingParameters:
         Cycles between micro-ops: GEMM and reset; ALU with an immediate; ALU with a tensor operand,
         which reads two tiles from one port (``compute_unit.sv``).
     compute_fill : int
-        Cycles from taking the tokens of a compute instruction to its first micro-op: through
-        ``next`` and ``current``; hidden while the instruction before still issues.
+        Cycles from taking the tokens of a compute instruction to its first micro-op, through
+        ``next`` and ``current``; hidden while the previous instruction still issues.
     compute_depth : int or None
-        Pipeline stages behind the issue: an instruction completes so many cycles after its last
-        micro-op. None: those of our RTL for the configuration (`pipeline.compute_depth`).
+        Pipeline stages after the issue: the cycles from an instruction's last micro-op to its
+        completion. None: those of our RTL for the configuration (`pipeline.compute_depth`).
     mul_hold : int
-        Cycles by which a micro-op is held that reads what the MUL directly before it writes
+        Cycles that a micro-op is held if it reads the result of the MUL directly before it
         (``compute_execute.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
     store_words : int
-        Beats between the output scratchpad and the port: so many of a store may wait there when the
-        next one starts (``store_unit.sv``).
+        Beats between the output scratchpad and the port: the maximum still waiting there when the
+        next store starts (``store_unit.sv``).
     write_bursts : int
-        Bursts of a store that the DRAM queues: later ones come when one of these is written
-        (``dram.h``). Counts with a limited bandwidth only.
+        Store bursts that the DRAM queues: later ones wait until one of these is written
+        (``dram.h``). Only relevant with a limited bandwidth.
     store_drain : int
         Cycles from the last acknowledgement of a store to its token.
 
@@ -194,7 +194,7 @@ class TimingParameters:
         return self.port_bytes or config.port_width
 
     def pipeline_depth(self, config: HardwareConfig) -> int:
-        """Return the stages of the compute pipeline behind the issue on `config`."""
+        """Return the compute pipeline stages after the issue for `config`."""
         return compute_depth(config) if self.compute_depth is None else self.compute_depth
 
 
@@ -203,4 +203,4 @@ _ZERO = (
     *("compute_fill", "compute_depth", "mul_hold", "store_fill", "store_drain"),
 )
 _LEAST = {"stores_in_flight": 2, **dict.fromkeys(_ZERO, 0)}
-"""The least value of integers, where it is not 1."""
+"""Minimum of integers for which it is not 1."""

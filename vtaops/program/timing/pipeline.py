@@ -1,7 +1,7 @@
 """The depth of our RTL's compute pipeline, as determined by its geometry.
 
-The single source for both sides: the timing model counts with it, and the generated package of the
-RTL (`vtaops.hardware.rtl`) carries it to ``compute_execute.sv`` and ``gemm_core.sv``.
+The single source for both sides: the timing model uses it, and the generated RTL package
+(`vtaops.hardware.rtl`) passes it to ``compute_execute.sv`` and ``gemm_core.sv``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ TREE_LEVELS_PER_STAGE = 2
 """Levels of the adder tree between two registers (``gemm_core.sv``)."""
 
 _OTHER_STAGES = 4
-"""Stages behind the issue that are not of the GEMM core: offsets, tiles read, accumulate, write
+"""Stages after the issue outside the GEMM core: offsets, tiles read, accumulate, write
 (``compute_execute.sv``)."""
 
 _POST_STAGES = 6
-"""Stages of the post-processing behind the write of the accumulator (``post_process.sv``)."""
+"""Post-processing stages after the accumulator write (``post_process.sv``)."""
 
 
 def tree_stages(config: HardwareConfig) -> int:
@@ -32,7 +32,7 @@ def gemm_stages(config: HardwareConfig) -> int:
 
 
 def compute_depth(config: HardwareConfig) -> int:
-    """Return the pipeline stages behind the issue of a micro-op."""
+    """Return the pipeline stages after the issue of a micro-op."""
     return gemm_stages(config) + _OTHER_STAGES
 
 
@@ -42,5 +42,5 @@ def post_stages(config: HardwareConfig) -> int:
 
 
 def output_delay(config: HardwareConfig) -> int:
-    """Return the delay in cycles from the write of an accumulator to that of the output memory."""
+    """Return the cycles from an accumulator's write to that of the output memory."""
     return post_stages(config) if "post" in config.extensions else 0

@@ -1,10 +1,10 @@
 """The simulation of a program on the accelerator, executed by ``sim/timing``.
 
-Fetch, load, compute and store are processes around one DRAM port; nothing couples them but tokens,
-the queues of instructions, and the port. The loop is C++ (the module ``vtaops._timing``); this file
-hands it the work and the machine, and gives names to what it found.
+Fetch, load, compute and store are processes around one DRAM port, coupled only by tokens,
+instruction queues, and the port. The loop is C++ (the module ``vtaops._timing``); this file passes
+it the work and the machine, and names its results.
 
-All times are cycle numbers from the launch; an interval is half-open.
+All times are cycle numbers from the launch; intervals are half-open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtaops.program.timing.pipeline import output_delay
 from vtaops.program.timing.work import Work, work_of
 
 FETCH, LOAD, COMPUTE, STORE = range(4)
-"""Processes, and clients of the port, in the order in which the port prefers them."""
+"""Processes, and clients of the port, in order of priority at the port."""
 
 PROCESSES = ("fetch", "load", "compute", "store")
 
@@ -35,27 +35,27 @@ _CHANNELS = (
     *("an instruction", "an instruction", "an instruction"),
     *(f"a place in the queue of the {unit.name.lower()} unit" for unit in Unit),
 )
-"""What a process may wait for."""
+"""The events that a process may wait for."""
 
 
 @dataclass(slots=True)
 class Life:
-    """What happened to one instruction, and when.
+    """The history of one instruction.
 
     Attributes
     ----------
     queue_stall : float
-        Cycles for which the queue of its unit had no place.
+        Cycles for which its unit's queue was full.
     dispatched : float
-        When the fetch handed it over.
+        Time of its dispatch by the fetch.
     prev_token, next_token : float
-        When the token that it takes from either neighbour was available; 0 where it takes none.
+        Time at which the token from either neighbour was available; 0 if it takes none.
     taken : float
-        When it left the queue of its unit, with its tokens.
+        Time at which it left its unit's queue, with its tokens.
     end : float
-        Of its work.
+        End of its work.
     completed : float
-        When its tokens are available to the neighbours.
+        Time at which its tokens are available to the neighbours.
     work : list of (float, float)
         The intervals in which it worked.
     """
@@ -82,12 +82,12 @@ def follow(
     parameters : TimingParameters
         The machine.
     keep : bool
-        Whether to keep what happened to each instruction.
+        Whether to keep the history of each instruction.
 
     Returns
     -------
     work : Work
-        What each instruction costs.
+        The cost of each instruction.
     found : dict
         What ``vtaops._timing`` found: ``end``, the cycle in which FINISH completes (without FINISH,
         all of it); ``compute_work``; by client of the port ``beats`` (the last:
@@ -97,9 +97,9 @@ def follow(
     Raises
     ------
     ConfigError
-        If the longest burst of the machine holds no instruction.
+        If the machine's longest burst is shorter than an instruction.
     DeadlockError
-        If the units wait for each other for ever.
+        If the units deadlock.
     """
     width = parameters.port_width(program.config)
     burst_bytes = width * parameters.burst_beats
@@ -125,7 +125,7 @@ def follow(
 
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
-    """Return the parameters of a machine, including those that the configuration determines."""
+    """Return a machine's parameters, including those derived from the configuration."""
     port_bytes = parameters.port_width(config)
     sdram = parameters.sdram
     return {

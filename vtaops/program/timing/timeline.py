@@ -1,6 +1,6 @@
-"""Timeline: the result of a simulation. Cycles, where they went for each unit, and all events.
+"""Timeline: the result of a simulation, with cycles by unit and activity, and all events.
 
-The totals are partitions: for each unit, work by kind, waiting by cause and idleness add up to the
+The totals are partitions: for each unit, work by kind, waiting by cause and idle time add up to the
 cycles of the program.
 """
 
@@ -53,7 +53,7 @@ IDLE = "idle"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one unit does in an interval.
+    """The activity of one unit in an interval.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The life of one instruction, in cycles from the launch.
+    """The history of one instruction, in cycles from the launch.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Event:
     unit, kind : str
         The unit that executes it; the kind of its work (`KINDS`).
     dispatched : int
-        When the fetch hands it to the queue of its unit.
+        When the fetch passes it to its unit's queue.
     taken : int
         When it leaves that queue, with its tokens.
     start, end : int
@@ -116,7 +116,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token on its way.
+    """One token in transit.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Token:
 
 @dataclass(frozen=True)
 class UnitTime:
-    """Where the cycles of one unit went.
+    """The cycles of one unit by activity.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class UnitTime:
 
 @dataclass(frozen=True)
 class PortUse:
-    """What went over the DRAM port.
+    """Traffic over the DRAM port.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class PortUse:
         Client (``"fetch"``, ``"load"``, ``"compute"``, ``"store"``) -> beats; ``"weights"``: of the
         load unit over the port of the weights, if there is one.
     contention : dict
-        Client -> cycles that its requests waited because the port served others.
+        Client -> cycles that its requests waited while the port served others.
     """
 
     width: int
@@ -209,14 +209,14 @@ class Timeline:
     Attributes
     ----------
     program : Program
-        What was simulated.
+        The simulated program.
     parameters : TimingParameters
-        On which machine.
+        The simulated machine.
     cycles : int
-        From the launch to the completion of FINISH (of the last instruction where there is none).
+        From the launch to the completion of FINISH (or of the last instruction without it).
     compute_work : int
-        Cycles that the compute unit works, if nothing holds up its loads: micro-op steps at their
-        pace, its own loads as long as they move data. Known without events, too.
+        Cycles that the compute unit would work if its loads never stalled: micro-op steps at their
+        pace, its own loads while they move data. Available without events.
     port : PortUse
         Use of the DRAM port.
     """
@@ -287,12 +287,12 @@ class Timeline:
 
     @cached_property
     def segments(self) -> dict[str, tuple[Segment, ...]]:
-        """Unit -> what it does from cycle 0 to `cycles`, without gaps."""
+        """Unit -> its activity from cycle 0 to `cycles`, without gaps."""
         return {name: tuple(self._partition(process)) for process, name in enumerate(PROCESSES)}
 
     @cached_property
     def units(self) -> dict[str, UnitTime]:
-        """Unit -> where its cycles went."""
+        """Unit -> its cycles by activity."""
         return {name: _total(name, segments) for name, segments in self.segments.items()}
 
     @cached_property
@@ -310,7 +310,7 @@ class Timeline:
 
     @property
     def gemm_utilization(self) -> float:
-        """Share that the GEMM array does of the tile products it can do in these cycles."""
+        """Fraction of the GEMM array's peak tile products that is used."""
         products = self.program.config.products_per_cycle
         return self.program.stats().array_share(self.cycles, products)
 
@@ -340,7 +340,7 @@ class Timeline:
     # --------------------------------------------------------------------- partitions
 
     def _partition(self, process: int) -> Iterator[Segment]:
-        """Cut the time of one unit into segments; boundaries are rounded down."""
+        """Partition the time of one unit into segments; boundaries are rounded down."""
         name = PROCESSES[process]
         begin = clock = 0
         last = -1, IDLE
@@ -359,7 +359,7 @@ class Timeline:
             yield Segment(name, -1, IDLE, clock, self.cycles)
 
     def _intervals(self, process: int) -> Iterator[tuple[int, str, float, float]]:
-        """Yield (instruction, kind, start, end) in order; what overlaps belongs to the first."""
+        """Yield (instruction, kind, start, end) in order; overlaps belong to the first."""
         if process == FETCH:
             yield from self._fetch_intervals()
             return
@@ -387,7 +387,7 @@ class Timeline:
         yield -1, IDLE, max(clock, 0.0), self.cycles + depth
 
     def _causes(self, process: int, index: int, life: Life) -> list[tuple[str, float]]:
-        """Return what the instruction waited for, in order, each with the end of the wait."""
+        """Return the causes of an instruction's waits, in order, each with the end of the wait."""
         p, start = self.parameters, life.work[0][0]
         causes = [("instruction", life.dispatched + p.dispatch_latency)]
         if process == LOAD:
@@ -442,14 +442,14 @@ def simulate(
     parameters : TimingParameters, optional
         By default those of ``tsim``.
     events : bool
-        Whether to keep what happened to each instruction. Without, the result knows the cycles
-        and the use of the port only.
+        Whether to keep the history of each instruction. Without it, the result has only the
+        cycles and the use of the port.
 
     Raises
     ------
     ConfigError
-        If the longest burst of the machine holds no instruction.
+        If the machine's longest burst is shorter than an instruction.
     DeadlockError
-        If the units wait for each other for ever.
+        If the units deadlock.
     """
     return Timeline(program, parameters or TimingParameters(), events)

@@ -1,6 +1,6 @@
-"""The work of each instruction, for a whole program at once: beats, zeros, micro-ops, tokens.
+"""The work of each instruction, for a whole program: beats, zeros, micro-ops, tokens.
 
-Owns the translation of instruction fields into amounts of work; knows no latencies.
+Owns the translation of instruction fields to amounts of work; independent of latencies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS = (
 INP, WGT, UOP, ACC, GEMM, RESET, ALU, STORE, CONTROL = range(len(KINDS))
 
 ALLOCATION_BYTES = 1 << 32
-"""Apart are the addresses of two allocations: more than any has."""
+"""Distance between the addresses of two allocations: larger than any allocation."""
 
 _KIND_OF_MEMORY = {
     Memory.INP: INP,
@@ -48,7 +48,7 @@ _KIND_OF_MEMORY = {
 
 @dataclass(frozen=True)
 class Work:
-    """The instructions of a program as columns, one entry for each instruction.
+    """The instructions of a program as columns, one entry per instruction.
 
     All are int64 and as long as the program.
 
@@ -59,14 +59,14 @@ class Work:
     kind
         Index into `KINDS`.
     beats, bursts
-        Beats of DRAM that it reads or writes, and the bursts that request them: a burst stays in
-        one row and in one aligned block of DRAM.
+        DRAM beats that it reads or writes, and the bursts that request them: a burst stays within
+        one row and one aligned block of DRAM.
     before, zeros
-        Elements of padding before the first element of data; all others.
+        Padding elements before the first data element; all others.
     steps
         Micro-op executions; two that share a step (the extension ``pairs``) count once.
     held
-        Micro-op executions that read what the MUL directly before them writes.
+        Micro-op executions that read the result of the MUL directly before them.
     tensor
         1 for an ALU instruction with a tensor operand.
     first, last
@@ -78,7 +78,7 @@ class Work:
     of_weights
         1 for a LOAD of anything but inputs by the load unit: what the port of the weights is for.
     offset
-        Micro-ops of its first beat that it does not read (LOAD UOP).
+        Leading micro-ops of its first beat that it skips (LOAD UOP).
     pop_prev, pop_next, push_prev, push_next
         Token flags.
     finish
@@ -122,7 +122,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
     ------
     ProgramError
         If an instruction moves more than its scratchpad holds: no such program verifies, and the
-        transfer would be followed beat by beat.
+        transfer would be simulated beat by beat.
     """
     words, config = program.instructions, program.config
     encoding = isa.Encoding.of(config)
@@ -180,7 +180,7 @@ def _transfer(
     rows = f["y_pad_top"] + f["y_size"] + f["y_pad_bottom"]
     moves = (f["x_size"] > 0) & (rows > 0)
     before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
-    # What comes from the output memory takes an element a cycle, and nothing of the port.
+    # Loads from the output memory take one element per cycle, without port traffic.
     inside = f["forward"] == 1 if "forward" in f else np.zeros_like(moves)
     data = np.where(inside, 0, f["y_size"] * f["x_size"])
     if is_store:
@@ -206,17 +206,17 @@ def _transfer(
 
 
 def _first_bytes(program: Program) -> Ints:
-    """Return where each buffer begins in its allocation, which is aligned to pages.
+    """Return each buffer's offset in its allocation, which is page-aligned.
 
-    `NO_BUFFER` and `MICRO_OPS` find a 0 at the end.
+    `NO_BUFFER` and `MICRO_OPS` index the zeros at the end.
     """
     return np.array([*(buffer.offset or 0 for buffer in program.buffers), 0, 0], np.int64)
 
 
 def _allocations(program: Program) -> Ints:
-    """Return a number for the allocation of each buffer; those in the arena share theirs.
+    """Return the number of each buffer's allocation; buffers in the arena share one.
 
-    It is not 0, where the instructions are.
+    0 is the allocation of the instructions.
     """
     numbers = [1 if b.offset is not None else 2 + i for i, b in enumerate(program.buffers)]
     count = len(numbers)
@@ -228,7 +228,7 @@ def _element_bytes(config: HardwareConfig) -> Ints:
 
 
 def _blocks(config: HardwareConfig, f: dict[str, Ints], nbytes: int) -> Ints:
-    """Return how many aligned blocks of `nbytes` bytes the rows of each transfer touch."""
+    """Return the number of aligned blocks of `nbytes` bytes that each transfer's rows touch."""
     element = _element_bytes(config)[f["memory"]]
     row_bytes = f["x_size"] * element
     blocks = np.zeros_like(row_bytes)

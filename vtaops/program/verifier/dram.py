@@ -1,7 +1,7 @@
-"""The DRAM that a program writes: buffers of their own, and slots of the arena that overlap.
+"""The DRAM that a program writes: separate buffers, and overlapping slots of the arena.
 
-What counts for a race is the memory, whichever buffers name it. What counts for definedness is
-the buffer: a LOAD sees only what was stored through the buffer that it names.
+Races concern the memory, whichever buffers name it. Definedness concerns the buffer: a LOAD only
+sees data stored through the buffer that it names.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from vtaops.program.verifier.rules import ProofStep, Rule
 from vtaops.program.verifier.tokens import Clock
 
 _NOBODY = 0
-"""Untouched pages of zeros cost nothing, so buffers count from 1 here."""
+"""Buffers count from 1 here, since untouched pages of zeros cost nothing."""
 
 
 Memory = tuple[History, npt.NDArray[np.int32]]
-"""The accesses to a part of DRAM; for each element, through which buffer it was last written."""
+"""The accesses to a part of DRAM; for each element, the buffer that it was last written through."""
 
 
 class WrittenBuffer:
-    """One buffer that a program writes.
+    """A buffer that a program writes.
 
     Parameters
     ----------
     index : int
-        Its number in the program.
+        Its index in the program.
     buffer : Buffer
         The buffer.
     granule : int
-        Bytes by which accesses are counted.
+        Granularity of accesses in bytes.
     arena : Memory
-        Where buffers with an offset lie.
+        The memory of buffers with an offset.
     """
 
     def __init__(self, index: int, buffer: Buffer, granule: int, arena: Memory) -> None:
@@ -46,11 +46,11 @@ class WrittenBuffer:
         self._size = ceil_div(buffer.nbytes, granule)
         memory = _memory(self.name, self._size) if buffer.offset is None else arena
         self._history, self._owners = memory
-        # What was read before it was written, in a filled buffer: it must never be written.
+        # Elements read before any write, in a filled buffer: they must never be written.
         self._fill_read = None if buffer.fill is None else np.zeros(self._size, np.bool_)
 
     def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
-        """Check a LOAD; `elements` count from the start of the buffer."""
+        """Check a LOAD; `elements` are relative to the start of the buffer."""
         inside = self._inside(elements)
         owners = self._owners[inside]
         if self._fill_read is not None:
@@ -67,7 +67,7 @@ class WrittenBuffer:
         self._history.read_any(step, clock, inside)
 
     def write(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
-        """Check a STORE; `elements` count from the start of the buffer."""
+        """Check a STORE; `elements` are relative to the start of the buffer."""
         if self._fill_read is not None and self._fill_read[elements].any():
             element = element_at(elements, int(np.argmax(self._fill_read[elements])))
             step.reject(
@@ -83,7 +83,7 @@ class WrittenBuffer:
         return np.flatnonzero(self._owners[self._first : end] != self._owner)
 
     def _inside(self, elements: Elements) -> Elements:
-        """Return elements of the memory."""
+        """Translate elements of the buffer to elements of the memory."""
         if not self._first:
             return elements
         if isinstance(elements, slice):
@@ -99,7 +99,7 @@ def written_memory(program: Program, granule: int) -> dict[int, WrittenBuffer]:
     program : Program
         The program.
     granule : int
-        Bytes by which accesses are counted.
+        Granularity of accesses in bytes.
     """
     arena = _memory("the arena", ceil_div(program.arena_nbytes, granule))
     return {

@@ -29,9 +29,8 @@ def touched(
 ) -> Elements:
     """Return the elements that one micro-op column reaches in all iterations.
 
-    The greatest index is that of the greatest micro-op in the last iterations, so bounds are
-    checked before any set is built; the set then costs O(depth log iterations), however long the
-    loops are.
+    The maximum index is that of the largest micro-op in the last iterations, so bounds are checked
+    before any set is built; the set then costs O(depth log iterations), for loops of any length.
 
     Parameters
     ----------
@@ -42,7 +41,7 @@ def touched(
     column : ndarray of int64
         The element of each micro-op.
     loops : ((int, int), (int, int))
-        Of the outer and of the inner loop: iterations, and elements from one to the next.
+        For the outer and the inner loop: iterations, and stride in elements.
     """
     greatest = int(column.max()) + sum((count - 1) * factor for count, factor in loops)
     if greatest >= depth:

@@ -31,7 +31,7 @@ class Rule(Enum):
     POST = "post"
     """POST has bounds that hold a value, and no field that has no effect is set."""
     RELOCATION = "relocation"
-    """What moves data names a buffer it may access; nothing else names one."""
+    """An instruction that moves data names a buffer it may access; others name none."""
     DRAM_BOUNDS = "dram-bounds"
     """Every row lies inside its buffer, and all buffers fit the addresses of a device."""
     SRAM_BOUNDS = "sram-bounds"
@@ -39,12 +39,12 @@ class Rule(Enum):
     UNDEFINED_SRAM = "undefined-sram"
     """No instruction reads a scratchpad element that no instruction wrote."""
     UNDEFINED_DRAM = "undefined-dram"
-    """No LOAD reads an OUTPUT or SCRATCH element that was not stored before, through the same
-    buffer, and not overwritten since through another one; but for buffers that are filled."""
+    """No LOAD reads an OUTPUT or SCRATCH element unless it was stored before through the same
+    buffer and not overwritten since through another one; except in filled buffers."""
     FILL = "fill"
-    """What is read with the value of a buffer's fill is never stored."""
+    """An element that is read with its buffer's fill value is never stored."""
     STALE_OUTPUT = "stale-output"
-    """A stored element was last written by the ALU or by a GEMM that accumulates."""
+    """Every stored element was last written by the ALU or by an accumulating GEMM."""
     INCOMPLETE_OUTPUT = "incomplete-output"
     """Every byte of an OUTPUT buffer is stored."""
     TOKEN_ORDER = "token-order"
@@ -52,7 +52,7 @@ class Rule(Enum):
     TOKEN_BALANCE = "token-balance"
     """Every token that is sent is also taken."""
     TOKEN_CAPACITY = "token-capacity"
-    """No interleaving leaves more tokens in a queue than it holds."""
+    """No interleaving exceeds the capacity of a token queue."""
     RACE = "race"
     """Conflicting accesses of different units are ordered by tokens."""
     CAPABILITY = "capability"
@@ -63,7 +63,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProofStep:
-    """One instruction under proof, with its place in the program."""
+    """An instruction under proof, with its position in the program."""
 
     index: int
     instruction: Instruction

@@ -1,4 +1,4 @@
-"""The rules on tokens, and the order that they impose: a vector clock per instruction."""
+"""The rules on tokens, and the resulting order: a vector clock per instruction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vtaops.machine.isa import Unit
 from vtaops.program.verifier.rules import ProofStep, Rule
 
 Clock = tuple[int, int, int]
-"""For each unit the `ProofStep.time` of its last instruction that has completed for certain."""
+"""For each unit the `ProofStep.time` of its last instruction that has certainly completed."""
 
 
 class _TokenQueue:

@@ -37,8 +37,8 @@ from vtaops.runtime.pages import PageAllocator, PageBuffer, whole_pages
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 
 DEFAULT_LATENCY = 32
-"""Cycles from a read request to its first word: about what the DRAM controller of a Zynq-7000 takes
-for the programmable logic at 100 MHz (an assumption, not a measurement)."""
+"""Cycles from a read request to its first word: about the latency of a Zynq-7000's DRAM controller
+for programmable logic at 100 MHz (an assumption, not a measurement)."""
 
 INTERFACES = ("port", "axi")
 
@@ -229,7 +229,7 @@ class Tsim(ConfiguredDevice):
                 _raise_failure(model, result)
 
     def interrupt(self) -> None:
-        """End the launch that is under way in another thread, which raises a `DeviceError`."""
+        """Stop the launch running in another thread, which raises a `DeviceError`."""
         self._interrupted.set()
 
     def stats(self) -> Statistics:
@@ -328,7 +328,7 @@ class Tsim(ConfiguredDevice):
 
 
 def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None) -> None:
-    """Refuse what cannot be simulated.
+    """Check the memory parameters.
 
     Raises
     ------
@@ -344,7 +344,7 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
 
 
 def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> None:
-    """Refuse a trace that cannot be written, or shows nothing.
+    """Reject a trace that cannot be written or would be empty.
 
     Raises
     ------

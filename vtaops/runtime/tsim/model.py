@@ -61,7 +61,7 @@ class RtlModel:
     Parameters
     ----------
     library : Path
-        What `build_model` returned.
+        The result of `build_model`.
     latency : int
         Cycles from a read request to its first word, and from the last written word to its
         acknowledgement.
