@@ -43,6 +43,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
+    from vtaops.board.farm import Measurement
     from vtaops.compiler.tuner import Effort, Tuned
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Conv2d, Gemm, Operator
@@ -330,17 +331,19 @@ def _tuned_on(
             timeout=timeout,
             on_outcome=lambda number, outcome: tell("measure", next(done), len(programs)),
         )
-        found = [outcome.measurement for outcome in outcomes]
-        if all(one.performance for one in found if one):
-            return [
-                float(one.performance.cycles) if one and one.performance else None for one in found
-            ]
-        return [one.seconds if one else None for one in found]
+        return _costs([outcome.measurement for outcome in outcomes])
 
     results = tune_on(measure, list(ops.values()), hardware, effort)
     for name, reason in farm.lost.items():
         typer.echo(f"{name} was left out: {reason}", err=True)
     return dict(zip(ops, results, strict=True))
+
+
+def _costs(found: Sequence[Measurement | None]) -> list[float | None]:
+    """Return cycles where all devices count them, else seconds; None where a launch failed."""
+    if all(one.performance for one in found if one):
+        return [float(one.performance.cycles) if one and one.performance else None for one in found]
+    return [one.seconds if one else None for one in found]
 
 
 def _cost(cost: float | None) -> str | None:

@@ -219,6 +219,7 @@ class HardwareConfig:
         self._check_extensions()
         object.__setattr__(self, "extensions", tuple(sorted(self.extensions)))
         self._check_types()
+        self._check_ports()
         self._check_needs()
         self._check_arithmetic()
         self._check_geometry()
@@ -500,12 +501,14 @@ class HardwareConfig:
                     raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
             elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
                 raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+        if self.target not in TARGETS:
+            raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
+
+    def _check_ports(self) -> None:
         if self.port_bytes not in (0, 8, 16, 32, 64) or type(self.port_bytes) is not int:
             raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
         if self.weight_port > 1:
             raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")
-        if self.target not in TARGETS:
-            raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
 
     def _check_extensions(self) -> None:
         names = self.extensions
