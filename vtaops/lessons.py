@@ -109,7 +109,7 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
         If the target is another.
     """
     if target not in _STAGES:
-        raise UnsupportedError(f"there are no lessons for {target!r}; targets are cpu and cuda")
+        raise UnsupportedError(f"no lessons for target {target!r}; targets: cpu, cuda")
     stages, found = _STAGES[target], {}
     for name, (op, size, meaning) in _OPERATORS.items():
         kind = name if name in stages else type(op(size))

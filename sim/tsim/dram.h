@@ -1,8 +1,8 @@
 // The DRAM of the simulation, and how regular it is: what the ports of bare_port.h and
 // axi/axi_port.h share. 4 GiB of lazily mapped pages, of which only the allocated ones may be
 // accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together, which bursts
-// get in the order in which they came (the port of the weights has as many of its own); with a jitter seed everything takes irregular times,
-// reproducibly: results must not depend on it.
+// get in the order in which they came (the port of the weights has as many of its own). With a jitter
+// seed everything takes irregular times, reproducibly: results must not depend on it.
 #pragma once
 
 #include <sys/mman.h>

@@ -104,7 +104,7 @@ def test_floats_go_on_the_grid_and_return_as_an_error():
         (["db load many"], "many"),
         (["db load 3", "db 0g"], "hexadecimal"),
         (["db load 3", "db 0001", "infer"], "has 2 bytes, expected 3072 of uint8"),
-        (["results"], "no results before"),
+        (["results"], "no results yet"),
     ],
 )
 def test_bad_commands_are_answered(commands, message):

@@ -39,7 +39,7 @@ def open_file(path: str | Path) -> BinaryIO:
     try:
         file = open(path, "rb", opener=_at_once)  # noqa: SIM115
     except ValueError as error:  # a byte 0
-        raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
+        raise OSError(errno.EINVAL, f"Invalid file name: {error}", str(path)) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "Not a regular file, but a pipe or a device", str(path))
@@ -99,7 +99,7 @@ def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
             os.fsync(file.fileno())
             temporary.replace(path)
     except ValueError as error:  # a byte 0, or no name at all
-        raise OSError(errno.EINVAL, f"No name of a file: {error}", str(path)) from error
+        raise OSError(errno.EINVAL, f"Invalid file name: {error}", str(path)) from error
     except OSError as error:  # it may name the temporary file
         raise OSError(error.errno, reason_of(error), str(path)) from error
 
@@ -134,7 +134,7 @@ def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
         try:
             found = np.load(file, allow_pickle=False)
         except Exception as error:  # of NumPy's headers, of zip files, of memory
-            raise OSError(errno.EINVAL, f"No NumPy array: {error}", str(path)) from error
+            raise OSError(errno.EINVAL, f"Not a NumPy array: {error}", str(path)) from error
         if not isinstance(found, np.ndarray):
             found.close()
             raise OSError(errno.EINVAL, "Several NumPy arrays", str(path))

@@ -111,7 +111,7 @@ def _receive(
                 file.write(chunk)
                 progress(done, total)
     except TimeoutError as error:
-        raise DeviceError(f"{url}: only {done} bytes came in time") from error
+        raise DeviceError(f"{url}: timed out after {done} bytes") from error
     except urllib.error.HTTPError as error:
         raise DeviceError(f"{url}: the server answers {error.code} {error.reason}") from error
     except urllib.error.URLError as error:

@@ -250,7 +250,7 @@ class DeviceUnderTest:
     def _results(self, *ignored: str) -> Iterator[str]:
         """Yield the output as real numbers; for an autoencoder, its mean squared error."""
         if self._output is None:
-            raise ModelError("there are no results before an infer")
+            raise ModelError("no results yet: run infer first")
         real = (self._output.reshape(-1) - float(self._result.zero_point)) * self._result.scale
         if self.task.holds == "float32":
             real = np.array([np.mean((real - self._features()) ** 2)])

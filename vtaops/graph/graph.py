@@ -184,7 +184,7 @@ class Graph:
     def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:
         """Reject a non-operator, and inputs of another graph, number or dtype."""
         if not isinstance(op, GraphOperator):
-            raise ShapeError(f"{op!r} is no operator of a graph; see vtaops.graph.operators")
+            raise ShapeError(f"{op!r} is not a graph operator; see vtaops.graph.operators")
         for tensor in inputs:
             self._require(tensor)
         if op.arity is not None and len(inputs) != op.arity:
@@ -198,7 +198,7 @@ class Graph:
 
     def _require(self, tensor: Tensor) -> None:
         if not isinstance(tensor, Tensor) or self.tensors.get(tensor.name) is not tensor:
-            raise ShapeError(f"{tensor!r} is no tensor of this graph")
+            raise ShapeError(f"{tensor!r} is not a tensor of this graph")
 
     def output(self, *tensors: Tensor) -> None:
         """Declare output tensors.
@@ -218,5 +218,5 @@ class Graph:
 
     def _define(self, tensor: Tensor) -> None:
         if tensor.name in self.tensors:
-            raise ShapeError(f"there is a tensor {tensor.name!r} already; names are unique")
+            raise ShapeError(f"duplicate tensor name {tensor.name!r}")
         self.tensors[tensor.name] = tensor

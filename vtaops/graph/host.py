@@ -67,7 +67,9 @@ class StoredFunction(HostFunction):
 
     def __init__(self, kind: str, data: bytes, *, trusted: bool) -> None:
         if kind not in _HOMES:
-            raise ProgramError(f"{kind!r} is no kind of host function; kinds: {', '.join(_HOMES)}")
+            raise ProgramError(
+                f"unknown kind of host function {kind!r}; kinds: {', '.join(_HOMES)}"
+            )
         self.kind = kind
         self.trusted = trusted or kind in _DATA
         self._data = data

@@ -114,7 +114,7 @@ class GraphOperator(Concise, ABC):
         UnsupportedError
             If the operator has no NumPy implementation.
         """
-        raise UnsupportedError(f"{self.kind} has no meaning in NumPy")
+        raise UnsupportedError(f"{self.kind} has no NumPy implementation")
 
     @property
     def kind(self) -> str:

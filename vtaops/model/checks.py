@@ -93,7 +93,7 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
     for stage in stages:
         for name in stage.nodes:
             if name not in nodes:
-                raise ProgramError(f"a stage has the node {name!r}, which the graph has not")
+                raise ProgramError(f"a stage names the unknown node {name!r}")
         own = [nodes[name] for name in stage.nodes]
         if isinstance(stage, Region):
             _check_program(stage, own, fingerprint)
@@ -122,7 +122,7 @@ def _check_program(region: Region, nodes: Iterable[Node], fingerprint: str) -> N
 def _require(known: set[str], names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
-            raise ProgramError(f"{name!r} is read before a stage makes it")
+            raise ProgramError(f"{name!r} is read before any stage computes it")
 
 
 def _check_region(graph: Graph, region: Region) -> None:
@@ -191,7 +191,7 @@ def _check_sums(sums: RowSums, columns: int) -> None:
     """Check that the appended digit columns can hold every row sum."""
     few = sums.digits > 0 and lanes_for(sums.bound(columns)) > sums.digits
     if few or min(sums.before, sums.digits, sums.behind) < 0:
-        raise ProgramError(f"{sums.digits} digits cannot hold what the rows of a matrix sum to")
+        raise ProgramError(f"{sums.digits} digits cannot hold the row sums of a matrix")
 
 
 def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:

@@ -110,7 +110,7 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
             return "its residual has a factor for each channel; VTA scales all channels alike"
         factor = int(factors[0])
         if factor >> common_shift(factor, max(shift, 0)) > LARGEST_WEIGHT:
-            return f"its residual has the factor {factor}, which is no int8 times 2**{shift}"
+            return f"its residual has the factor {factor}, which is not an int8 times 2**{shift}"
     return _sum_reason(op.weight, op.bias, op.requantization, node, target, factor)
 
 

@@ -128,7 +128,7 @@ class Elementwise(UniformlyScaled):
         check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
         self._check_factors()
         if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
-            raise ShapeError("other_scale is -128; its negative, which subtracts, is no int8")
+            raise ShapeError("other_scale is -128; its negation does not fit int8")
 
     def _check_operands(self) -> None:
         """Reject offsets and a per-channel tensor that the function does not support."""

@@ -277,7 +277,7 @@ def scaled(
         parts = (_per_channel(np.asarray(part), 4, 1, channels) for part in found)
         values, scale = parts
         if np.abs(values).max() > 127:
-            raise NotTranslated("a factor that is no int8 once its zero point is taken off")
+            raise NotTranslated("a factor that does not fit int8 once its zero point is taken off")
         weight = values.astype(np.int8)
         scale = scale[0] if (scale == scale[0]).all() else scale
     product = partial(Convolution, weight.reshape(-1, 1, 1, 1), groups=channels)

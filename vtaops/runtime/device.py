@@ -161,7 +161,7 @@ def check_device(device: object) -> None:
     if not isinstance(getattr(device, "capabilities", None), Capabilities | None):
         raise DeviceError(
             f"{type(device).__name__}.capabilities is {device.capabilities!r}; "  # type: ignore[attr-defined]
-            f"it must be a vtaops.machine.capabilities.Capabilities, or not be there"
+            f"it must be a vtaops.machine.capabilities.Capabilities, or be absent"
         )
 
 

@@ -83,7 +83,7 @@ def pynq_package() -> PynqInterface:
     try:
         package: PynqInterface = importlib.import_module("pynq")
         if not hasattr(package, "allocate"):
-            raise ImportError("what is found is a folder of that name, or another package")
+            raise ImportError("found a folder of that name, or an unrelated package")
     except ImportError as error:
         raise DeviceError(
             f"cannot import pynq ({error}); run this on a board with a PYNQ image, or connect to "

@@ -264,7 +264,7 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
     elif hasattr(value, "source"):
         operands.append(_operand(value.source, value.indices[0]))
     else:
-        raise ScheduleError(f"this is no copy, and not tensorized:\n{stmt}")
+        raise ScheduleError(f"neither a copy nor tensorized:\n{stmt}")
     return CopyNest(loops, guards, operands, inside, padding)
 
 
