@@ -28,15 +28,16 @@ def chrome_trace(timeline: Timeline, name: str = "vtaops") -> dict[str, Any]:
         Name of the process in the viewer.
     """
     return {
-        "traceEvents": [*_names(name), *_slices(timeline), *_flows(timeline)],
+        "traceEvents": [*_names(timeline, name), *_slices(timeline), *_flows(timeline)],
         "displayTimeUnit": "ms",
         "otherData": {"unit": "1 us is 1 cycle", "cycles": timeline.cycles},
     }
 
 
-def _names(name: str) -> Iterator[Record]:
+def _names(timeline: Timeline, name: str) -> Iterator[Record]:
     yield {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
-    for tid, thread in enumerate(_THREADS, 1):
+    without = 0 if timeline.program.config.weight_port else 1
+    for tid, thread in enumerate(_THREADS[: len(_THREADS) - without], 1):
         meta = {"ph": "M", "pid": 1, "tid": tid}
         yield {**meta, "name": "thread_name", "args": {"name": thread}}
         yield {**meta, "name": "thread_sort_index", "args": {"sort_index": tid}}

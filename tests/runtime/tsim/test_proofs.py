@@ -76,7 +76,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("dram_port", "rd_req_client <= chosen", "rd_req_client <= first"),
         (
             "dram_port",
-            "first <= chosen == CLIENT_BITS'(READ_CLIENTS - 1) ? '0 : chosen + 1'b1",
+            "first <= chosen == CLIENT_BITS'(CLIENTS - 1) ? '0 : chosen + 1'b1",
             "first <= '0",
         ),
         ("dram_port", "'0 : chosen + 1'b1;", "'0 : chosen;"),
@@ -150,7 +150,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("axi_control", "address_held && data_held &&", "address_held &&"),
         ("axi_shell", "hold = stopping || core_reset || fault", "hold = stopping || core_reset"),
         ("axi_shell", "hold = stopping || core_reset || fault", "hold = stopping || fault"),
-        ("axi_shell", "<= stopping && reads_idle && writes_idle", "<= stopping && reads_idle"),
+        ("axi_shell", "reads_idle && weights_idle && writes_idle", "reads_idle && weights_idle"),
         ("axi_shell", "responded && m_axi_bresp[ERROR_BIT]", "1'b0"),
         ("axi_shell", "wr_req_valid && lengths_ready", "wr_req_valid"),
     ],
