@@ -403,12 +403,12 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
     scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
     if scaled and "post" not in config.extensions:
         raise UnsupportedError(
-            f"{op.summary} has fixed-point scales; {config.name} lacks the extension 'post', which "
+            f"{op.summary} has fixed-point scales; {config.name} has no extension 'post', which "
             f"multiplies by them"
         )
     if getattr(op, "fine", False) and "exact" not in config.extensions:
         raise UnsupportedError(
-            f"{op.summary} has fine scales; {config.name} lacks the extension 'exact', "
+            f"{op.summary} has fine scales; {config.name} has no extension 'exact', "
             f"which they need"
         )
     if config.batch > 1 and not able.has(Feature.ALU_BATCH):
