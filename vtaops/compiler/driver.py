@@ -408,8 +408,7 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
         )
     if getattr(op, "fine", False) and "exact" not in config.extensions:
         raise UnsupportedError(
-            f"{op.summary} has fine scales; {config.name} has no extension 'exact', "
-            f"which they need"
+            f"{op.summary} has fine scales; {config.name} has no extension 'exact', which they need"
         )
     if config.batch > 1 and not able.has(Feature.ALU_BATCH):
         raise UnsupportedError(
