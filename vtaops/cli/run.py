@@ -323,7 +323,7 @@ def _tuned_on(
         raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
     farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})
 
-    def measure(programs: Sequence[Program]) -> list[float | None]:
+    def measure(programs: Sequence[Program]) -> list[int | float | None]:
         done = count(1)
         outcomes = farm.measure(
             programs,
@@ -339,18 +339,18 @@ def _tuned_on(
     return dict(zip(ops, results, strict=True))
 
 
-def _costs(found: Sequence[Measurement | None]) -> list[float | None]:
-    """Return cycles where all devices count them, else seconds; None where a launch failed."""
+def _costs(found: Sequence[Measurement | None]) -> list[int | float | None]:
+    """Return cycles if all devices count them, else seconds; None for a failed launch."""
     if all(one.performance for one in found if one):
-        return [float(one.performance.cycles) if one and one.performance else None for one in found]
+        return [one.performance.cycles if one and one.performance else None for one in found]
     return [one.seconds if one else None for one in found]
 
 
-def _cost(cost: float | None) -> str | None:
-    """Return what a device took: whole cycles, or less than that of seconds."""
+def _cost(cost: int | float | None) -> str:
+    """Return a measured cost as text: cycles are integers, seconds are not."""
     if cost is None:
-        return None
-    return f"{cost:,.0f} cycles" if cost >= 1 and cost == int(cost) else f"{1e3 * cost:.3f} ms"
+        return ""
+    return f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
 
 
 def configs(config: str = "", *, as_json: bool = False) -> None:

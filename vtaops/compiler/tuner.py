@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -57,15 +58,15 @@ class Tuned:
         Number of tilings compiled and timed.
     source : str
         ``"search"``, ``"cache"``, ``"shipped"`` or ``"measured"``.
-    cost : float or None
-        What a device took for it, where it has just been measured: cycles, or seconds.
+    cost : int, float or None
+        Cost on a device, if just measured: cycles (int) or seconds (float).
     """
 
     tiling: Tiling
     cycles: int
     compiled: int
     source: str
-    cost: float | None = None
+    cost: int | float | None = None
 
 
 def tune(
@@ -146,8 +147,8 @@ def search(
         yield replace(best, compiled=count)
 
 
-Measure = Callable[[Sequence[Program]], Sequence[float | None]]
-"""Returns how long a device takes for each program; None for what it cannot tell."""
+Measure = Callable[[Sequence[Program]], Sequence[int | float | None]]
+"""Returns each program's cost on a device: cycles (int), seconds (float), or None if unknown."""
 
 
 def tune_on(
@@ -175,19 +176,21 @@ def tune_on(
     _check_effort(effort)
     count, uneven = COMPILED[effort], effort == "thorough"
     tilings = [worth_timing(settled(op, config), config, count, uneven=uneven) for op in ops]
-    pairs = [(op, tiling) for op, found in zip(ops, tilings, strict=True) for tiling in found]
+    pairs = [(n, tiling) for n, found in enumerate(tilings) for tiling in found]
     programs = [
-        compile(op, config, tiling, verify=False)
-        for op, tiling in tracked("compile", pairs, lambda pair: pair[0].summary)
+        compile(ops[n], config, tiling)  # verified: a board lets its DMA reach all memory
+        for n, tiling in tracked("compile", pairs, lambda pair: ops[pair[0]].summary)
     ]
-    found = list(zip(pairs, programs, measure(programs), strict=True))
+    measured: dict[int, list[tuple[int | float, Tiling, Program]]] = defaultdict(list)
+    for (n, tiling), program, cost in zip(pairs, programs, measure(programs), strict=True):
+        if cost is not None:
+            measured[n].append((cost, tiling, program))
     results: list[Tuned | None] = []
-    for op in ops:
-        mine = [(c, t, p) for (other, t), p, c in found if other is op and c is not None]
+    for n, op in enumerate(ops):
         best = None
-        if mine:
-            cost, tiling, program = min(mine, key=lambda row: row[0])
-            best = Tuned(tiling, program.cycles(), len(mine), "measured", cost)
+        if measured[n]:
+            cost, tiling, program = min(measured[n], key=lambda row: row[0])
+            best = Tuned(tiling, program.cycles(), len(measured[n]), "measured", cost)
             keep(op, config, "measured", best)
         results.append(best)
     return results
@@ -238,19 +241,23 @@ def recall(
     """
     _check_effort(effort)
     key = tuning_key(op, config, capabilities)
-    for known in ("measured", "shipped", "thorough", "fast")[: 3 if effort == "thorough" else 4]:
-        if known == "shipped" and key in _shipped():
-            return _tuned(_shipped()[key], known)
-        path = _cache_path(key, known)
-        if known == "shipped" or not disk.trusted(path):
-            continue
-        try:
-            source = known if known == "measured" else "cache"
+    if measured := _kept(op, config, _cache_path(key, "measured"), "measured"):
+        return measured
+    if key in _shipped():
+        return _tuned(_shipped()[key], "shipped")
+    for known in ("thorough",) if effort == "thorough" else ("thorough", "fast"):
+        if found := _kept(op, config, _cache_path(key, known), "cache"):
+            return found
+    return None
+
+
+def _kept(op: Operator, config: HardwareConfig, path: Path, source: str) -> Tuned | None:
+    """Return the result in a file; None if it is missing, damaged, or of another operator."""
+    if disk.trusted(path):
+        with suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             found = _tuned(json.loads(read_file(path).decode("utf-8")), source)
             check_tiling(settled(op, config), config, found.tiling)
             return found
-        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            continue  # missing, damaged, or of another operator: search again
     return None
 
 

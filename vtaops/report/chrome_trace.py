@@ -10,7 +10,7 @@ from typing import Any
 
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.timing import IDLE, WAITS, Timeline
-from vtaops.report.style import LANES, PORT_LANES
+from vtaops.report.style import LANES, PORT_LANES, port_lanes
 
 _THREADS = (*LANES, *PORT_LANES)
 
@@ -36,8 +36,7 @@ def chrome_trace(timeline: Timeline, name: str = "vtaops") -> dict[str, Any]:
 
 def _names(timeline: Timeline, name: str) -> Iterator[Record]:
     yield {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": name}}
-    without = 0 if timeline.program.config.weight_port else 1
-    for tid, thread in enumerate(_THREADS[: len(_THREADS) - without], 1):
+    for tid, thread in enumerate((*LANES, *port_lanes(timeline)), 1):
         meta = {"ph": "M", "pid": 1, "tid": tid}
         yield {**meta, "name": "thread_name", "args": {"name": thread}}
         yield {**meta, "name": "thread_sort_index", "args": {"sort_index": tid}}

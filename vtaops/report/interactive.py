@@ -19,10 +19,10 @@ from vtaops.report.files import page
 from vtaops.report.style import (
     KIND_COLORS,
     LANES,
-    PORT_LANES,
     TOKEN_COLORS,
     WAIT_COLORS,
     headline,
+    port_lanes,
 )
 
 
@@ -44,7 +44,7 @@ def interactive(
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
-    ports = PORT_LANES[: 2 + max(timeline.program.config.weight_port for timeline in shown)]
+    ports = port_lanes(*shown)
     drawn = [
         _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "", ports)
         for number, timeline in enumerate(shown)

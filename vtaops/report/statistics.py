@@ -174,11 +174,8 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         if group != section:
             table.add_section()
         section = group
-        cells: list[str | Text] = [
-            _number(values[0]),
-            *(_with_ratio(v, values[0]) for v in values[1:]),
-        ]
-        table.add_row(label, *cells)
+        first, *others = values
+        table.add_row(label, _number(first), *(_with_ratio(value, first) for value in others))
     return table
 
 

@@ -18,7 +18,13 @@ LANES = ("fetch", "load", "compute", "store")
 """Units, from top to bottom."""
 
 PORT_LANES = ("port read", "port write", "port weights")
-"""The use of the ports, below the units; the last exists with a port of the weights."""
+"""Use of the DRAM ports, below the units; `port_lanes` selects those of a timeline."""
+
+
+def port_lanes(*timelines: Timeline) -> tuple[str, ...]:
+    """Return the lanes of the ports that any of the timelines has."""
+    return PORT_LANES[: 2 + max(timeline.program.config.weight_port for timeline in timelines)]
+
 
 KIND_COLORS = {
     "fetch": "#7f7f7f",
