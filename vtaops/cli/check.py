@@ -37,7 +37,7 @@ RULES = {
     "sram-bounds": "the element is start + factors * iterations: which factor is too large?",
     "dram-bounds": "the last row starts at start + (rows - 1) * stride: which is too large?",
 }
-"""What to do about rules of the verifier; the other ones explain themselves."""
+"""Advice for rules of the verifier; the other rules explain themselves."""
 
 TOO_MUCH = {
     "inp_load_nbytes": "inputs are read again for each block of output channels: larger blocks read"
@@ -50,7 +50,7 @@ TOO_MUCH = {
     "take hardware whose extension post does them on the way out",
     "gemm_counter": "products are repeated, or tiles overhang the operator",
 }
-"""What to do about figures beyond their limits."""
+"""Advice for figures beyond their limits."""
 
 WAITING = {
     "load token": "the loads are not hidden: with two virtual threads (oc_threads=2, h_threads=2, "
@@ -58,11 +58,11 @@ WAITING = {
     "compute token": "scratchpads are freed late: smaller loads, or two places for each tile",
     "store token": "stores are not hidden: two places for accumulators",
 }
-"""What to do about waits of the compute unit."""
+"""Advice for waits of the compute unit."""
 
 
 class Finding(NamedTuple):
-    """The answer to a question about an exercise; there is advice where it is not good enough."""
+    """The answer to one question about an exercise, with advice if it is not good enough."""
 
     question: str
     answer: str
@@ -98,7 +98,7 @@ def check(exercise: Path | None = None, *, new: Path | None = None, as_json: boo
 
 
 def _written(folder: Path) -> Iterator[Path]:
-    """Write the exercises that are not there yet; yield all."""
+    """Write the exercises that do not exist yet; yield the paths of all."""
     with errors.raising(errors.ProgramError, f"cannot write exercises to {folder}", OSError):
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(data_directory("examples/course").glob("*.py")):
@@ -109,12 +109,12 @@ def _written(folder: Path) -> Iterator[Path]:
 
 
 def judged(exercise: Path) -> Iterator[Finding]:
-    """Yield the answers about an exercise, up to the first that makes the others pointless.
+    """Yield the findings about an exercise, stopping when the rest would be meaningless.
 
     Raises
     ------
     ProgramError
-        If it cannot be read, or is no exercise.
+        If the file cannot be read or is not an exercise.
     """
     from vtaops.proof import prove
 
@@ -157,7 +157,7 @@ def _names(exercise: Path) -> dict[str, Any]:
 
 
 def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str:
-    """Return what a wrong program computes instead, on the counterexample of its refutation."""
+    """Explain what a refuted program computes instead, using its counterexample."""
     from vtaops.ops.reference import evaluate
     from vtaops.proof.tasks import read_as
 
@@ -187,7 +187,7 @@ def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str
 
 
 def _variants(task: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield other values of the parameters that are confused most, few parameters first."""
+    """Yield other values of commonly confused parameters, fewest changes first."""
     clips = None, (0, 127), (-128, 127), (-127, 127)
     choices = {"shift": range(32), "clip": clips, "rounding": ("truncate", "half_up")}
     known = {f.name: choices[f.name] for f in fields(task) if f.name in choices}
@@ -199,7 +199,7 @@ def _variants(task: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _within(program: Program, task: Any, limits: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield how figures stand to their limits, the cycles beside the bound as well."""
+    """Yield figures beside their limits, cycles also beside the lower bound."""
     from vtaops.schedule.candidates import TilingList
 
     counted = {"instructions": len(program), "extensions": len(program.config.extensions)}
@@ -217,7 +217,7 @@ def _within(program: Program, task: Any, limits: Mapping[str, int]) -> Iterator[
 
 
 def _slow(program: Program) -> str:
-    """Return what the compute unit spends most of its cycles on, apart from products."""
+    """Return the largest share of the compute unit's cycles other than products."""
     unit = program.timeline().units["compute"]
     spent = {name: n for name, n in (unit.busy | unit.waiting).items() if name != "gemm"}
     name = max(spent, key=spent.__getitem__)

@@ -1,4 +1,4 @@
-"""What quantisation must know of a device: its scales, its tables, and what a model takes on it."""
+"""Properties of a device for quantisation: its scales, its tables, the cost of a model on it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from vtaops.network.fragments import Fragments
 from vtaops.network.plan import Plan, plan
 
 _FREE = (Quantize, Dequantize)
-"""The boundary: every model has it."""
+"""Nodes of the quantize/dequantize boundary, which every model has."""
 
 
 class TargetFigures:
-    """A device that a model is quantised for; the door of `vtaops.quantization.choice`.
+    """The device that a model is quantised for; `vtaops.quantization` reaches it through a door.
 
     Attributes
     ----------
     scales : "pow2" or "free"
-        The finest scales that it requantises by.
+        Finest scales that its requantization supports.
     tables : bool
-        Whether it maps results by tables.
+        Whether it has lookup tables (the extension ``table``).
     """
 
     def __init__(self, config: HardwareConfig | str | Path) -> None:
@@ -35,7 +35,7 @@ class TargetFigures:
         self.tables = self._target.tables
 
     def figures(self, model: Any) -> dict[str, int]:
-        """Return the cycles and launches of a run, and the values and products of the host."""
+        """Return cycles and launches of a run, and the host's values and multiply-accumulates."""
         rounded = for_target(as_graph(model), self._target)
         graph, decided = rounded.graph, plan(rounded, self._target)
         compiled = compile_plan(graph, decided, self._fragments)

@@ -1,4 +1,4 @@
-"""What is proven of one program: its arguments in memory, and what they must become."""
+"""Proof obligations of one program: its arguments in memory and the results they must yield."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class ProofTask:
     Attributes
     ----------
     name : str
-        What computes.
+        Name of the operator or launch.
     program : Program
-        What runs.
+        The program to prove.
     define : callable
         Results by name, of fields and the terms of `tensors`.
     identity : object
-        All that the definition depends on.
+        Everything that the definition depends on, for the certificate.
     tensors : mapping of str to Buffer or Tensor
-        What it reads: shapes and dtypes.
+        Its inputs: shapes and dtypes.
     inputs : sequence of (str, str, callable, callable)
         Buffers of the program; the tensor of each; its image, of fields and residues; and the
         argument of the program, of an array.
@@ -50,7 +50,7 @@ class ProofTask:
     linear : bool
         Whether at most `FEW` pairs of leaves lie below a scalar of the definition.
     unknown : str
-        Why nothing can be proven.
+        Reason why nothing can be proven; empty if there is none.
     """
 
     name: str
@@ -111,7 +111,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
 def _result(
     kind: str, parameters: Mapping[str, Any], result: Buffer, fields: Fields, values: Values
 ) -> Values:
-    """Return what an operator makes of its arguments."""
+    """Return the result of an operator by its definition."""
     try:
         definition = Definition(fields, kind, parameters)
         if "kernel" in parameters and "data" in values:

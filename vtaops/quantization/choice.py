@@ -1,7 +1,7 @@
-"""Quantisation for a device: the ways that may suit it are tried, and the best one is taken.
+"""Quantisation for a device: try combinations of options and keep the best.
 
-A way is judged on calibration data that were held out, and by the time of a run. What takes twice
-the time must be a bit better, which is 6 dB.
+A combination is scored by its SQNR on held-out calibration data and by the estimated time of a run.
+Doubling the time must gain at least one bit, 6 dB.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ HELD_OUT = 4
 """Every fourth sample judges; the others calibrate."""
 
 MOST_DB = 80.0
-"""An SQNR above this says no more: nothing differs on the few samples that judge."""
+"""Cap on the SQNR: above it, the few held-out samples no longer tell combinations apart."""
 
 DB_PER_DOUBLING = 20 * math.log10(2)
-"""A bit: what a way must win for each doubling of the time."""
+"""One bit, the SQNR that must be gained for each doubling of the time."""
 
 LAUNCH_CYCLES = 20_000
-"""What a launch costs beside its cycles: 0.2 ms of the host at 100 MHz."""
+"""Host overhead of a launch in cycles: 0.2 ms at 100 MHz."""
 
 HOST_MACS_PER_CYCLE = 10
-"""Multiply-accumulates of the host in a cycle of the array: 1 G/s, as of the Pynq's processor."""
+"""Host multiply-accumulates per cycle at 100 MHz: 1 G/s, as on the Pynq's processor."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run of a quantised model takes: cycles and launches of VTA, and what the host does."""
+    """Cost of a run of a quantised model: cycles and launches of VTA, work of the host."""
 
     cycles: int
     launches: int
@@ -46,13 +46,13 @@ class Figures:
 
     @property
     def time(self) -> float:
-        """Cycles with what launches and the host take; an estimate."""
+        """Estimated time in cycles, launches and the host included."""
         host = self.host_values + self.host_macs / HOST_MACS_PER_CYCLE
         return self.cycles + self.launches * LAUNCH_CYCLES + host
 
 
 class QuantizationTarget(Protocol):
-    """What quantisation must know of a device."""
+    """Properties of a device that quantisation depends on."""
 
     scales: Any
     tables: bool
@@ -63,7 +63,7 @@ class QuantizationTarget(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """How a model may be quantised: the options of `quantize` that are not left to it."""
+    """A combination of the options of `quantize`."""
 
     zero_points: bool
     equalization: bool = False
@@ -82,7 +82,7 @@ class Way:
 
 @dataclass(frozen=True)
 class TriedWay:
-    """A way that was tried, its SQNR on samples held out (mean of the outputs), and its cost."""
+    """A combination that was tried, its mean SQNR on held-out samples, and its cost."""
 
     way: Way
     sqnr_db: float
@@ -90,17 +90,17 @@ class TriedWay:
 
     @property
     def score(self) -> float:
-        """What is compared: SQNR, less a bit for each doubling of the time."""
+        """The SQNR, reduced by one bit for each doubling of the time."""
         return self.sqnr_db - DB_PER_DOUBLING * math.log2(max(self.figures.time, 1.0))
 
 
 def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Return the samples that calibrate and those that judge.
+    """Split samples into those for calibration and those held out.
 
     Raises
     ------
     ModelError
-        If there is one sample.
+        If fewer than two samples are given.
     """
     if len(samples) < 2:
         raise ModelError(

@@ -1,8 +1,8 @@
-"""Learned rounding: weights go up or down so that the layer's results change least.
+"""Learned rounding: round weights up or down so that the layer's outputs change least.
 
-Rounding each weight to the nearest treats them as if they were alone. On calibration data the
-errors of the weights of one result can cancel: after each weight the others, which are not rounded
-yet, take over its error as the second moments of the inputs say (Frantar et al., "GPTQ", ICLR 2023;
+Rounding to nearest treats each weight by itself. On calibration data the errors of the weights of
+one output can cancel: after each weight is rounded, its error is distributed over the remaining
+weights according to the second moments of the inputs (Frantar et al., "GPTQ", ICLR 2023;
 the aim is that of Nagel et al., "Up or Down? Adaptive Rounding", ICML 2020). Plain NumPy, seconds.
 """
 
@@ -31,17 +31,17 @@ LARGEST = 127
 """Weights are symmetric int8."""
 
 MOST_TAPS = 2048
-"""Layers of more weights for each result stay as they are: their moments take too long."""
+"""Layers with more weights per output are skipped: their moments take too long."""
 
 COLUMNS = 8192
-"""Results of a layer that are looked at, at most, over all samples."""
+"""Maximum number of outputs of a layer to sample."""
 
 DAMPING = 0.01
-"""What is added to the moments, as a part of their mean: for inputs that hardly differ."""
+"""Damping of the moments relative to their mean, for nearly constant inputs."""
 
 
 def learn_rounding(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:
-    """Put the weights of the float model on their grids, in place; return of how many layers.
+    """Round the weights of the float model in place; return the number of layers rounded.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def learn_rounding(model: ModelProto, quantized: ModelProto, samples: Sequence[S
 
 
 def rounded(weight: Array, scale: Array, moment: Array) -> Array:
-    """Return the integers of weights, shape (groups, results, taps).
+    """Return rounded weights as integers, shape (groups, results, taps).
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _suits(node: NodeProto, constants: dict[str, Array], scales: dict[str, Array
 
 
 def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
-    """Return what weights meet, shape (groups, results, taps), for about `most` results of each."""
+    """Return inputs of products, shape (groups, results, taps), for about `most` results."""
     value = value.astype(np.float64)
     if node.op_type == "Gemm":
         return value[None, :most]

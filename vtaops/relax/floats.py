@@ -1,4 +1,4 @@
-"""Operators between floats whose bits a graph defines: the host computes them without TVM."""
+"""Float operators that a graph defines to the bit: the host computes them without TVM."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Mean, Softmax
 from vtaops.relax.values import Value, real
 
 Found = tuple[GraphOperator, Value] | None
-"""An operator, and what it reads."""
+"""An operator and its input."""
 
 
 def float_operator(value: Value) -> Found:
-    """Return how a graph computes a value of float32; None if it does not."""
+    """Return the graph operator of a float32 value; None if it has none."""
     rule = _RULES.get(value.op)
     return rule(value) if rule and value.dtype == "float32" else None
 

@@ -1,4 +1,4 @@
-"""The timing model fitted to a device: its DRAM, from the cycles of a dozen launches."""
+"""Fit the DRAM parameters of the timing model to a device, from the cycles of a dozen launches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROBES: tuple[Operator, ...] = (
     Elementwise(function="add", shape=(1, 16, 7, 7), shift=1),
     MaxPool2d(channels=32, height=28, width=28, kernel=2),
 )
-"""Launches that wait for latency, for bandwidth, and for neither."""
+"""Launches bound by latency, by bandwidth, and by neither."""
 
 _LATENCIES = range(1, 11)
 """Powers of two."""
@@ -49,11 +49,11 @@ class ProbedLaunch:
     Attributes
     ----------
     name : str
-        What was computed.
+        Summary of the operator.
     cycles : float
-        Of the device; times of the host are counted in cycles too.
+        Cycles on the device; times measured by the host are converted to cycles.
     before, after : float
-        What the timing model says, with the parameters that it started from and the fitted ones.
+        Cycles by the timing model with the initial and with the fitted parameters.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Calibration:
     parameters : TimingParameters
         The fitted ones: for `Program.cycles`, and as options ``--latency`` and ``--bandwidth``.
     overhead : float
-        Cycles that a launch takes besides; 0 where the logic counts.
+        Additional cycles of each launch; 0 if the logic counts cycles.
     probes : tuple of ProbedLaunch
         The launches.
     """
@@ -99,15 +99,15 @@ def calibrate(
     Parameters
     ----------
     device : Device
-        The device; where its logic counts no cycles, the host takes the times of launches.
+        The device; if its logic does not count cycles, the host times the launches.
     clock_mhz : float
-        Clock of the logic, for such times.
+        Clock of the logic, to convert times to cycles.
     repeats : int
-        Launches of each probe whose times the host takes.
+        Launches of each probe that the host times.
     timeout : float
         Seconds that a launch may take.
     start : TimingParameters, optional
-        All that is not fitted; with an `Sdram`, its bandwidth is known and only latency is fitted.
+        Parameters that are not fitted; with an `Sdram`, only latency is fitted.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def calibrate(
 def _measured(
     device: Device, op: Operator, program: Program, repeats: int, timeout: float
 ) -> tuple[float, float]:
-    """Return the cycles of a launch (0 where nothing counts), and its seconds for the host."""
+    """Return the cycles of a launch (0 if not counted) and its seconds on the host."""
     arrays = random_arguments(op, np.random.default_rng(0))
     with LoadedProgram(program, device) as loaded:
         device.reset_stats()
@@ -147,18 +147,18 @@ def fit(
     *,
     has_overhead: bool = False,
 ) -> Calibration:
-    """Return the parameters with which the model's cycles are nearest to those of a device.
+    """Return the parameters that bring the model's cycles closest to those of a device.
 
-    Least squares of the relative errors: the best latency, with the best bandwidth for each.
+    Least squares of the relative errors: the best latency, each with its best bandwidth.
 
     Parameters
     ----------
     launches : mapping
-        By name what was launched, and the cycles that it took.
+        Program and cycles by name.
     start : TimingParameters
-        All that is not fitted.
+        Parameters that are not fitted.
     has_overhead : bool
-        Whether every launch took some cycles more, the same for all.
+        Whether every launch has the same additional cycles.
     """
     programs, cycles = zip(*launches.values(), strict=True)
     wanted = np.array(cycles, np.float64)
@@ -196,13 +196,13 @@ def fit(
 
 
 def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
-    """Return what every launch takes besides: least squares of the relative errors."""
+    """Return the additional cycles of every launch: least squares of the relative errors."""
     weights = wanted**-2.0
     return max(0.0, float(((wanted - model) * weights).sum() / weights.sum()))
 
 
 def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:
-    """Return where a function of one valley is lowest, by golden section; of equals the higher."""
+    """Return the minimum of a unimodal function by golden section; of equal points the higher."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = cost(left), cost(right)
     for _ in range(steps):
