@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 
@@ -334,6 +335,39 @@ def test_arguments_are_packed_as_the_program_packs_them():
         arrays = [*caught.value.counterexample.values()]
         wanted = evaluate_operator(replace(CONV, bias=True, rounding=asked), arrays)
         assert not np.array_equal(program.run("fsim", *arrays), wanted)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_proof_against_another_description_says_what_runs_show(family, seed):
+    """A parameter differs: either no input tells, or it is refuted with one that does."""
+    rng = random.Random(f"other {family}{seed}")
+    op = FAMILIES[family](rng)
+    others = {"shift": 5, "clip": (-100, 99), "rounding": ("half_up", "truncate"), "relu": True}
+    asked = []
+    for name in others.keys() & vars(op).keys():
+        own, other = getattr(op, name), others[name]
+        if name == "rounding":
+            other = next(value for value in others[name] if value != own)
+        with contextlib.suppress(VTAError):
+            asked.append(replace(op, **{name: other}))
+    config = configured("tiny", "post") if family == "scaled" else "tiny"
+    try:
+        program = vtaops.compile(op, config, capabilities="fsim")
+    except VTAError:
+        pytest.skip("no tile fits")
+    drawn = np.random.default_rng(seed)
+    for other in asked:
+        try:
+            assert program.prove(against=other).complete
+            tried = [random_cases.random_arguments(other, drawn) for _ in range(4)]
+            equal = True
+        except NotEquivalent as error:
+            tried = [[*error.counterexample.values()]] if error.counterexample else []
+            equal = False
+        for arrays in tried:
+            result = program.run("fsim", *arrays)
+            assert np.array_equal(result, evaluate_operator(other, arrays)) == equal
 
 
 def test_what_has_no_meaning_here_is_unproven():
