@@ -324,7 +324,7 @@ def use_certificate(data: bytes) -> None:
         program = loads(data)
     except ProgramError:
         return
-    if max(buffer.nbytes for buffer in program.buffers) > LARGEST_PROVEN:
+    if max((buffer.nbytes for buffer in program.buffers), default=0) > LARGEST_PROVEN:
         return
     try:
         proof = rechecked(program)

@@ -7,6 +7,7 @@ import pytest
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, Tiling
+from vtaops.graph import Add, Requantization
 from vtaops.lowering.emission.microcode import AffineLoop, kernels
 from vtaops.machine.config import EXTENSIONS
 from vtaops.machine.isa import Depthwise, Gemm
@@ -113,3 +114,21 @@ def test_a_convolution_takes_half_the_steps(ic):
     with Fsim(PAIRS) as device:
         np.testing.assert_array_equal(program.run(device, *arrays), expected)
     assert program.prove().unproven == ()
+
+
+@pytest.mark.parametrize(("factors", "products", "steps"), [((3, -5), 2, 1), ((300, 517), 4, 2)])
+def test_the_terms_of_a_sum_share_a_step(factors, products, steps):
+    """Both tensors, and both digits of each factor, are products of the same accumulators."""
+    graph = vtaops.Graph("sum")
+    a, b = (graph.input(name, (1, 16, 6, 5)) for name in "ab")
+    graph.output(graph.add(Add(factors, Requantization(77, 20)), a, b))
+    model = vtaops.compile_model(graph, PAIRS)
+    (program,) = model.programs
+    work = work_of(program, 8, 128)
+    tiles = 2 * 6 * 5
+    assert program.stats().gemm_counter == products * tiles
+    assert work.steps[work.kind == GEMM].sum() == steps * tiles
+    assert model.prove().unproven == ()
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, (1, 16, 6, 5)).astype(np.int8) for _ in "ab"]
+    np.testing.assert_array_equal(model.run(*arrays), model.reference(*arrays))

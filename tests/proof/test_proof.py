@@ -431,3 +431,12 @@ def test_the_command(tmp_path, capsys):
     assert "its certificate holds" in again.output
     neither = CliRunner().invoke(app, ["prove"])
     assert neither.exit_code != 0
+
+
+@pytest.mark.parametrize("roles", [{}, {Role.OUTPUT: Role.SCRATCH}])
+def test_the_last_argument_must_be_the_one_output(roles):
+    program = vtaops.compile(vtaops.Gemm(m=4, n=16, k=16), "tiny")
+    buffers = [replace(b, role=roles.get(b.role, b.role)) for b in program.buffers]
+    proof = replace(program, buffers=tuple(buffers)).prove()
+    assert proof.complete == (not roles)
+    assert proof.complete or "not its one output" in proof.unproven[0]

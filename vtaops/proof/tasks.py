@@ -90,6 +90,11 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         declared = tuple(replace(a, name=b.name) if a.shape == b.shape else b for a, b in pairs)
     if kind and len(records) > 1:
         unknown = f"it joins {len(records)} operators without their graph"
+    if not declared or program.outputs != own[-1:]:
+        unknown = "its last argument is not its one output, as that of an operator is"
+        return ProofTask(
+            kind, program, lambda fields, values: values, None, {}, [], {}, unknown=unknown
+        )
     *given, result = declared
 
     return ProofTask(
@@ -102,7 +107,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
             (buffer.name, b.name, partial(_packed, b), partial(read_as, buffer, b))
             for buffer, b in zip(own, given, strict=False)
         ],
-        {result.name: (program.buffers.index(program.outputs[0]), partial(unpacked, result))},
+        {result.name: (program.buffers.index(own[-1]), partial(unpacked, result))},
         linear=kind != "MaxPool2d",
         unknown=unknown,
     )

@@ -17,6 +17,7 @@ from vtaops.lowering.parsing.accumulate import accumulate_in_place
 from vtaops.lowering.parsing.nests import Tree, parse
 from vtaops.lowering.parsing.preserve import preserve_operands
 from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
+from vtaops.lowering.passes.pairs import merge_pairs
 from vtaops.lowering.passes.post import post_process_outputs
 from vtaops.lowering.passes.windows import join_taps
 from vtaops.machine.config import HardwareConfig
@@ -65,6 +66,7 @@ def emit(
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
     operations = walk(tree, buffers, config, options)
+    operations = merge_pairs(operations, config, options.depth(config))
     operations = overwrite_instead_of_reset(operations, config)
     if "post" in config.extensions:
         operations = post_process_outputs(operations, config)
