@@ -32,6 +32,7 @@ proc zynq7000 {} {
         memory_clocks ps/S_AXI_HP0_ACLK
         memory_bytes 8
         memory_segment ps/S_AXI_HP0/HP0_DDR_LOWOCM
+        interrupt ps/IRQ_F2P
         weights ps/S_AXI_HP1
         weight_clock ps/S_AXI_HP1_ACLK
         weight_segment ps/S_AXI_HP1/HP1_DDR_LOWOCM
@@ -49,6 +50,8 @@ proc zynq7000 {} {
         CONFIG.PCW_USE_M_AXI_GP0 1 \
         CONFIG.PCW_USE_S_AXI_HP0 1 \
         CONFIG.PCW_S_AXI_HP0_DATA_WIDTH 64 \
+        CONFIG.PCW_USE_FABRIC_INTERRUPT 1 \
+        CONFIG.PCW_IRQ_F2P_INTR 1 \
     ] [get_bd_cells ps]
 }
 
@@ -64,6 +67,7 @@ proc zynqmp {} {
         memory_clocks ps/saxihp0_fpd_aclk
         memory_bytes 16
         memory_segment ps/SAXIGP2/HP0_DDR_LOW
+        interrupt ps/pl_ps_irq0
         weights ps/S_AXI_HP1_FPD
         weight_clock ps/saxihp1_fpd_aclk
         weight_segment ps/SAXIGP3/HP1_DDR_LOW
@@ -78,6 +82,7 @@ proc zynqmp {} {
         CONFIG.PSU__USE__M_AXI_GP2 0 \
         CONFIG.PSU__USE__S_AXI_GP2 1 \
         CONFIG.PSU__SAXIGP2__DATA_WIDTH 128 \
+        CONFIG.PSU__USE__IRQ0 1 \
     ] [get_bd_cells ps]
 }
 
@@ -144,6 +149,7 @@ proc block_design {} {
     foreach pin $clocked {
         connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins $pin]
     }
+    connect_bd_net [get_bd_pins vta/irq] [get_bd_pins $ps(interrupt)]
     connect_bd_net [get_bd_pins $ps(reset)] [get_bd_pins reset/ext_reset_in]
     foreach cell [concat vta $buses] {
         connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $cell/aresetn]

@@ -22,6 +22,7 @@ from vtaops.board.server import BoardServer, Limits
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.arguments import as_seconds
+from vtaops.runtime.interrupt import Interrupt
 from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
@@ -65,6 +66,7 @@ def _serve(options: argparse.Namespace) -> None:
         RegisterMap(options.register_map),
         interface,
         clock_mhz=options.clock_mhz,
+        interrupt=None if faults else Interrupt.find(),
     )
     if options.attach:
         accelerator.attach()

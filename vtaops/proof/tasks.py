@@ -82,41 +82,48 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         kind, parameters = type(against).__name__, vars(against)
         buffers = against.buffers(program.config)
         declared = tuple(b for b in buffers if b.role is not Role.CONSTANT)
-    unknown = f"its arguments are not those of {kind}"
-    if [(b.nbytes, b.dtype) for b in own] == [(b.nbytes, b.dtype) for b in declared]:
-        unknown = ""
+    unknown = _reason(program, kind, declared)
+    if len(own) == len(declared):
         # A run packs arguments as the program says: rounding may be part of a bias.
         pairs = zip(own, declared, strict=True)
         declared = tuple(replace(a, name=b.name) if a.shape == b.shape else b for a, b in pairs)
-    if kind and len(records) > 1:
-        unknown = f"it joins {len(records)} operators without their graph"
-    if not declared or program.outputs != own[-1:]:
-        unknown = "its last argument is not its one output, as that of an operator is"
-        return ProofTask(
-            kind, program, lambda fields, values: values, None, {}, [], {}, unknown=unknown
-        )
-    *given, result = declared
-
+    given, results = declared[:-1], () if unknown else declared[-1:]
     return ProofTask(
         kind,
         program,
-        partial(_result, kind, parameters, result),
+        partial(_result, kind, parameters, results),
         (kind, sorted(parameters.items())),
         {b.name: b for b in given},
         [
             (buffer.name, b.name, partial(_packed, b), partial(read_as, buffer, b))
             for buffer, b in zip(own, given, strict=False)
         ],
-        {result.name: (program.buffers.index(own[-1]), partial(unpacked, result))},
+        {b.name: (program.buffers.index(own[-1]), partial(unpacked, b)) for b in results},
         linear=kind != "MaxPool2d",
         unknown=unknown,
     )
 
 
+def _reason(program: Program, kind: str, declared: tuple[Buffer, ...]) -> str:
+    """Return why a program cannot be compared with one operator; empty if it can be."""
+    own, joined = program.arguments, len(program.operators)
+    if kind and joined > 1:
+        return f"it joins {joined} operators without their graph"
+    if not own or program.outputs != own[-1:]:
+        return "its last argument is not its one output, as that of an operator is"
+    same = [(b.nbytes, b.dtype) for b in own] == [(b.nbytes, b.dtype) for b in declared]
+    return "" if same else f"its arguments are not those of {kind}"
+
+
 def _result(
-    kind: str, parameters: Mapping[str, Any], result: Buffer, fields: Fields, values: Values
+    kind: str,
+    parameters: Mapping[str, Any],
+    results: tuple[Buffer, ...],
+    fields: Fields,
+    values: Values,
 ) -> Values:
     """Return the result of an operator by its definition."""
+    (result,) = results
     try:
         definition = Definition(fields, kind, parameters)
         if "kernel" in parameters and "data" in values:

@@ -47,11 +47,13 @@ from vtaops.runtime.arguments import (
 )
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.instruction_check import CheckedStreams
+from vtaops.runtime.interrupt import Interrupt
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
 _BUSY_POLLS = 200  # before the processor is left to others between two polls
 _POLL_SECONDS = 100e-6
+_INTERRUPT_SECONDS = 10e-3  # after which the registers are read all the same
 _FAILED_POLLS = 50  # in a row; between two instructions units may stand still for a moment
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
@@ -114,6 +116,8 @@ class Accelerator:
     clock_mhz : float
         Clock that the processing system gives the logic. Upstream's designs expect 100 and make
         their own from it; ours run at it (``vtaops rtl --clock-mhz``).
+    interrupt : Interrupt, optional
+        To wait for the end of a run of our RTL; by default the registers are polled.
 
     Raises
     ------
@@ -130,6 +134,7 @@ class Accelerator:
         capabilities: Capabilities | None = None,
         *,
         clock_mhz: float = DEFAULT_CLOCK_MHZ,
+        interrupt: Interrupt | None = None,
     ) -> None:
         if not config.board.register_base:
             missing = config.board.no_driver
@@ -142,6 +147,7 @@ class Accelerator:
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
         hls = register_map is RegisterMap.HLS
+        self._interrupt = None if hls else interrupt
         self.capabilities = capabilities or (HLS_2020 if hls else FULL)
         self.generation = 0
         """Counts how often the logic was programmed; a buffer of an older generation is lost."""
@@ -309,8 +315,15 @@ class Accelerator:
             if time.monotonic() > deadline or failures == _FAILED_POLLS:
                 return registers.finished() is value
             if polls > _BUSY_POLLS:
-                time.sleep(_POLL_SECONDS)
+                self._pause()
         return True
+
+    def _pause(self) -> None:
+        """Leave the processor to others for a moment, or until the logic interrupts."""
+        if self._interrupt is None:
+            time.sleep(_POLL_SECONDS)
+        else:
+            self._interrupt.wait(_INTERRUPT_SECONDS)
 
     def _clear_finish(self, registers: ControlRegisters) -> None:
         """Run a no-op instruction: it clears the flag, which only FINISH sets.

@@ -141,6 +141,7 @@ struct Port {
     watch(control_r, model.s_axi_rvalid, model.s_axi_rready,
           payload(model.s_axi_rdata, model.s_axi_rresp), "R of the registers changed before RREADY");
     halted = model.fault;
+    require(model.irq == (model.finished || model.fault), "the interrupt is not its causes'");
   }
 
   // -------------------------------------------------------------------------------- memory

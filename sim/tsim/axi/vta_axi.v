@@ -86,8 +86,15 @@ module vta_axi #(
 
     output wire                    finished,
     output wire                    quiet,
-    output wire                    fault
+    output wire                    fault,
+
+    // High from FINISH or a fault to the next launch.
+    (* X_INTERFACE_INFO = "xilinx.com:signal:interrupt:1.0 irq INTERRUPT" *)
+    (* X_INTERFACE_PARAMETER = "SENSITIVITY LEVEL_HIGH" *)
+    output wire                    irq
 );
+    assign irq = finished || fault;
+
     axi_shell #(.DATA_BITS(8 * PORT_BYTES), .ADDRESS_BITS(ADDRESS_BITS)) shell (
         .aclk(aclk), .array_clk(array_clk), .aresetn(aresetn),
         .s_axi_awvalid(s_axi_awvalid), .s_axi_awready(s_axi_awready), .s_axi_awaddr(s_axi_awaddr),

@@ -159,13 +159,14 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
         assert {f"{cell}/aclk", f"{cell}/aresetn"} <= {*targets}
     used = {pin for net in nets for pin in net if pin.startswith("vta/")}
     buses = {"vta/s_axi", "vta/m_axi"} | ({"vta/w_axi"} if weights else set())
-    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn"} | buses
+    assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn", "vta/irq"} | buses
+    assert "vta/irq" in (sources.get("ps/IRQ_F2P"), sources.get("ps/pl_ps_irq0"))
     spaces = {
         line[line.index("-target_address_space") + 1] for line in tool.calls("assign_bd_address")
     }
     assert spaces == {"ps/Data"} | (buses - {"vta/s_axi"})
     (top,) = (path.read_text() for path in axi_sources() if path.suffix == ".v")
-    for port in ("aclk", "aresetn", "s_axi_awvalid", "m_axi_arvalid", "w_axi_arvalid"):
+    for port in ("aclk", "aresetn", "irq", "s_axi_awvalid", "m_axi_arvalid", "w_axi_arvalid"):
         assert re.search(rf"\b{port}\b", top)
 
 
