@@ -189,7 +189,7 @@ def test_ports_that_are_none(tmp_path):
     with pytest.raises(DeviceError, match="No such file"):
         open_line(tmp_path / "none", 115200)
     (tmp_path / "file").touch()
-    with pytest.raises(DeviceError, match="it is no serial port"):
+    with pytest.raises(DeviceError, match="it is not a serial port"):
         open_line(tmp_path / "file", 115200)
 
 

@@ -140,7 +140,7 @@ def test_lesson(tmp_path):
     assert "# ==== tuned" in result.output
     assert "speed-up" in result.output
     assert shows_something(picture)
-    assert call("lesson", "pool").exception.args[0].startswith("there is no lesson 'pool'")
+    assert call("lesson", "pool").exception.args[0].startswith("unknown lesson 'pool'")
 
 
 def test_wrong_usage_exits_with_2():
