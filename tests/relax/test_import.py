@@ -283,7 +283,7 @@ def test_functions_of_the_host_are_few_and_travel():
         np.testing.assert_array_equal(one, other)
     with pytest.raises(vtaops.ProgramError, match="no ONNX model"):
         OnnxFunction.from_bytes(b"nonsense")
-    with pytest.raises(vtaops.ProgramError, match="no library of this processor"):
+    with pytest.raises(vtaops.ProgramError, match="not a library for this processor"):
         RelaxFunction.from_bytes(b"nonsense")
 
 

@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from vtaops.runtime.ulx3s import Ulx3s
     from vtaops.session.selftest import Check, PlannedCheck, Throughput
 
-bitstream_app = Commands(
-    name="bitstream", help="Manage known bitstreams.", no_args_is_help=True
-)
-board_app = Commands(
-    name="board", help="Inspect, test and measure a board.", no_args_is_help=True
-)
+bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.", no_args_is_help=True)
+board_app = Commands(name="board", help="Inspect, test and measure a board.", no_args_is_help=True)
 
 virtual_app = Commands(name="virtual", help="Simulate a board.", no_args_is_help=True)
 board_app.add_typer(virtual_app)
@@ -148,13 +144,10 @@ def add(
         design = RegisterMap(register_map) if register_map in ("hls", "rtl") else register_map
         entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))  # type: ignore[arg-type]
     else:
-        raise DeviceError(
-            f"unknown bitstream {name!r}; for a new one give --board and --config"
-        )
+        raise DeviceError(f"unknown bitstream {name!r}; for a new one give --board and --config")
     if entry.sha256 == UNKNOWN and not accept:
         raise DeviceError(
-            f"the checksum of {name} is unknown; give --accept if you trust "
-            f"its source"
+            f"the checksum of {name} is unknown; give --accept if you trust its source"
         )
     added = catalogue.add(file, replace(entry))
     typer.echo(f"{added.id} is in the cache, sha256 {added.sha256}")

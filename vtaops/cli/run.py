@@ -549,9 +549,7 @@ def _operator(text: str) -> Any:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("it is not a call with keywords")
         if call.func.id not in kinds:
-            raise ValueError(
-                f"unknown operator {call.func.id}{suggestion(call.func.id, kinds)}"
-            )
+            raise ValueError(f"unknown operator {call.func.id}{suggestion(call.func.id, kinds)}")
         values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, TypeError) as error:
         raise ShapeError(
