@@ -61,7 +61,7 @@ class OnnxFunction(HostFunction):
         Raises
         ------
         ProgramError
-            If it is not an ONNX model, uses non-ONNX operator domains, or refers to external weights.
+            If it is not an ONNX model, uses foreign operator domains, or refers to external data.
         """
         onnx = optional("onnx", "onnx", "parts of ONNX models need", "'vtaops[models]'")
         with raising(ProgramError, "a host function is not an ONNX model", Exception):
