@@ -1,7 +1,7 @@
-// Python's lock: giving it up, and taking it, also while the interpreter ends.
+// Python's global lock: release it and take it, even while the interpreter ends.
 //
-// Before version 3.14 Python ends a thread that asks for its lock then by unwinding the thread's
-// stack, which no destructor survives. Such a thread waits here for the end of the process instead.
+// Before version 3.14, Python ends a thread that requests its lock at that time by unwinding the
+// thread's stack, which no destructor survives. Here, such a thread waits for the process to end.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@ auto take_or_wait(Take take) noexcept {
   }
 }
 
-// Gives the lock up for its lifetime.
+// Releases the lock for its lifetime.
 class Released {
  public:
   Released() : state_(PyEval_SaveThread()) {}

@@ -143,9 +143,9 @@ def not_ours(found):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (fewer, "0 outputs came; the program has 1"),
-        (other_shape, "came as int8"),
-        (other_type, "came as int32"),
+        (fewer, "returned 0 outputs; the program has 1"),
+        (other_shape, "was returned as int8"),
+        (other_type, "was returned as int32"),
         (no_arrays, "AttributeError"),
         (broken, "OSError: .*Input/output error"),
         (not_ours, "AttributeError: driver"),

@@ -1,8 +1,8 @@
-"""Lessons: run the optimization stages of an operator one after the other.
+"""Lessons: run the optimization stages of an operator one after another.
 
 `run_lesson` returns one row per stage: explanation, TIR, time and gain. `lesson_table` and
 `lesson_plot` show the rows. CUDA stages are timed on a GPU if present; otherwise the emulator
-counts their resource use and derives the least time on a named card.
+counts their resource use and derives the minimum time on a named card.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class LessonRow:
     Attributes
     ----------
     stage, explanation : str
-        The name of the step, and what it does.
+        Name of the step, and an explanation of what it does.
     script : str
         The scheduled kernel as TVMScript.
     source : str
         The generated CUDA; empty on the CPU.
     seconds : float or None
-        Time of one call; None without a device.
+        Time of one call; None if there is no device.
     gflops : float or None
-        Arithmetic by the definition, per time.
+        GFLOPS: the arithmetic of the definition per time.
     speedup : float or None
-        Time of the first stage / time of this one.
+        Time of the first stage divided by the time of this one.
     counts : dict
-        What a kernel asks of a GPU, see `vtaops.cuda.emulate.Profile.summary`; empty where it was
-        timed, or where there is no C++ compiler for the emulator.
+        Resource use of a kernel on a GPU, see `vtaops.cuda.emulate.Profile.summary`; empty if the
+        stage was timed, or if the emulator has no C++ compiler.
     remark : str
-        What the times say against the stage, if they do.
+        Remark if the times contradict the stage's explanation.
     """
 
     stage: str
@@ -68,7 +68,7 @@ class LessonRow:
 
     @property
     def speed(self) -> float | None:
-        """Measured GFLOPS, or else the upper bound from the counts."""
+        """Measured GFLOPS, or the upper bound from the counts."""
         return self.counts.get("most GFLOPS") if self.gflops is None else self.gflops
 
 
@@ -79,15 +79,15 @@ class Lesson:
     Attributes
     ----------
     name : str
-        Of the operator.
+        Name of the operator.
     target : str
         "cpu" or "cuda".
     op : callable
         ``op(size)`` returns the operator.
     size : int
-        Usual size.
+        Default size.
     meaning : str
-        What the size counts.
+        What the size means.
     stages : sequence of Stage
         In order.
     """
@@ -106,7 +106,7 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     Raises
     ------
     UnsupportedError
-        If the target is another.
+        If the target is unknown.
     """
     if target not in _STAGES:
         raise UnsupportedError(f"no lessons for target {target!r}; targets: cpu, cuda")
@@ -135,7 +135,7 @@ _OPERATORS: dict[str, tuple[Callable[[int], ops.TensorOp], int, str]] = {
     "avg_pool": (lambda c: ops.PoolOp("avg", 1, c, 64, 64, _WINDOW), 64, "channels"),
     "batch_norm": (lambda c: ops.NormalizeOp(1, c, 784, _NORMAL), 64, "channels"),
 }
-"""The operator by its size, the usual size and its meaning, by the name of the lesson."""
+"""Function from size to operator, default size and its meaning, by lesson name."""
 
 
 def run_lesson(
@@ -146,7 +146,7 @@ def run_lesson(
     budget: float = 0.5,
     card: str = "T4",
 ) -> list[LessonRow]:
-    """Schedule, compile and time the stages of a lesson; without a GPU, count those of a GPU.
+    """Schedule, compile and time the stages of a lesson; without a GPU, count CUDA's resource use.
 
     Parameters
     ----------
@@ -155,24 +155,24 @@ def run_lesson(
     target : str
         "cpu" or "cuda".
     size : int, optional
-        See `Lesson.meaning`; by default `Lesson.size`.
+        Problem size, see `Lesson.meaning`; `Lesson.size` by default.
     stages : tuple of str
-        The names of some stages; none: all.
+        Names of the stages to run; all by default.
     budget : float
         Seconds of measurement per stage.
     card : str
-        One of `vtaops.cuda.emulate.CARDS`, for counts.
+        GPU for the counts: one of `vtaops.cuda.emulate.CARDS`.
 
     Raises
     ------
     UnsupportedError
-        If there is no such lesson or card.
+        If the lesson or card is unknown.
     ScheduleError
-        If there is no such stage.
+        If a stage is unknown.
     """
     offered = lessons(target)
     if name not in offered:
-        raise UnsupportedError(f"there is no lesson {name!r}; lessons are {', '.join(offered)}")
+        raise UnsupportedError(f"unknown lesson {name!r}; the lessons are {', '.join(offered)}")
     lesson = offered[name]
     chosen = [find_stage(lesson.stages, stage) for stage in stages] or lesson.stages
     op = lesson.op(size or lesson.size)
@@ -190,11 +190,11 @@ def run_lesson(
 
 
 def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[str, float]:
-    """Return the most GFLOPS of a lesson's operator, by what limits it.
+    """Return the upper limits in GFLOPS for a lesson's operator, by resource.
 
-    "peak": arithmetic; "memory": each byte of the arguments once. Those of the CPU are measured,
-    arithmetic with as many threads as kernels use, memory with one; those of a card are its data
-    sheet's.
+    "peak" is arithmetic; "memory" reads or writes each byte of the arguments once. For the CPU,
+    both are measured: arithmetic with as many threads as kernels use, memory with one thread. For a
+    card, they come from its data sheet.
     """
     op = lesson.op(size or lesson.size)
     if lesson.target == "cpu":
@@ -207,7 +207,7 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
 
 
 def _remark(before: list[LessonRow], row: LessonRow) -> str:
-    """Return a remark on a stage: what the figures add to its explanation, or contradict."""
+    """Return a remark on a stage if the figures add to its explanation or contradict it."""
     speeds = [stage.speed or 0.0 for stage in (*before[:1], *before[-1:], row)]
     if len(speeds) < 3 or not all(speeds):
         return ""
@@ -223,7 +223,7 @@ def _remark(before: list[LessonRow], row: LessonRow) -> str:
 
 
 def _change(before: dict[str, Any], counts: dict[str, Any]) -> str:
-    """Describe the first count that has fallen; empty if none has."""
+    """Describe the first count that decreased; empty if there is none."""
     for key, heading, text in COUNTS:
         old, new = before.get(key), counts.get(key)
         if key in _FEWER and old and new and old > _NOTABLE * new:
@@ -232,10 +232,10 @@ def _change(before: dict[str, Any], counts: dict[str, Any]) -> str:
 
 
 _FEWER = ("overfetch", "bank conflict", "shared loads per multiply-add")
-"""Counts for which less is better."""
+"""Counts that should decrease."""
 
 _NOTABLE = 1.05
-"""Time ratio to the previous stage above which a stage is called slower; its inverse: faster."""
+"""Time ratio to the previous stage above which a stage is called slower; the inverse for faster."""
 
 
 def _on_cpu(op: ops.TensorOp, stages: Sequence[Stage], budget: float) -> list[LessonRow]:
@@ -273,7 +273,7 @@ COUNTS = (
 
 
 def count_cells(row: LessonRow) -> list[str]:
-    """Return a stage's counts as table cells, ending with the least time on the card."""
+    """Return a stage's counts as table cells, ending with the minimum time on the card."""
     counts = row.counts
     if not counts:
         return [""] * (len(COUNTS) + 1)
@@ -283,7 +283,7 @@ def count_cells(row: LessonRow) -> list[str]:
 
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:
-    """Return the rows as a ``rich`` table, with the explanations below."""
+    """Return the rows as a ``rich`` table, followed by the explanations."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -314,7 +314,7 @@ def _time_cells(row: LessonRow) -> list[str]:
 
 
 def where(target: str, card: str = "T4") -> str:
-    """Return the source of the figures, for titles: processor and threads, or the card."""
+    """Return the source of the figures for titles: processor and threads, or the card."""
     if target == "cpu":
         cpu = CpuTarget.detect()
         return f"measured on {cpu.mcpu}, {cpu.cores} thread{'s' if cpu.cores > 1 else ''}"
@@ -332,7 +332,7 @@ _MARKS = "os^vDPX*<>"
 
 @contextmanager
 def _plot(path: Path, title: str) -> Iterator[Any]:
-    """Give axes to draw on, and write them with a legend that covers nothing."""
+    """Yield axes to draw on, then write the plot with a legend that covers no data."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -356,23 +356,23 @@ def _plot(path: Path, title: str) -> Iterator[Any]:
 def curves_plot(
     rows: dict[int, list[LessonRow]], limits: dict[int, dict[str, float]], title: str, path: Path
 ) -> None:
-    """Write the speed of the stages over the size, a curve each, below the limits.
+    """Plot speed over problem size, one curve per stage, with the limits.
 
     Parameters
     ----------
     rows : dict
-        By size, as `run_lesson` returns them.
+        Rows of `run_lesson`, by size.
     limits : dict
-        By size, of the function `limits`.
+        Results of the function `limits`, by size.
     title : str
-        Above the plot.
+        Title of the plot.
     path : Path
-        Where to write; the suffix gives the format.
+        Output file; the suffix determines the format.
 
     Raises
     ------
     UnsupportedError
-        If no row has a time or counts.
+        If no row has times or counts.
     """
     sizes = list(rows)
     stages = [row.stage for row in rows[sizes[0]] if row.speed is not None]
@@ -382,7 +382,7 @@ def curves_plot(
     with _plot(path, title) as axes:
         for number, (stage, mark) in enumerate(zip(stages, cycle(_MARKS), strict=False)):
             speeds = [next(r.speed or 0.0 for r in rows[n] if r.stage == stage) for n in sizes]
-            width = 4 - 3 * number / len(stages)  # of equal curves all are seen
+            width = 4 - 3 * number / len(stages)  # makes equal curves visible
             axes.plot(sizes, speeds, f"{mark}-", linewidth=width, markersize=6, label=stage)
         _draw_limits(axes, sizes, limits)
         axes.set_xscale("log", base=2)
@@ -401,16 +401,15 @@ def _draw_limits(axes: Any, sizes: list[int], limits: dict[int, dict[str, float]
 def lesson_plot(
     rows: list[LessonRow], title: str, path: Path, limits: dict[str, float] | None = None
 ) -> None:
-    """Write the speed of the stages, as bars or on a log scale as points.
+    """Plot the speed of the stages, as bars or, on a log scale, as points.
 
-    Where they were counted and not timed, what is drawn are the least times on the card, by what
-    takes them. `limits` are drawn as lines where stages were timed. The suffix of `path` gives the
-    format.
+    If stages were counted instead of timed, plot the minimum times on the card by resource.
+    `limits` are drawn as lines if stages were timed. The suffix of `path` determines the format.
 
     Raises
     ------
     UnsupportedError
-        If no row has a time or counts.
+        If no row has times or counts.
     """
     timed = {row.stage: row.gflops for row in rows if row.gflops is not None}
     counted = [row for row in rows if row.counts]
@@ -433,18 +432,18 @@ def _draw_speeds(axes: Any, timed: dict[str, float], limits: dict[str, float]) -
         axes.plot(list(timed), list(timed.values()), "o")
         axes.set(yscale="log", ylabel="GFLOPS")
         axes.margins(x=0.1, y=0.1)
-    else:  # bars from zero say more
+    else:  # bars start at zero
         axes.bar(list(timed), list(timed.values()))
         axes.set(ylabel="GFLOPS")
     _label(axes, list(timed.values()))
 
 
 def _draw_counts(axes: Any, rows: list[LessonRow]) -> None:
-    """Draw the least times of the stages, a mark for each resource."""
+    """Plot the minimum times of the stages, with one mark per resource."""
     prefix, stages = "least us, ", [row.stage for row in rows]
     resources = [key for key in rows[0].counts if key.startswith(prefix)]
     for resource, mark in zip(resources, _MARKS, strict=False):
-        times = [row.counts[resource] or None for row in rows]  # none: no such access
+        times = [row.counts[resource] or None for row in rows]  # None: no such access
         axes.plot(stages, times, mark, fillstyle="none", label=resource.removeprefix(prefix))
     axes.set(ylabel=f"least us on {rows[0].counts['card']}", yscale="log")
     axes.margins(x=0.1, y=0.1)
@@ -452,7 +451,7 @@ def _draw_counts(axes: Any, rows: list[LessonRow]) -> None:
 
 
 def _label(axes: Any, values: list[float]) -> None:
-    """Write values over the marks of the stages."""
+    """Write the values above the marks of the stages."""
     for at, value in enumerate(values):
         text = f"{value:.{0 if value > 100 else 1}f}"
         axes.annotate(text, (at, value), (0, 5), textcoords="offset points", ha="center")

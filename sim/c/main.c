@@ -1,9 +1,9 @@
-/* Runs the model of this folder on files, and prints the outputs and the time of a run.
+/* Runs the model in this folder on files, and prints the outputs and the time of a run.
  *
  *   network [--repeat N] [--gain G] [--offset O] [--output PREFIX] INPUT...
  *
- * An INPUT is the raw bytes of an input of the network (see model.h), or for an image a binary PGM
- * or PPM of its size; a pixel p of 0..255 then means p * gain + offset (by default p / 255).
+ * An INPUT is a file with the raw bytes of a network input (see model.h) or, for an image, a binary
+ * PGM or PPM of its size; a pixel p of 0..255 then means p * gain + offset (by default p / 255).
  * --output writes the raw outputs to PREFIX0.bin and so on. On a board (VTA_ON_LINUX):
  *
  *   --design hls|rtl  --registers FILE[@OFFSET]  --memory FILE[@OFFSET]
@@ -25,7 +25,7 @@
 #include "vta_fsim.h"
 #endif
 
-#define SHOWN 10 /* greatest scores of an output */
+#define SHOWN 10 /* number of highest scores shown per output */
 
 static const vta_tensor inputs[] = VTA_INPUT_TABLE;
 static const vta_tensor outputs[] = VTA_OUTPUT_TABLE;
@@ -137,7 +137,7 @@ static int parse(options *o, int count, char **words) {
 
 /* ------------------------------------------------------------------------------ inputs */
 
-/* Reads the next number of a PNM header; -1 where there is none. */
+/* Reads the next number of a PNM header; returns -1 if there is none. */
 static long number(FILE *file) {
   long value = 0;
   int c = getc(file);
@@ -165,7 +165,7 @@ static void store(const vta_tensor *t, void *data, size_t at, int pixel, const o
   }
 }
 
-/* Reads a PGM or PPM, whose first two bytes have been read, as an image NCHW or NHWC. */
+/* Reads a PGM or PPM as an NCHW or NHWC image; its first two bytes have been read. */
 static int read_picture(FILE *file, int kind, const vta_tensor *t, void *data, const options *o) {
   const uint32_t channels = kind == '6' ? 3 : 1;
   const int first = t->rank == 4 && t->shape[1] == channels;
@@ -232,11 +232,11 @@ static size_t elements(const vta_tensor *t) {
   return count;
 }
 
-/* Prints the greatest values of an output, with their places. */
+/* Prints the largest values of an output with their indices. */
 static void print_scores(const vta_tensor *t, const void *data) {
   const size_t count = elements(t);
   size_t best[SHOWN], found = 0, i, place;
-  for (i = 0; i < count; ++i) { /* kept in order: insert where it belongs */
+  for (i = 0; i < count; ++i) { /* insertion sort */
     for (place = found; place > 0; --place) {
       if (value_of(t, data, best[place - 1]) >= value_of(t, data, i)) break;
       if (place < SHOWN) best[place] = best[place - 1];

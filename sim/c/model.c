@@ -1,4 +1,4 @@
-/* The model of this folder, with its blob and its arena: the one call of model.h. */
+/* The model in this folder, with its blob and its arena, for the functions of model.h. */
 #include "model.h"
 
 extern const uint8_t vta_blob[], vta_blob_end[]; /* in model_blob.S */
@@ -6,7 +6,7 @@ extern const uint8_t vta_blob[], vta_blob_end[]; /* in model_blob.S */
 static uint64_t arena[(VTA_ARENA_NBYTES + 7) / 8];
 static vta_model model;
 
-/* Whether the blob takes and gives what model.h says: the two may be of different exports. */
+/* Whether the blob has the inputs and outputs of model.h: they may be from different exports. */
 static int fits(void) {
   static const vta_tensor inputs[] = VTA_INPUT_TABLE, outputs[] = VTA_OUTPUT_TABLE;
   uint32_t i;

@@ -6,7 +6,7 @@
 #include "vta_blob.h"
 
 #define INSTRUCTION_WORDS 4u
-#define CHUNK 32u /* instructions that are relocated at a time, on the stack */
+#define CHUNK 32u /* instructions relocated at a time, on the stack */
 
 typedef char vta_header_has_no_holes[sizeof(vta_header) == 104 ? 1 : -1];
 
@@ -51,7 +51,7 @@ static const vta_header *header_of(const vta_model *model) {
   return (const vta_header *)(const void *)model->blob;
 }
 
-/* Returns `nbytes` of the blob, at a multiple of 4 bytes; NULL if it has not that many there. */
+/* Returns `nbytes` of the blob, at a multiple of 4 bytes; NULL if it does not have that many there. */
 static const void *in_blob(const vta_model *model, uint32_t offset, uint64_t nbytes) {
   if (offset % 4 || offset + nbytes > header_of(model)->nbytes) return NULL;
   return model->blob + offset;
@@ -96,7 +96,7 @@ static int fits(uint32_t offset, uint32_t nbytes, uint32_t end) {
   return offset % 4 == 0 && nbytes <= end && offset <= end - nbytes;
 }
 
-/* Checks that tables and slots lie where they may. */
+/* Checks that tables and slots are within bounds. */
 static int check_tables(const vta_model *model) {
   const vta_header *const header = header_of(model);
   const vta_slot *slots;
@@ -112,7 +112,7 @@ static int check_tables(const vta_model *model) {
   slots = (const vta_slot *)(const void *)(model->blob + header->slots_at);
   for (i = 0; i < header->slots; ++i) {
     const vta_slot slot = slots[i];
-    const uint32_t table = header->buffers * 4; /* addresses lie at the start of the arena */
+    const uint32_t table = header->buffers * 4; /* addresses are at the start of the arena */
     const int valid =
         (slot.kind == VTA_SLOT_ARENA && slot.place >= table && slot.place % 8 == 0 &&
          fits(slot.place, slot.nbytes, header->arena_nbytes)) ||
@@ -137,7 +137,7 @@ static int fill(const vta_model *model, uint32_t address, uint32_t word, uint32_
   return VTA_OK;
 }
 
-/* Gives a buffer its address, and what it holds. */
+/* Gives a buffer its address and its content. */
 static int place_buffer(const vta_model *model, const vta_buffer *buffers, uint32_t number) {
   const vta_buffer buffer = buffers[number];
   const vta_device *const device = model->device;
@@ -195,7 +195,7 @@ static int place_program(const vta_model *model, const vta_program *program) {
     int status;
     memcpy(chunk, words + (size_t)first * INSTRUCTION_WORDS, part * 16);
     for (; next < program->relocations; ++next) {
-      const uint32_t row = relocations[next].instruction - first; /* they ascend */
+      const uint32_t row = relocations[next].instruction - first; /* in ascending order */
       if (row >= part) break;
       status = relocate(model, chunk + row * INSTRUCTION_WORDS, relocations[next].target);
       if (status) return status;

@@ -1,14 +1,14 @@
-/* The format of a blob, which vtaops/export writes: 32-bit words, little-endian.
+/* The format of a blob, as written by vtaops/export: 32-bit words, little-endian.
  *
  * A blob is a header, tables, and constants, at offsets in bytes from its start:
  *
- *   slots      what steps read and write: parts of the arena, inputs, outputs, constants
- *   buffers    memory of the device, and what it holds when the model is loaded
+ *   slots      operands of steps: parts of the arena, inputs, outputs, constants
+ *   buffers    memory of the device, with its content when the model is loaded
  *   programs   instructions with their relocations
- *   steps      what a run does, one after the other
+ *   steps      the operations of a run, in order
  *
- * A step is a word, its kind in the low byte and the number of words that follow above it, and
- * those words.
+ * A step is a word, with its kind in the low byte and above it the number of words that follow, and
+ * then those words.
  */
 #ifndef VTA_BLOB_H
 #define VTA_BLOB_H
@@ -23,8 +23,8 @@
 
 typedef struct vta_header {
   uint32_t magic, version, nbytes;
-  uint32_t crc;        /* CRC-32 of all bytes behind this word */
-  uint8_t sha256[32];  /* of all bytes behind the header */
+  uint32_t crc;        /* CRC-32 of all bytes after this word */
+  uint8_t sha256[32];  /* of all bytes after the header */
   uint32_t config;     /* of the hardware */
   uint32_t dram_shift; /* the DRAM address of a LOAD or STORE: its lowest bit and its width, in */
   uint32_t dram_bits;  /* the low half of the instruction */
@@ -54,12 +54,12 @@ typedef struct vta_buffer {
 } vta_buffer;
 
 typedef struct vta_program {
-  uint32_t buffer; /* that holds the instructions on the device */
+  uint32_t buffer; /* holds the instructions on the device */
   uint32_t instructions_at, instructions;
   uint32_t relocations_at, relocations;
 } vta_program;
 
-/* The DRAM address of an instruction counts from a buffer, in elements of 2**unit bytes. */
+/* The DRAM address of an instruction is relative to a buffer, in elements of 2**unit bytes. */
 typedef struct vta_relocation {
   uint32_t instruction;
   uint32_t target; /* buffer << 8 | unit */
@@ -87,14 +87,14 @@ enum {
   VTA_STEPS
 };
 
-/* Returns the bytes of a slot if they are at least `nbytes`; else NULL. */
+/* Returns the bytes of a slot if it has at least `nbytes`; else NULL. */
 const void *vta_readable(const vta_model *model, uint32_t slot, uint64_t nbytes);
 void *vta_writable(const vta_model *model, uint32_t slot, uint64_t nbytes);
 
-/* Returns the CRC-32 of bytes that follow those with the CRC-32 `crc`; 0 for none before. */
+/* Returns the CRC-32 of bytes that follow those with the CRC-32 `crc`, or 0 at the start. */
 uint32_t vta_crc32(uint32_t crc, const uint8_t *data, size_t nbytes);
 
-/* Executes a step of the host: its kind, its words and their number. */
+/* Executes a host step, given its kind, its words and their number. */
 int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, uint32_t count);
 
 #endif

@@ -1,5 +1,5 @@
-// The functional simulator behind the five functions of a device. Its geometry and its encoding come
-// from fsim/fsim_config.inc, which vtaops generates.
+// The functional simulator behind the five functions of a device. Its geometry and encoding come from
+// fsim/fsim_config.inc, which vtaops generates.
 #include "vta_fsim.h"
 
 #include <cstring>
@@ -53,7 +53,7 @@ struct Simulator {
   std::string message;
 };
 
-// Calls `act` on the simulator; what it throws becomes a status.
+// Calls `act` on the simulator; exceptions become a status.
 template <class Act>
 int guarded(void* context, int refused, const Act& act) {
   auto& simulator = *static_cast<Simulator*>(context);

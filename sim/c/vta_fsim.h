@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* Makes a device of the configuration that the model was compiled for. */
+/* Creates a device with the configuration that the model was compiled for. */
 int vta_fsim_open(vta_device *device);
 void vta_fsim_close(vta_device *device);
 
-/* Returns what the simulator said of the last error. */
+/* Returns the simulator's message for the last error. */
 const char *vta_fsim_message(const vta_device *device);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Mapping, a clock and a pause: what vta_mapped.c needs of Linux. */
+/* Memory mapping, a clock and a pause on Linux, for vta_mapped.c. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64 /* addresses beyond 2**31 are offsets of /dev/mem */
 
@@ -21,7 +21,7 @@ static uint32_t milliseconds(void *platform) {
   return (uint32_t)now.tv_sec * 1000u + (uint32_t)(now.tv_nsec / 1000000);
 }
 
-/* Sleeps only where a run takes long: a sleep may last longer than a short run. */
+/* Sleeps only during a long run, because a sleep may last longer than a short run. */
 static void pause_briefly(void *platform) {
   unsigned *const polls = platform;
   static const struct timespec tenth = {0, 100000};

@@ -4,9 +4,9 @@
 
 #include "vta_mapped.h"
 
-/* Files are mapped with O_SYNC, that is, uncached where they are devices, so no cache has to be
- * flushed: /dev/mem with an address of registers, or of memory that the kernel was told to leave
- * alone (mem=...); /dev/uioN; /dev/udmabufN, whose address stands in sysfs. */
+/* Files are mapped with O_SYNC, and therefore uncached if they are devices, so caches need not be
+ * flushed: /dev/mem with an address of registers, or of memory that is excluded from the kernel
+ * (mem=...); /dev/uioN; /dev/udmabufN, whose address is in sysfs. */
 typedef struct vta_linux {
   vta_design design;
   const char *registers, *memory;          /* paths */
@@ -16,7 +16,7 @@ typedef struct vta_linux {
   vta_mapped mapped; /* private */
 } vta_linux;
 
-/* Maps the files and makes a device of them; errno tells more about VTA_ERROR_DEVICE. */
+/* Maps the files and creates a device; errno gives the reason for VTA_ERROR_DEVICE. */
 int vta_linux_open(vta_linux *board, vta_device *device);
 void vta_linux_close(vta_linux *board);
 

@@ -6,13 +6,13 @@
 #include "hardware.h"
 
 #define PAGE 4096u
-#define FAILED_POLLS 50 /* in a row: between two instructions all units may stand still */
+#define FAILED_POLLS 50 /* in a row; all units may be idle between two instructions */
 #define STOP_POLLS 100000
 
 #if defined(__GNUC__)
 #define BARRIER() __sync_synchronize()
 #else
-#define BARRIER() ((void)0) /* give registers and memory an order by their mapping */
+#define BARRIER() ((void)0) /* the mapping must order accesses to registers and memory */
 #endif
 
 enum { FETCH, LOAD, COMPUTE, STORE };
@@ -30,7 +30,7 @@ static int finished(const vta_mapped *m) {
   return (get(m, 0, VTA_RTL_CONTROL) & VTA_RTL_FINISHED) != 0;
 }
 
-/* Whether the hardware reports a fault, or that its units wait for each other. */
+/* Whether the hardware reports a fault or a deadlock of its units. */
 static int failed(const vta_mapped *m) {
   uint32_t control;
   if (m->design == VTA_DESIGN_HLS) return 0;
@@ -70,7 +70,7 @@ static int give_up(vta_mapped *m, int status) {
   return status;
 }
 
-/* Whether the registers hold another launch than ours: the logic was reset. */
+/* Whether the registers hold a launch other than ours, because the logic was reset. */
 static int was_reset(const vta_mapped *m) {
   if (m->design == VTA_DESIGN_HLS) return get(m, FETCH, VTA_HLS_FETCH_ADDRESS) != m->launched;
   return get(m, 0, VTA_RTL_ADDRESS) != m->launched;
@@ -100,7 +100,7 @@ static int allocate(void *context, uint32_t nbytes, uint32_t *address) {
   return VTA_OK;
 }
 
-/* Returns memory that lies in what was allocated; else NULL. */
+/* Returns memory if it is within the allocated part; else NULL. */
 static uint8_t *memory_at(const vta_mapped *m, uint32_t address, uint32_t nbytes) {
   const uint32_t offset = address - m->physical;
   return nbytes > m->used || offset > m->used - nbytes ? NULL : m->memory + offset;
@@ -129,12 +129,12 @@ static int launch(void *context, uint32_t address, uint32_t count) {
   if (m->lost) return VTA_ERROR_DEVICE;
   BARRIER();
   if (m->design == VTA_DESIGN_RTL) {
-    /* a launch during a run is ignored, and the end of that run would be taken for ours */
+    /* a launch during a run is ignored, and the end of that run would be mistaken for ours */
     if (get(m, 0, VTA_RTL_CONTROL) & VTA_RTL_RUNNING) return give_up(m, VTA_ERROR_DEVICE);
     start_rtl(m, address, count);
     return VTA_OK;
   }
-  if (finished(m)) { /* the flag of the run before: any other instruction clears it */
+  if (finished(m)) { /* the flag of the previous run; any other instruction clears it */
     int status;
     start_hls(m, m->physical, 1);
     status = wait_for(m, 0, 1000);
@@ -167,7 +167,7 @@ int vta_mapped_device(vta_mapped *m, vta_device *device) {
   device->read = read_memory;
   device->launch = launch;
   device->wait = wait_to_end;
-  if (allocate(m, PAGE, &address)) return VTA_ERROR_MEMORY; /* its first page: this instruction */
+  if (allocate(m, PAGE, &address)) return VTA_ERROR_MEMORY; /* the first page holds this instruction */
   return write_memory(m, address, nothing, sizeof nothing);
 }
 

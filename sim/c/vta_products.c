@@ -1,19 +1,19 @@
 /* The steps that are sums of products: convolutions and matrix products.
  *
- * Both operands are widened to int16, zero points subtracted, so that what one sum reads lies in a
- * row: compilers make multiply-add instructions of such loops. A convolution widens the rows of the
- * image that one row of results reads, as columns of (kernel rows, channels): the windows of
- * neighbouring results overlap there, so nothing is stored once for each window. Weights come in the
- * same order: (outputs, kernel columns, kernel rows, channels).
+ * Both operands are widened to int16 and their zero points subtracted, so that the operands of a sum
+ * are contiguous: compilers turn such loops into multiply-add instructions. A convolution widens the
+ * image rows that one row of results reads, as columns of (kernel rows, channels): the windows of
+ * adjacent results overlap there, so elements are not stored once per window. Weights have the same
+ * order: (outputs, kernel columns, kernel rows, channels).
  */
 #include <string.h>
 
 #include "vta_blob.h"
 #include "vta_steps.h"
 
-#define LANES 4u   /* rows of one operand that are multiplied together */
+#define LANES 4u   /* rows of one operand that are processed together */
 #define PADDING 16u /* a row is padded with zeros to a multiple of as many elements */
-#define BLOCK 32u  /* rows of a matrix that are widened at a time */
+#define BLOCK 32u  /* rows of a matrix widened at a time */
 
 static uint64_t padded(uint64_t depth) { return (depth + PADDING - 1) / PADDING * PADDING; }
 
@@ -42,7 +42,7 @@ VTA_HOT static void multiply(uint32_t *sums, uint32_t pitch, const int16_t *left
   }
 }
 
-/* Widens `count` elements that lie `step` apart, less a zero point, to elements `to_step` apart. */
+/* Widens `count` elements `step` apart, minus a zero point, to elements `to_step` apart. */
 VTA_HOT static void widen(int16_t *to, size_t to_step, const int8_t *from, size_t step,
                           uint32_t count, int32_t zero) {
   uint32_t i;
@@ -59,12 +59,12 @@ static void clear(int16_t *to, size_t step, uint32_t count) {
 
 /* ---------------------------------------------------------------------------- convolutions */
 
-/* How the rows of an image that a row of results reads are widened: `columns` of them, result after
- * result its `taps` columns; or, if windows overlap, each column once and `taps` 1. */
+/* How to widen the image rows that a row of results reads: for each result its `taps` columns or, if
+ * windows overlap, each column once, with `taps` 1. */
 typedef struct band {
   uint32_t taps, count, unit; /* columns: tap by tap, `count` each, `unit` pixels apart */
   uint32_t step;              /* columns from one result to the next */
-  uint64_t depth, nbytes;     /* products of a sum, padded; all that the step works in */
+  uint64_t depth, nbytes;     /* products per sum, padded; workspace of the step */
   uint32_t pitch;             /* sums of a row, even */
 } band;
 
@@ -86,13 +86,13 @@ static band band_of(const vta_convolution *s) {
   return b;
 }
 
-/* Returns the row of a plane that row `k` of a kernel meets for row `y` of the results; or NULL. */
+/* Returns the row of a plane that row `k` of a kernel reads for row `y` of the results; or NULL. */
 static const int8_t *pixel_row(const int8_t *plane, const vta_window *w, uint32_t y, uint32_t k) {
   const uint64_t at = (uint64_t)y * w->stride_h + (uint64_t)k * w->dilation_h - w->top;
-  return at < w->height ? plane + (size_t)at * w->width : NULL; /* above the image it wraps */
+  return at < w->height ? plane + (size_t)at * w->width : NULL; /* above the image, it wraps */
 }
 
-/* Widens what the windows of a row of results read, with zeros around the image. */
+/* Widens the pixels that the windows of a row of results read, with zeros around the image. */
 static void widen_band(int16_t *to, const int8_t *data, const vta_convolution *s, const band *b,
                        uint32_t y) {
   const vta_window *const w = &s->window;
@@ -116,7 +116,7 @@ static void widen_band(int16_t *to, const int8_t *data, const vta_convolution *s
   }
 }
 
-/* What the outputs of a convolution need besides their sums. */
+/* Parameters of a convolution's outputs, besides their sums. */
 typedef struct ends {
   const int32_t *bias, *factors;
   const int8_t *residual;
@@ -124,8 +124,8 @@ typedef struct ends {
   int8_t *result;
 } ends;
 
-/* Makes rows of results, from `y` on, of rows of sums `pitch` apart. Rows that are longer than their
- * results pass through `values`, as many bytes as sums. */
+/* Computes rows of results, from `y` on, from rows of sums `pitch` apart. Rows that are longer than
+ * their results pass through `values`, which has as many bytes as there are sums. */
 VTA_HOT static void finish(uint32_t *sums, uint32_t pitch, uint32_t rows, int8_t *values,
                            const vta_convolution *s, const ends *e, uint32_t image, uint32_t output,
                            uint32_t y) {
@@ -150,7 +150,7 @@ VTA_HOT static void finish(uint32_t *sums, uint32_t pitch, uint32_t rows, int8_t
     memcpy(e->result + at + (size_t)r * width, values + (size_t)r * pitch, width);
 }
 
-/* One row of the results of one group. */
+/* Computes one row of results of one group. */
 static void convolve_row(uint8_t *work, const int8_t *data, const int8_t *weight,
                          const vta_convolution *s, const band *b, const ends *e, uint32_t image,
                          uint32_t group, uint32_t y) {
@@ -172,14 +172,14 @@ static void convolve_row(uint8_t *work, const int8_t *data, const int8_t *weight
   }
 }
 
-/* Depthwise convolutions have too few products in a sum: they go along the rows of a whole channel
- * instead, which is widened with its border. Its columns lie in `stride` parts, so that a tap reads
- * neighbours; without strides all rows are one run, with results to skip between them. */
+/* Depthwise convolutions have too few products per sum, so they process the rows of a whole channel,
+ * which is widened with its border. Its columns are split into `stride` parts, so that a tap reads
+ * adjacent elements; without strides, all rows are one run, with results to skip between them. */
 typedef struct channel {
   uint32_t part, rows;    /* columns of a part, rows with the border */
   uint32_t pitch, length; /* sums from one row of results to the next; sums of a run */
   uint32_t runs;
-  uint64_t sums, nbytes; /* all sums; all that the step works in */
+  uint64_t sums, nbytes; /* all sums; workspace of the step */
 } channel;
 
 static channel channel_of(const vta_window *w) {
@@ -206,7 +206,7 @@ static void widen_channel(int16_t *to, const int8_t *plane, const vta_convolutio
     const vta_tap t = vta_tap_of(i, w->left, w->stride_w, c->part, w->width);
     for (y = 0; y < c->rows; ++y) {
       int16_t *const part = to + ((size_t)y * w->stride_w + i) * c->part;
-      const vta_tap seen = y - w->top < w->height ? t : (vta_tap){0, 0, 0}; /* above it wraps */
+      const vta_tap seen = y - w->top < w->height ? t : (vta_tap){0, 0, 0}; /* above, it wraps */
       clear(part, 1, seen.first);
       if (seen.end)
         widen(part + seen.first, 1, plane + (size_t)(y - w->top) * w->width + seen.pixel,
@@ -225,7 +225,7 @@ VTA_HOT static void add_taps(uint32_t *sums, const int16_t *const *pixels, const
   for (x = 0; x < count; ++x) sums[x] += (uint32_t)(a[x] * p + b[x] * q + c[x] * r);
 }
 
-/* One channel of a depthwise convolution. */
+/* Computes one channel of a depthwise convolution. */
 static void convolve_channel(uint8_t *work, const int8_t *plane, const int8_t *weight,
                              const vta_convolution *s, const channel *c, const ends *e,
                              uint32_t image, uint32_t output) {
@@ -301,7 +301,7 @@ int vta_convolve(const vta_model *model, const uint32_t *words) {
 
 /* -------------------------------------------------------------------------- matrix products */
 
-/* Widens rows of `depth` elements, which lie `step` apart, to rows that are padded with zeros. */
+/* Widens rows of `depth` elements, `step` apart, to rows padded with zeros. */
 static void widen_rows(int16_t *to, const int8_t *from, size_t next, size_t step, uint32_t count,
                        uint32_t depth, int32_t zero) {
   const uint32_t whole = (uint32_t)padded(depth);
@@ -311,7 +311,7 @@ static void widen_rows(int16_t *to, const int8_t *from, size_t next, size_t step
   }
 }
 
-/* `count` rows of the results: their left operands are widened, and LANES columns of the right one
+/* Computes `count` rows of results from widened left operands, with LANES columns of the right one
  * at a time. */
 static void multiply_rows(uint8_t *work, const int8_t *left, const int8_t *right, uint32_t count,
                           const vta_matmul *s, const int32_t *bias, const scale *scales,

@@ -1,4 +1,4 @@
-/* Bytes of a serial port, and a clock: what vta_uart.c needs of Linux. */
+/* Serial port and clock on Linux, for vta_uart.c. */
 #define _DEFAULT_SOURCE /* POSIX, and rates above 38400 */
 
 #include "vta_serial.h"
@@ -59,7 +59,7 @@ static uint32_t receive(void *platform, uint8_t *data, uint32_t nbytes, uint32_t
   return found;
 }
 
-/* Bytes as they are, at the board's rate. */
+/* Raw bytes at the board's rate. */
 static int make_raw(int file) {
   struct termios settings;
   if (tcgetattr(file, &settings)) return -1;

@@ -6,13 +6,13 @@
 
 typedef struct vta_serial {
   const char *path;  /* /dev/ttyUSB0, for example */
-  uint32_t patience; /* milliseconds without a byte after which it is dead; 0: 1000 */
+  uint32_t patience; /* milliseconds without a byte after which it counts as dead; 0: 1000 */
 
   vta_uart uart; /* private */
   int file;
 } vta_serial;
 
-/* Opens the port, and makes a device of the board there; errno tells more about VTA_ERROR_DEVICE. */
+/* Opens the port and creates a device; errno gives the reason for VTA_ERROR_DEVICE. */
 int vta_serial_open(vta_serial *serial, vta_device *device);
 void vta_serial_close(vta_serial *serial);
 

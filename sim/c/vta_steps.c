@@ -1,9 +1,9 @@
-/* The steps of the host: movements of elements, and the operators of a graph but sums of products,
+/* The steps of the host: movements of elements, and the operators of a graph except sums of products,
  * which are in vta_products.c.
  *
  * docs/quantization.md defines the results. Every operand is checked against its slot before it is
- * touched, so a blob with a right CRC and wrong numbers ends in an error too. Sums are formed
- * modulo 2**32, which is exact for a network that vtaops compiled.
+ * accessed, so a blob with a correct CRC and wrong numbers also gives an error. Sums are computed
+ * modulo 2**32, which is exact for a network compiled by vtaops.
  */
 #include "vta_steps.h"
 
@@ -16,7 +16,7 @@
 #error "results are defined in plain float32 and float64: compile without -ffast-math (or -mfpmath=387)"
 #endif
 
-#define CHUNK 64u /* sums that are formed at a time, on the stack */
+#define CHUNK 64u /* sums computed at a time, on the stack */
 
 typedef char vta_shifts_are_arithmetic[(-1 >> 1) == -1 ? 1 : -1];
 
@@ -101,7 +101,7 @@ static int copy(const vta_model *model, const uint32_t *words, uint32_t count) {
   to += (size_t)s->to_first * s->size;
   for (;;) {
     copy_row(to, from, axes + rank - 1, s->size);
-    for (i = rank - 1; i-- > 0;) { /* the next row: count like a clock */
+    for (i = rank - 1; i-- > 0;) { /* advance to the next row */
       from += (size_t)axes[i].from_step * s->size;
       to += (size_t)axes[i].to_step * s->size;
       if (++index[i] < axes[i].extent) break;
@@ -138,7 +138,7 @@ vta_tap vta_tap_of(uint32_t offset, uint32_t before, uint32_t stride, uint32_t r
   return found;
 }
 
-/* The pixels of an image under a window, along one axis. */
+/* The pixels of an image within a window, along one axis. */
 typedef struct span {
   uint32_t first, end;
 } span;
@@ -153,7 +153,7 @@ static span span_of(uint32_t result, uint32_t stride, uint32_t before, uint32_t 
   return found;
 }
 
-/* Sets a row of results to the greatest of rows of pixels. */
+/* Sets a row of results to the maximum of rows of pixels. */
 VTA_HOT static void maxima(int8_t *result, const int8_t *plane, span rows, const vta_window *w) {
   uint32_t y, k, i;
   memset(result, -128, w->out_width);
@@ -230,7 +230,7 @@ static int pool(const vta_model *model, const uint32_t *words) {
 
 /* ----------------------------------------------------------------------------- elementwise */
 
-/* Forms the sums or products of up to CHUNK elements; a second operand of step 0 is one number. */
+/* Computes the sums or products of up to CHUNK elements; a second operand of step 0 is one number. */
 VTA_HOT static void combine(uint32_t *sums, const int8_t *first, const int8_t *second,
                             uint32_t step, uint32_t count, const vta_pair *s, int is_product) {
   const int32_t a = s->first_zero, b = s->second_zero;
@@ -304,7 +304,7 @@ static float float_of(uint32_t bits) {
 
 /* Returns the nearest integer, halves to even, of a value of at most 2**21 in magnitude. */
 static float nearest(float value) {
-  const float big = 12582912.0f; /* 1.5 * 2**23: the last bit of the sum counts ones */
+  const float big = 12582912.0f; /* 1.5 * 2**23: the last bit of the sum has the value one */
   return value + big - big;
 }
 
@@ -336,15 +336,15 @@ static int dequantize(const vta_model *model, const uint32_t *words) {
   return VTA_OK;
 }
 
-/* exp(x) for -700 <= x <= 0 in additions and products of float64 alone, in the order that
- * vtaops/graph/operators.py has: equal on every processor. Compile without contraction to FMA. */
+/* exp(x) for -700 <= x <= 0, using only float64 additions and products, in the order of
+ * vtaops/graph/operators.py: equal on every processor. Compile without contraction to FMA. */
 static double exponential(double x) {
   static const double terms[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0,
                                  1.0 / 3628800.0,    1.0 / 362880.0,    1.0 / 40320.0,
                                  1.0 / 5040.0,       1.0 / 720.0,       1.0 / 120.0,
                                  1.0 / 24.0,         1.0 / 6.0,         0.5,
                                  1.0,                1.0};
-  const int32_t power = (int32_t)(x * 1.4426950408889634 - 0.5); /* towards 0: to the nearest */
+  const int32_t power = (int32_t)(x * 1.4426950408889634 - 0.5); /* truncates to the nearest */
   const double rest = x - power * 0.6931471805599453;
   double sum = 0.0, scale;
   uint64_t bits = (uint64_t)(1023 + power) << 52;
@@ -366,7 +366,7 @@ static int softmax(const vta_model *model, const uint32_t *words) {
     double sum = 0.0;
     int pass;
     for (c = 1; c < s->columns; ++c) greatest = data[c] > greatest ? data[c] : greatest;
-    for (pass = 0; pass < 2; ++pass) { /* twice, so that no row of float64 is kept */
+    for (pass = 0; pass < 2; ++pass) { /* two passes avoid storing a row of float64 */
       for (c = 0; c < s->columns; ++c) {
         const double x = (double)data[c] - (double)greatest;
         const double value = x >= -700.0 ? exponential(x) : 0.0;
@@ -378,7 +378,7 @@ static int softmax(const vta_model *model, const uint32_t *words) {
   return VTA_OK;
 }
 
-/* 1 / sqrt(x) by Newton's method, as vtaops/graph/operators.py does. */
+/* 1 / sqrt(x) by Newton's method, as in vtaops/graph/operators.py. */
 static double inverse_root(double x) {
   uint64_t bits;
   double found;
@@ -443,7 +443,7 @@ static int add_term(const vta_model *model, const uint32_t *words) {
   return VTA_OK;
 }
 
-/* The nearest of a * b / 2**31: halves up, where the product is negative too. */
+/* a * b / 2**31 rounded to nearest, halves up, also if the product is negative. */
 static int64_t high_product(int64_t a, int64_t b) {
   const int64_t product = a * b, half = (int64_t)1 << 30;
   return (product + (product >= 0 ? half : 1 - half)) / ((int64_t)1 << 31);
@@ -465,7 +465,7 @@ static int64_t one_over_one_plus(int64_t x) {
   return within_int32(found * 2);
 }
 
-/* As vtaops/graph/fixed_softmax.py. */
+/* The same as vtaops/graph/fixed_softmax.py. */
 static int fixed_softmax(const vta_model *model, const uint32_t *words) {
   const vta_fixed_softmax *const s = (const void *)words;
   const uint64_t nbytes = times(s->rows, s->columns);
@@ -499,7 +499,7 @@ static int fixed_softmax(const vta_model *model, const uint32_t *words) {
 
 /* ---------------------------------------------------------------------- products of tensors */
 
-/* Writes a number as digits whose products with (-128, ..., -128, 1) sum to it. */
+/* Writes a number as digits whose products with (-128, ..., -128, 1) sum to that number. */
 static void write_digits(int8_t *digits, uint32_t count, int64_t number) {
   const int64_t units = (number + 63) >> 7;
   int64_t left = -units;

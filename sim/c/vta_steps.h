@@ -1,13 +1,13 @@
-/* The words of each step of the host, which vtaops/export/steps.py writes in this order; and what the
- * files that execute them share. */
+/* The words of each host step, in the order in which vtaops/export/steps.py writes them; and what is
+ * shared by the files that execute them. */
 #ifndef VTA_STEPS_H
 #define VTA_STEPS_H
 
 #include "vta.h"
 
 /* From sums to int8: clip(((sum * multiplier + half) >> shift) + zero_point, low, high). The slot
- * has `count` pairs (multiplier, shift): one, or one for each channel. Bits 8..31 of a shift are a
- * signed number of 2**14 by which half grows where the sum is not negative, else shrinks. */
+ * has `count` pairs (multiplier, shift): one, or one per channel. Bits 8..31 of a shift are a signed
+ * multiple of 2**14 that is added to half if the sum is not negative, and else subtracted. */
 typedef struct vta_scaling {
   uint32_t slot, count;
   int32_t zero_point, low, high;
@@ -18,7 +18,7 @@ typedef struct vta_axis {
   uint32_t extent, from_step, to_step;
 } vta_axis;
 
-/* Moves a box of elements of `size` bytes; as many axes as words follow, the innermost last. */
+/* Moves a box of elements of `size` bytes; the following words describe the axes, innermost last. */
 typedef struct vta_copy {
   uint32_t from, to, size, from_first, to_first;
 } vta_copy;
@@ -47,8 +47,8 @@ typedef struct vta_matmul {
   vta_scaling scaling;
 } vta_matmul;
 
-/* Means, or (no scaling slot) maxima. Windows of which `real` pixels lie in the image have a factor
- * and a scaling of their own: `cases` entries (real, factor, multiplier, shift). */
+/* Means, or maxima without a scaling slot. Windows with `real` pixels inside the image have their
+ * own factor and scaling: `cases` entries (real, factor, multiplier, shift). */
 typedef struct vta_pool {
   uint32_t data, result, cases_slot, cases;
   uint32_t planes, channels;
@@ -82,7 +82,7 @@ typedef struct vta_softmax {
   uint32_t data, result, rows, columns;
 } vta_softmax;
 
-/* `terms`: exp(-d) as Q0.31 for d = 0..255 steps; those beyond `reach` are nothing. */
+/* `terms`: exp(-d) as Q0.31 for d = 0..255 steps; those beyond `reach` are zero. */
 typedef struct vta_fixed_softmax {
   uint32_t data, result, rows, columns, terms, reach;
 } vta_fixed_softmax;
@@ -97,12 +97,12 @@ typedef struct vta_mean {
   uint32_t data, result, outer, count, inner;
 } vta_mean;
 
-/* Adds `count` constants of float32, again and again. */
+/* Adds `count` float32 constants periodically. */
 typedef struct vta_add_term {
   uint32_t data, result, term, repeats, count;
 } vta_add_term;
 
-/* Digits of factor * sum(row) + constant: all of it, or its units of 128, or the rest. */
+/* Digits of factor * sum(row) + constant: of the whole number, of its units of 128, or of the rest. */
 typedef struct vta_row_sums {
   uint32_t data, result, rows, columns, digits, part;
   int32_t factor, constant;
@@ -113,7 +113,7 @@ enum { VTA_ALL, VTA_UNITS, VTA_REST };
 /* ---------------------------------------------------------- shared by those that execute them */
 
 #ifndef VTA_HOT
-#define VTA_HOT /* before functions that take the time: a build may ask for clones of them */
+#define VTA_HOT /* marks time-critical functions, of which a build may request clones */
 #endif
 
 #define REQUIRE(condition)                     \
@@ -125,7 +125,7 @@ enum { VTA_ALL, VTA_UNITS, VTA_REST };
 
 static inline int is_int8(int32_t value) { return value >= -128 && value <= 127; }
 
-/* A product of extents; more than LIMIT if it exceeds that. */
+/* A product of extents; any value above LIMIT if it exceeds LIMIT. */
 static inline uint64_t times(uint64_t a, uint64_t b) {
   if (a > LIMIT || b > LIMIT || a * b > LIMIT) return LIMIT + 1;
   return a * b;
@@ -137,17 +137,17 @@ typedef struct scale {
   uint32_t multiplier, shift;
 } scale;
 
-/* Returns the pairs of a scaling; NULL if it has not one, or one for each channel. */
+/* Returns the pairs of a scaling; NULL unless there is one, or one per channel. */
 const scale *vta_scales(const vta_model *model, const vta_scaling *scaling, uint32_t channels);
 
-/* Makes int8 values of `count` sums. */
+/* Computes int8 values from `count` sums. */
 void vta_requantize(int8_t *result, const uint32_t *sums, uint32_t count, scale by,
                     const vta_scaling *scaling);
 
 int vta_window_is_valid(const vta_window *window);
 
-/* Where one tap of a window meets a row of results: results first..end - 1 read pixels `pixel`,
- * `pixel + stride`, ... */
+/* The intersection of a window's tap with a row of results: results first..end - 1 read pixels
+ * `pixel`, `pixel + stride`, ... */
 typedef struct vta_tap {
   uint32_t first, end, pixel;
 } vta_tap;

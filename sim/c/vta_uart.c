@@ -1,7 +1,7 @@
-/* Words of a board's bus over a serial line. A command is a byte for its kind, one for the number of
- * words, and the number of the first word; all numbers have their highest byte first. As long as the
- * CRCs of both ends agree, every byte arrived and nobody reset the board. When they do not, anything
- * may have been written anywhere, so nothing is repeated: the board must be reset. */
+/* Access to a board's bus over a serial line. A command is one byte for its kind, one for the number
+ * of words, and the number of the first word; numbers are big-endian. While the CRCs of both ends
+ * agree, every byte has arrived and the board has not been reset. If they differ, any address may
+ * hold wrong data, so nothing is repeated: the board must be reset. */
 #include "vta_uart.h"
 
 #include <string.h>
@@ -11,12 +11,12 @@
 
 #define WRITE 1u
 #define READ 2u
-#define MOST_WORDS 255u   /* of a command */
-#define CHECKED_COMMANDS 16u /* written between two checks */
+#define MOST_WORDS 255u   /* per command */
+#define CHECKED_COMMANDS 16u /* between two checks */
 #define PIECE_WORDS 64u
 #define SYNC_TRIES 4
 #define RESET_MILLISECONDS 50u
-#define FAILED_POLLS 3 /* in a row; the registers of one poll are not of one moment */
+#define FAILED_POLLS 3 /* in a row; one poll reads its registers at different times */
 #define PAGE 4096u
 #define STATE_WORDS (VTA_RTL_CYCLES_HIGH / 4 + 1)
 
@@ -63,7 +63,7 @@ static int send_command(vta_uart *u, uint32_t kind, uint32_t words, uint32_t add
   return send(u, command, sizeof command);
 }
 
-/* Asks for a word whose value no check has covered yet. */
+/* Reads a word before a check has covered its value. */
 static int ask(vta_uart *u, uint32_t address, uint32_t *word) {
   uint8_t bytes[4];
   int status = send_command(u, READ, 1, address);
@@ -84,7 +84,7 @@ static int check(vta_uart *u) {
   return found == expected ? VTA_OK : gone(u, VTA_ERROR_LOST);
 }
 
-/* Turns words of this processor to bytes of the line, or back. */
+/* Converts this processor's words to bytes of the line, or back. */
 static void swap(uint8_t *bytes, uint32_t words) {
   uint32_t i;
   for (i = 0; i < words; ++i) {
@@ -94,7 +94,7 @@ static void swap(uint8_t *bytes, uint32_t words) {
   }
 }
 
-/* Moves words between the bus and memory of this processor, in little-endian order. */
+/* Copies words between the bus and this processor's memory, in little-endian order. */
 static int move(vta_uart *u, uint32_t kind, uint32_t address, uint8_t *to, const uint8_t *from,
                 uint32_t words) {
   uint32_t done = 0, commands = 0, left = 0;
@@ -147,7 +147,7 @@ static int inside(const vta_uart *u, uint32_t address, uint32_t nbytes) {
   return address % 4 == 0 && nbytes <= u->used && address <= u->used - nbytes;
 }
 
-/* Moves the bytes behind the last whole word; those beside them stay as they are. */
+/* Copies the bytes after the last whole word, without changing the rest of their word. */
 static int move_rest(vta_uart *u, uint32_t kind, uint32_t address, uint8_t *to, const uint8_t *from,
                      uint32_t nbytes) {
   uint32_t word;
@@ -197,7 +197,7 @@ static int launch(void *context, uint32_t address, uint32_t count) {
   return status ? status : set(u, VTA_ULX3S_VTA + VTA_RTL_CONTROL, VTA_RTL_LAUNCH);
 }
 
-/* Whether the hardware reports a fault, or that its units wait for each other. */
+/* Whether the hardware reports a fault or a deadlock of its units. */
 static int failed(const uint32_t *state) {
   const uint32_t control = state[VTA_RTL_CONTROL / 4] & (VTA_RTL_FINISHED | VTA_RTL_QUIET);
   return state[VTA_RTL_FAULTS / 4] || (control == VTA_RTL_QUIET && state[VTA_RTL_TOKENS / 4]);
@@ -222,7 +222,7 @@ static int wait_to_end(void *context, uint32_t milliseconds) {
 
 /* ------------------------------------------------------------------------------- opening */
 
-/* Asks until the board answers: what it waits for, it gives up in the silence after that. */
+/* Polls until the board answers; during the pauses it drops an incomplete command. */
 static int synchronise(vta_uart *u) {
   uint8_t question[6], answer[4];
   int tries;
@@ -234,7 +234,7 @@ static int synchronise(vta_uart *u) {
   return VTA_ERROR_DEVICE;
 }
 
-/* Drops late answers; a line that sends without end is left to the checks that follow. */
+/* Drops late answers; later checks detect a line that sends without end. */
 static void drain(vta_uart *u, uint32_t milliseconds) {
   const uint32_t begin = u->milliseconds(u->platform);
   uint8_t late[16];
@@ -242,7 +242,7 @@ static void drain(vta_uart *u, uint32_t milliseconds) {
     if (u->milliseconds(u->platform) - begin > u->patience) return;
 }
 
-/* Finds the beginning of commands, resets the board, and counts bytes from there. */
+/* Synchronises with the board, resets it, and restarts the byte count. */
 static int recover(vta_uart *u) {
   uint8_t reset[10], bytes[4];
   uint32_t found;
@@ -251,7 +251,7 @@ static int recover(vta_uart *u) {
   make_command(reset, WRITE, 1, VTA_ULX3S_CTRL_RESET);
   put(reset + 6, 1);
   if (u->send(u->platform, reset, sizeof reset)) return VTA_ERROR_DEVICE;
-  drain(u, RESET_MILLISECONDS); /* the board's clock starts anew */
+  drain(u, RESET_MILLISECONDS); /* the board's clock restarts */
   status = synchronise(u);
   if (status) return status;
   drain(u, 0);
@@ -263,7 +263,7 @@ static int recover(vta_uart *u) {
   return check(u);
 }
 
-/* Does what the data sheet asks of an SDRAM that was switched on. */
+/* Initialises the SDRAM after power-on as its data sheet requires. */
 static int start_sdram(vta_uart *u, uint32_t kilohertz) {
   static const struct {
     uint32_t address, value;

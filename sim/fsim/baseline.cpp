@@ -25,8 +25,8 @@ void plain_matmul(const int8_t* a, const int8_t* b, int32_t* c, std::size_t m, s
 #if defined(FSIM_X86)
 namespace {
 
-// 12 independent chains hide the latency; the empty asm keeps the operands unknown and the sums
-// alive.
+// 12 independent chains hide the latency; the empty asm hides the operands' values and keeps the
+// sums alive.
 #define FSIM_REGISTER_LOOP(NAME, TARGET, REGISTER, ZERO, STEP)                     \
   __attribute__((target(TARGET))) void NAME(uint64_t steps) {                      \
     REGISTER x = ZERO, y = ZERO, sum[12];                                          \

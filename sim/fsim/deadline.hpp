@@ -1,4 +1,4 @@
-// Deadline: the wall-clock limit of a launch, and the moment to look for an interrupt.
+// Deadline: the wall-clock limit of a launch, and the time of the next check for an interrupt.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Device: one simulated VTA with its DRAM, safe to use from several threads. Launches and counters
-// take turns; a launch lets the calls that only concern memory pass, between two steps.
+// are serialized; between two steps, a launch lets calls pass that only concern memory.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,7 @@ class Device {
     const Lock lock(*this);
     dram_.read(handle, data, nbytes);
   }
-  // `poll` is called now and then without any lock; it may throw.
+  // `poll` is called regularly without any lock; it may throw.
   void launch(uint64_t address, uint64_t count, double timeout, std::function<void()> poll) {
     const std::lock_guard<std::mutex> turn(*turn_);
     Lock lock(*this);
@@ -62,7 +62,7 @@ class Device {
       lock.let_others_pass(poll);
     });
   }
-  // Ends the launch under way with a fault, soon.
+  // Ends the current launch with a fault, soon.
   void interrupt() { interrupted_ = true; }
   Counters counters() {
     const std::lock_guard<std::mutex> turn(*turn_);
@@ -74,7 +74,7 @@ class Device {
     const Lock lock(*this);
     executor_.counters = {};
   }
-  // Frees the DRAM, after the launch under way; all other calls are refused from then on.
+  // Frees the DRAM after the current launch; all later calls are refused.
   void close() {
     const std::lock_guard<std::mutex> turn(*turn_);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -82,7 +82,7 @@ class Device {
     dram_ = Dram();
   }
 
-  // A launch that was under way is over in the child, as if it had been interrupted.
+  // In the child, a launch in progress has ended as if it had been interrupted.
   void before_fork() {
     ++waiting_;
     mutex_.lock();
@@ -105,7 +105,7 @@ class Device {
       --device_.waiting_;
       if (device.is_closed_) throw Fault("the device is closed");
     }
-    // Unlocks for `act` and until nobody waits any more, but not for long.
+    // Unlocks during `act` and until no thread waits, but not for long.
     void let_others_pass(const std::function<void()>& act) {
       lock_.unlock();
       act();
@@ -120,10 +120,10 @@ class Device {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // Of launches; taken before mutex_. A forked child has its own, because the thread of a launch
-  // that was under way will never unlock this one.
+  // Guards launches; taken before mutex_. A forked child has its own, because the thread of a
+  // launch in progress will never unlock this one.
   std::unique_ptr<std::mutex> turn_ = std::make_unique<std::mutex>();
-  std::mutex mutex_;  // of everything
+  std::mutex mutex_;  // guards everything
   std::atomic<int> waiting_{0};
   std::atomic<bool> interrupted_{false};
   bool is_closed_ = false;

@@ -1,12 +1,12 @@
 // A Tile for gemm_nest.hpp made of SIMD dot products: each 32-bit lane of a register holds kGroup
-// consecutive input channels of one output channel, and one operation does for all lanes
+// consecutive input channels of one output channel, and one operation computes for all lanes
 //
 //   sum[oc] += dot(inputs[ic .. ic + kGroup] broadcast, weights[oc][ic .. ic + kGroup])
 //
-// A weight element is kept as [ic / kGroup][oc][kGroup], followed by one 32-bit value for each
-// output channel that every product starts from if kHasOffset (see vnni_format.hpp).
+// A weight element is stored as [ic / kGroup][oc][kGroup], followed, if kHasOffset, by the 32-bit
+// value at which each output channel's products start (see vnni_format.hpp).
 //
-// Simd gives: Register, kLanes (of 32 bits), kGroup, kHasOffset, zero, load, broadcast, dot, and
+// Simd defines: Register, kLanes (of 32 bits), kGroup, kHasOffset, zero, load, broadcast, dot, and
 // accumulate (adds a sum to int32 lanes in memory).
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace fsim {
 namespace {
 
-// Left alone, compilers do all products first and run out of registers.
+// Without this, compilers compute all products first and run out of registers.
 template <class Register>
 FSIM_INLINE void keep_order(Register& sum) {
 #if defined(__x86_64__)
@@ -25,9 +25,9 @@ FSIM_INLINE void keep_order(Register& sum) {
 #endif
 }
 
-// Elements: weight elements of one object, of Registers registers of output channels each.
-// Resident: the weights stay in registers (needs Elements * Registers * Block / kGroup of them),
-// else they are read anew for every call of update.
+// Elements: number of weight elements per object, of Registers registers of output channels each.
+// Resident: the weights stay in registers (needs Elements * Registers * Block / kGroup of them);
+// otherwise they are reloaded for every call of update.
 template <class Simd, int Block, int Registers, bool Resident, int Elements = 1>
 class DotTile {
   using Register = typename Simd::Register;

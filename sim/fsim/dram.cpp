@@ -51,8 +51,8 @@ Dram::Handle Dram::alloc(uint64_t nbytes) {
   return {address, nbytes, serial};
 }
 
-// Returns the lowest address >= from that has `span` free bytes and an unmapped page on either
-// side, or 0.
+// Returns the lowest address >= from with `span` free bytes and an unmapped page on either side, or
+// 0.
 uint64_t Dram::find_gap(uint64_t from, uint64_t span) const {
   uint64_t address = from;
   auto next = blocks_.upper_bound(from);

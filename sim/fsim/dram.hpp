@@ -1,5 +1,5 @@
-// Dram: device-physical memory. Hands out zeroed, page-aligned buffers below 2**32 with unmapped
-// pages between them, and refuses every access that no buffer covers to the byte.
+// Dram: device-physical memory. Allocates zeroed, page-aligned buffers below 2**32 with unmapped
+// pages between them, and refuses every access outside a buffer, to the byte.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace fsim {
 
 class Dram {
  public:
-  // What the host holds. The serial number is unique in the process, so that a handle of another
-  // device, or of a buffer that was freed, is recognised even where the address is in use again.
+  // The host's handle. The serial number is unique in the process, so that a handle of another
+  // device, or of a freed buffer, is recognised even if the address is in use again.
   struct Handle {
     uint64_t address = 0;
     uint64_t nbytes = 0;
@@ -25,8 +25,8 @@ class Dram {
   void write(const Handle& handle, const void* data, uint64_t nbytes);
   void read(const Handle& handle, void* data, uint64_t nbytes) const;
 
-  // Returns the host address of [address, address + nbytes); throws Fault unless it lies in one
-  // buffer. `hint` remembers the buffer from one call to the next.
+  // Returns the host address of [address, address + nbytes); throws Fault unless the range is in one
+  // buffer. `hint` remembers the buffer between calls.
   class Hint;
   uint8_t* at(uint64_t address, uint64_t nbytes, Hint& hint) const;
 

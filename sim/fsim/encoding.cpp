@@ -76,7 +76,7 @@ Unit unit_of(Opcode opcode, Memory memory) {
 Encoding::Encoding(const Table& table) {
   if (table.count("Post")) memories_ = table.at("Post").count("table_index") ? 8 : 7;
   for (int code = 0; code < kOpcodes; ++code) {
-    if (!table.count(kClasses[code])) continue;  // of an extension that the device lacks
+    if (!table.count(kClasses[code])) continue;  // belongs to an extension that the device lacks
     for (const auto& [name, slot] : table.at(kClasses[code])) {
       const auto [offset, width, is_signed] = slot;
       const unsigned half = offset / 64, shift = offset % 64;

@@ -1,4 +1,4 @@
-// Decoding of instructions and micro-ops. Bit positions are not written here: the table of fields
+// Decoding of instructions and micro-ops. Bit positions are not defined here: the table of fields
 // comes from vtaops/machine/isa.py when a device is constructed.
 #pragma once
 
@@ -23,7 +23,7 @@ constexpr const char* kUnitNames[kUnits] = {"load", "compute", "store"};
 constexpr std::size_t kInstructionBytes = 16;
 constexpr std::size_t kMicroOpBytes = 4;
 
-// All fields of all instructions, under the names of vtaops/machine/isa.py; those that an instruction does
+// All fields of all instructions, under the names of vtaops/machine/isa.py; fields that an instruction does
 // not have are 0.
 struct Instruction {
   int64_t opcode = 0;
@@ -45,7 +45,7 @@ struct Instruction {
   bool is(Opcode code) const { return opcode == static_cast<int64_t>(code); }
 };
 
-// What an instruction is, without its other fields.
+// The kind of an instruction, without its other fields.
 struct Kind {
   Opcode opcode;
   Unit unit;
@@ -60,14 +60,14 @@ class Encoding {
   // Offset of the lowest bit, width, and whether the value is signed.
   using Slot = std::tuple<unsigned, unsigned, bool>;
   // Class name of vtaops/machine/isa.py ("Load", ..., "MicroOp") -> field name -> slot. Instructions of
-  // extensions that the device lacks are not in it.
+  // extensions that the device lacks are absent.
   using Table = std::map<std::string, std::map<std::string, Slot>>;
 
   explicit Encoding(const Table& table);
 
-  // Throws Fault if opcode, memory or ALU operation is none of the ISA.
+  // Throws Fault if the ISA does not define the opcode, memory or ALU operation.
   Kind kind(Word word) const;
-  // Of a word that has a kind.
+  // Decodes a word that has a kind.
   Instruction decode(Word word) const;
   MicroOp decode_micro_op(uint32_t word) const;
 
@@ -85,8 +85,8 @@ class Encoding {
   static int64_t extract(Word word, const Field& field);
 
   Field opcode_{};
-  int64_t memories_ = 6;  // that exist
-  std::vector<Field> fields_[8];  // by opcode; none of an instruction that does not exist
+  int64_t memories_ = 6;  // number of memories that exist
+  std::vector<Field> fields_[8];  // by opcode; empty for an instruction that does not exist
   Field choice_[8] = {};          // the memory of a LOAD or STORE, the operation of an ALU
   MicroOpField dst_{}, src_{}, wgt_{};
 };

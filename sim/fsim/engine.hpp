@@ -1,6 +1,6 @@
 // Engine: runs an instruction stream on three concurrent units (load, compute, store), each in
-// program order, synchronised by tokens. Owns the order of execution and the rules that a stream
-// as a whole must keep: no deadlock, FINISH last, no token left over.
+// program order, synchronised by tokens. Owns the order of execution and the rules for a whole
+// stream: no deadlock, FINISH last, no token left over.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace fsim {
 
 class Engine {
  public:
-  // A token capacity of 0 means that queues hold any number.
+  // A token capacity of 0 means that queues are unbounded.
   Engine(const Encoding& encoding, Executor& executor, Dram& dram, uint64_t token_capacity,
          std::optional<uint64_t> seed);
 
-  // Without a seed the compute unit runs whenever it can, and the others only as far as it (or
-  // the end) needs them: the order that relies on no more than what the tokens say. With a seed a
-  // random unit of those that can run takes each step, and scratchpads start with random contents.
+  // Without a seed, the compute unit runs whenever it can, and the others only as far as it (or the
+  // end) needs them: this order relies only on the tokens. With a seed, each step runs a random
+  // unit among those that can continue, and scratchpads start with random contents.
   void launch(uint64_t address, uint64_t count, double timeout, std::function<void()> poll);
 
  private:

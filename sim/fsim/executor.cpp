@@ -9,7 +9,7 @@ namespace fsim {
 
 namespace {
 
-// Lane operations between two looks at the clock: some milliseconds.
+// Lane operations between two checks of the clock: some milliseconds.
 constexpr std::size_t kSliceLanes = std::size_t{1} << 24;
 
 constexpr std::size_t kTableValues = 256;  // one for each int8
@@ -48,7 +48,7 @@ void Executor::randomise(std::mt19937_64& random) {
   for (int8_t& value : tables_) value = static_cast<int8_t>(random());
 }
 
-// Faults name what the limits exclude.
+// Faults name the feature that the limits exclude.
 void Executor::require_supported(const Instruction& in) const {
   const char* missing = nullptr;
   if (in.is(Opcode::Load)) {
@@ -71,11 +71,11 @@ void Executor::require_supported(const Instruction& in) const {
   if (missing) throw Fault(std::string("{0}: this device has no ") + missing);
 }
 
-// What the ALU and accumulating GEMMs leave in the separate output memory: each accumulator once,
-// however many steps of the instruction wrote it, and neighbours together.
+// Results of the ALU and of accumulating GEMMs in the separate output memory: each accumulator
+// once, however many steps of the instruction wrote it, with adjacent ones together.
 void Executor::write_output(const Instruction& in, const MicroOp* uops) {
   if (out_.empty()) return;
-  if (post_.enable) {  // several steps may write one element: the row of the last one counts
+  if (post_.enable) {  // several steps may write one element; the row of the last one applies
     for (int64_t o = 0; o < in.iter_out; ++o) {
       for (int64_t i = 0; i < in.iter_in; ++i) {
         const std::size_t row = post_.row + o * post_.row_factor_out + i * post_.row_factor_in;
@@ -119,7 +119,7 @@ void Executor::check_rows(const Instruction& in) const {
 
 namespace {
 
-// What multiplies a sum, and what is added to the product before the shift.
+// The multiplier of a sum, and the term added to the product before the shift.
 struct Scale {
   int64_t multiplier, shift, nudge;
 };
@@ -135,8 +135,8 @@ Scale fine(int32_t word, int64_t kind) {
 
 }  // namespace
 
-// out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element, or what a
-// table has for it. The nudge of a fine scale joins half, with the sign of the sum.
+// out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point) of one element, or its
+// entry in a table. The nudge of a fine scale is added to half, with the sign of the sum.
 void Executor::post_process(std::size_t element, std::size_t row) {
   const std::size_t lanes = geometry_.lanes(), block = geometry_.block;
   const int32_t* const bias = &parameters_[row % geometry_.post_rows * block];
@@ -185,7 +185,7 @@ void Executor::load_block(const Instruction& in, const char* memory, std::size_t
     throw Fault("{0}: writes " + elements(memory, in.sram_base, size) + "; " + memory + " has " +
                 std::to_string(depth));
   }
-  // Rows that follow each other in both memories are one long row.
+  // Rows that are contiguous in both memories are treated as one long row.
   const bool is_dense = in.x_stride == in.x_size && row == in.x_size && in.y_size > 1;
   const int64_t rows = is_dense ? 1 : in.y_size;
   const int64_t x_size = is_dense ? in.y_size * in.x_size : in.x_size;
@@ -207,7 +207,7 @@ void Executor::load_block(const Instruction& in, const char* memory, std::size_t
   zero(to, in.y_pad_bottom * row);
 }
 
-// The output memory from an element on.
+// The output memory, starting at an element.
 const uint8_t* Executor::output(std::size_t first, std::size_t count) {
   if (first + count > geometry_.acc_depth) {
     throw Fault("{0}: reads " + elements("OUT", first, count) + "; OUT has " +
@@ -220,7 +220,7 @@ const uint8_t* Executor::output(std::size_t first, std::size_t count) {
   return reinterpret_cast<const uint8_t*>(forwarded_.data());
 }
 
-// Copies elements (without a source: zeros) to the plain lanes, if the device keeps them.
+// Copies elements (zeros without a source) to the plain lanes, if the device has them.
 static void keep(std::vector<int8_t>& plain, std::size_t to, const uint8_t* from, std::size_t count,
           std::size_t lanes) {
   if (plain.empty() || count == 0) return;
@@ -373,7 +373,7 @@ const MicroOp* Executor::micro_ops(const Instruction& in) const {
   return &sram_.uop[in.uop_begin];
 }
 
-// All terms are unsigned, so the largest index is that of the last iteration.
+// All terms are unsigned, so the last iteration has the largest index.
 void Executor::require_in_bounds(const Instruction& in, const MicroOp* uops,
                                  const Index& index) const {
   const std::size_t count = micro_op_count(in);
@@ -394,7 +394,7 @@ void Executor::require_in_bounds(const Instruction& in, const MicroOp* uops,
               std::to_string(index.depth) + " elements");
 }
 
-// Sorts micro-ops by weight (by counting, stably), unless they are sorted.
+// Sorts micro-ops by weight (stable counting sort), unless they are already sorted.
 void Executor::group_by_weight(const MicroOp* uops, std::size_t count, GemmNest& nest) {
   const auto by_weight = [](const MicroOp& a, const MicroOp& b) { return a.wgt < b.wgt; };
   nest.grouped = uops;
@@ -423,8 +423,8 @@ void Executor::group_by_weight(const MicroOp* uops, std::size_t count, GemmNest&
   nest.run_count = runs_.size();
 }
 
-// Joins runs that differ in nothing but the output block, as those of neighbouring output channels
-// do. Programs are regular: all twins are as far apart as those of the first run.
+// Joins runs that differ only in the output block, like those of adjacent output channels. Programs
+// are regular: all twins have the same distances as those of the first run.
 void Executor::pair_twins(const MicroOp* grouped) {
   const auto are_twins = [&](const Run& a, const Run& b) {
     const MicroOp* const x = grouped + a.begin;
@@ -450,7 +450,7 @@ void Executor::pair_twins(const MicroOp* grouped) {
   runs_.erase(std::remove_if(runs_.begin(), runs_.end(), is_joined), runs_.end());
 }
 
-// Runs a kernel on slices of the two loops that are short enough to keep the deadline.
+// Runs a kernel on slices of the two loops that are short enough to meet the deadline.
 template <class Nest, class Kernel>
 void Executor::run_slices(const Instruction& in, Nest nest, Kernel kernel,
                           Deadline& deadline) const {
@@ -539,8 +539,8 @@ bool Executor::repeats_accumulators(const Instruction& in, const GemmNest& nest)
   return false;
 }
 
-// Steps that write their products, not add them: onto zeros. Where steps write one accumulator, the
-// last one stays, so they go one by one, in order.
+// Steps that write their products instead of adding them: they add to zeros. If several steps write
+// one accumulator, the last one wins, so they run one by one, in order.
 void Executor::overwrite(const Instruction& in, GemmNest nest, Deadline& deadline) {
   const MicroOp* const uops = nest.uops;
   if (!repeats_accumulators(in, nest)) {

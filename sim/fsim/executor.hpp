@@ -1,5 +1,5 @@
-// Executor: what each instruction does. Checks all addresses and indices of an instruction before
-// the kernels run, and counts as upstream's simulator does. Knows nothing of units and tokens.
+// Executor: the effect of each instruction. Checks all addresses and indices of an instruction before
+// the kernels run, and counts like upstream's simulator. Knows nothing of units and tokens.
 #pragma once
 
 #include <cstdint>
@@ -32,21 +32,21 @@ class Executor {
   Executor(const Geometry& geometry, const Encoding& encoding, const Kernels& kernels,
            const Limits& limits, Dram& dram);
 
-  // Throws Fault with a text about "{0}", the instruction.
+  // Throws Fault with a message about "{0}", the instruction.
   void execute(const Instruction& instruction, Deadline& deadline);
   void randomise(std::mt19937_64& random);
 
   Counters counters;
 
  private:
-  // One of the three index fields of micro-ops, with what bounds it.
+  // One of the three index fields of micro-ops, with its bounds.
   struct Index {
     uint32_t MicroOp::*field;
     const char* name;
     const char* memory;
     std::size_t depth;
     int64_t factor_out, factor_in;
-    int64_t further = 0;  // elements behind the first one that a step reads
+    int64_t further = 0;  // elements after the first one that a step reads
   };
 
   void load(const Instruction& in);
@@ -59,7 +59,7 @@ class Executor {
                   std::size_t element_bytes, Zero zero, Copy copy);
   void require_supported(const Instruction& in) const;
   void write_output(const Instruction& in, const MicroOp* uops);
-  int64_t micro_op_depth() const;  // of the configuration, or less by the limits
+  int64_t micro_op_depth() const;  // that of the configuration, or less if limited
   void check_rows(const Instruction& in) const;
   void post_process(std::size_t element, std::size_t row);
   const uint8_t* output(std::size_t first, std::size_t count);
@@ -80,7 +80,7 @@ class Executor {
   Dram& dram_;
   Scratchpads sram_;
   std::vector<int8_t> out_;        // the output memory, if it is separate
-  Instruction post_;               // what POST has set last
+  Instruction post_;               // the last settings of POST
   std::vector<int32_t> parameters_;  // of POST: rows of biases, then rows of scales
   std::vector<int8_t> tables_;       // of 256 values each
   std::vector<uint32_t> written_;  // reused by write_output

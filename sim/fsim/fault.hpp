@@ -1,6 +1,6 @@
 // Fault: the one exception of the simulator. It becomes DeviceError, DeadlockError or DeviceTimeout
 // in vtaops/runtime/fsim.py, which also owns the text of instructions: where a message names one,
-// it holds "{0}", "{1}", ... for the members of `instructions`.
+// it contains "{0}", "{1}", ... for the members of `instructions`.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace fsim {
 
-// One 128-bit instruction as it lies in DRAM.
+// One 128-bit instruction as stored in DRAM.
 struct Word {
   uint64_t low = 0;
   uint64_t high = 0;

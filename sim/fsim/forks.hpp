@@ -1,5 +1,5 @@
-// Forks: whoever forks the process first waits for the step of each launch that is under way, so that
-// devices are whole in the child, where the threads of those launches do not exist.
+// Forks: a fork of the process first waits for the current step of each launch, so that devices are
+// consistent in the child, where the threads of those launches do not exist.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace fsim {
 
-// What is locked while the process forks. Entries come and go with the devices.
+// Locks held while the process forks. Entries come and go with the devices.
 template <class Device>
 class Forks {
  public:

@@ -1,17 +1,17 @@
 // The loops around a tile product, shared by all instruction sets. A file that includes this one
-// defines FSIM_TARGET, the attribute under which everything here is compiled, and passes Tiles:
+// defines FSIM_TARGET, the attribute with which everything here is compiled, and passes Tiles:
 //
 //   kBlock               channels of a tile
 //   kInpBytes, kWgtBytes bytes of one row of an input element, of one weight element
 //   kWidth               output channels that one Tile object computes from one weight element
 //   kElements            weight elements that one Tile object computes with: 1, or 2 (a wide tile)
 //   Tile(wgt, wgt_step, acc_step)
-//                        takes hold of kWidth channels of the element at wgt, and if wide also of
-//                        the one wgt_step bytes on, whose accumulators are acc_step lanes on
+//                        loads kWidth channels of the element at wgt and, if wide, also of the one
+//                        wgt_step bytes on, whose accumulators are acc_step lanes on
 //   update<N>(acc, inp)  adds N products of a row of inputs with the weights to N rows of
-//                        accumulators, one after the other: rows may coincide
+//                        accumulators, one after another, because rows may coincide
 //
-// A weight tile stays in registers (or L1) while everything that uses it is done.
+// A weight tile stays in registers (or L1) until everything that uses it is done.
 #pragma once
 
 #include <cstring>
@@ -52,7 +52,7 @@ FSIM_INLINE void update_many(const Tile& tile, std::size_t count, int32_t* acc,
   }
 }
 
-// The rows that N steps address.
+// The rows addressed by N steps.
 template <int N, class Tile>
 FSIM_INLINE void update_steps(const Tile& tile, const MicroOp* steps, int32_t* acc,
                               const uint8_t* inp) {
@@ -65,7 +65,7 @@ FSIM_INLINE void update_steps(const Tile& tile, const MicroOp* steps, int32_t* a
   tile.template update<N>(acc_rows, inp_rows);
 }
 
-// Steps that a weight tile is used for: micro-ops, or the iterations of loops written out as such.
+// Steps that use a weight tile: micro-ops, or the iterations of loops written out as such.
 struct Steps {
   const MicroOp* begin = nullptr;
   std::size_t count = 0;
@@ -85,14 +85,14 @@ FSIM_INLINE void update_list(const Tile& tile, const Steps& steps, int32_t* acc,
   }
 }
 
-// The loops over which the weight stays.
+// The loops over which the weight stays the same.
 struct Fixed {
   Loop outer, inner;
   Steps steps;  // their iterations, if they are few
 };
 
-// All products of one weight tile when an element has one row: of micro-ops and steps of the loops,
-// the longer list goes innermost.
+// All products of one weight tile if an element has one row. Of micro-ops and loop steps, the longer
+// list goes innermost.
 template <class Tile>
 FSIM_INLINE void update_single_rows(const Tile& tile, const Steps& uops, const Fixed& fixed,
                                     int32_t* acc, const uint8_t* inp) {
@@ -115,7 +115,7 @@ FSIM_INLINE void update_single_rows(const Tile& tile, const Steps& uops, const F
   }
 }
 
-// The same when an element has several rows: they go innermost.
+// The same if an element has several rows, which go innermost.
 template <class Tile>
 FSIM_INLINE void update_batches(const Tile& tile, std::size_t batch, const Steps& uops,
                                 const Fixed& fixed, int32_t* acc, const uint8_t* inp) {
@@ -133,7 +133,7 @@ FSIM_INLINE void update_batches(const Tile& tile, std::size_t batch, const Steps
 
 // ------------------------------------------------------------------------ one instruction
 
-// Elements that a step of the loops starts from.
+// First elements of a step of the loops.
 struct Origin {
   std::size_t dst, src, wgt;
 
@@ -142,13 +142,13 @@ struct Origin {
   }
 };
 
-// All products of a run with one weight element, or with two if the tile is wide: the second is
-// wgt_step weights on, and its accumulators dst_step elements.
+// All products of a run with one weight element, or with two if the tile is wide: the second weight
+// is wgt_step further, and its accumulators dst_step elements further.
 template <class Tile>
 FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at,
                           const Fixed& fixed, std::ptrdiff_t wgt_step = 0,
                           std::ptrdiff_t dst_step = 0) {
-  constexpr std::ptrdiff_t kPassBytes = Tile::kWidth * 4;  // weights lie in groups of 32 bits
+  constexpr std::ptrdiff_t kPassBytes = Tile::kWidth * 4;  // weights are stored in groups of 32 bits
   const std::ptrdiff_t acc_element = nest.batch * Tile::kBlock;
   const uint8_t* const inp = nest.inp + at.src * nest.batch * Tile::kInpBytes;
   const uint8_t* const wgt = nest.wgt + (at.wgt + run.wgt) * Tile::kWgtBytes;
@@ -164,8 +164,8 @@ FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at
   }
 }
 
-// Much to do for each weight: the loops over which it stays (and the runs of micro-ops) go inside.
-// Two weights are done at once where they meet the same inputs: in a run with a twin, or in two
+// Much work per weight: the loops over which it stays (and the runs of micro-ops) go inside. Two
+// weights are processed together if they multiply the same inputs: in a run with a twin, or in two
 // steps of a loop.
 template <class Tile, class WideTile>
 FSIM_TARGET void gemm_by_weight(const GemmNest& nest, const Fixed& fixed, const Loop& outer,
@@ -193,8 +193,8 @@ FSIM_TARGET void gemm_by_weight(const GemmNest& nest, const Fixed& fixed, const 
   }
 }
 
-// Little to do for each weight: one product after the other. A loop that changes the accumulator
-// goes innermost, if there is one, so that additions do not wait for each other.
+// Little work per weight: one product after another. A loop that changes the accumulator, if any,
+// goes innermost, so that additions do not wait for each other.
 template <class Tile>
 FSIM_TARGET void gemm_by_product(const GemmNest& nest) {
   constexpr std::size_t kPassBytes = Tile::kWidth * 4;

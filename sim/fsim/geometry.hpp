@@ -13,12 +13,12 @@ struct Geometry {
   std::size_t inp_depth = 0;
   std::size_t wgt_depth = 0;
   std::size_t acc_depth = 0;
-  std::size_t post_rows = 0;  // of post-processing parameters; 0: the device has none
-  std::size_t tables = 0;     // of 256 values that map what is post-processed
+  std::size_t post_rows = 0;  // rows of post-processing parameters; 0: the device has none
+  std::size_t tables = 0;     // tables of 256 values for post-processing
   std::size_t window_tiles = 0;  // input elements of a window; 0: the device has no windows
   std::size_t window_channels = 0;  // channels that a window mixes
   std::size_t pools = 0;            // 1: the device has POOL
-  std::size_t pairs = 0;            // 1: two neighbouring products of one accumulator are a step
+  std::size_t pairs = 0;            // 1: two adjacent products of one accumulator are one step
 
   std::size_t lanes() const { return batch * block; }          // of input, accumulator and output
   std::size_t weight_lanes() const { return block * block; }

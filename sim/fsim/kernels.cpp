@@ -22,7 +22,7 @@ bool has_avxvnni() { return __builtin_cpu_supports("avxvnni"); }
 bool has_avx2() { return __builtin_cpu_supports("avx2"); }
 #endif
 
-// The fastest first.
+// Fastest first.
 const Entry kEntries[] = {
 #if defined(FSIM_X86)
     {"avx512vnni", has_avx512vnni, avx512vnni_kernels},

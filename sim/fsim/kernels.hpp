@@ -1,6 +1,6 @@
-// Kernels: the inner loops of the simulator, one set for each CPU instruction set, and the choice
-// between them. A set also decides how inputs and weights are kept in the scratchpads; nothing
-// outside it looks into them. All index sets are checked before a kernel is called.
+// Kernels: the inner loops of the simulator, one set per CPU instruction set, and the choice between
+// them. A set also determines the format of inputs and weights in the scratchpads, which is opaque to
+// other code. All index sets are checked before a kernel is called.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Loop {
 };
 
 // Micro-ops that use one weight tile: [begin, end) of `GemmNest::grouped`. A twin is another run
-// with the same inputs, whose weight and accumulators are all at one distance.
+// with the same inputs, whose weights and accumulators are at a constant distance.
 struct Run {
   std::size_t wgt = 0;
   std::size_t begin = 0, end = 0;
@@ -34,18 +34,18 @@ struct GemmNest {
   const uint8_t* wgt = nullptr;
   std::size_t batch = 0, block = 0;
   Loop outer, inner;
-  std::size_t first_dst = 0, first_src = 0, first_wgt = 0;  // elements that the slice starts from
+  std::size_t first_dst = 0, first_src = 0, first_wgt = 0;  // first elements of the slice
   const MicroOp* uops = nullptr;                            // in program order
   std::size_t uop_count = 0;
   const MicroOp* grouped = nullptr;  // the same in runs of equal weight; not used by a reset
   const Run* runs = nullptr;
   std::size_t run_count = 0;
-  // Of a product of windows and of POOL, whose inp and wgt point to lanes as they lie in DRAM:
+  // For a product of windows and POOL, whose inp and wgt point to lanes in DRAM format:
   std::size_t window_tiles = 0, window_channels = 0;
-  bool overwrite = false;  // what was in the accumulator does not count
-  bool pairs = false;      // two neighbouring products of one accumulator are a step
+  bool overwrite = false;  // the accumulator's previous value is ignored
+  bool pairs = false;      // two adjacent products of one accumulator are one step
 
-  // Whether a micro-op shares the step of the one before it.
+  // Whether a micro-op shares the step of the preceding one.
   bool joins(std::size_t u) const {
     return pairs && u % 2 == 1 && uops[u].dst == uops[u - 1].dst;
   }
@@ -71,7 +71,7 @@ struct Kernels {
   uint8_t inp_zero;       // each byte of a zero input element; a zero weight element is all 0
   bool uses_twins;        // gemm profits from runs with twins
 
-  // DRAM format -> scratchpad format, for a number of int8 lanes that make whole elements.
+  // DRAM format -> scratchpad format, for int8 lanes that form whole elements.
   void (*pack_inp)(uint8_t* to, const int8_t* from, std::size_t lanes);
   void (*pack_wgt)(uint8_t* to, const int8_t* from, std::size_t lanes);
   void (*widen)(int32_t* to, const int8_t* from, std::size_t lanes);
@@ -85,13 +85,13 @@ struct Kernels {
   void (*alu)(const AluNest& nest);     // in the order of the ISA
 };
 
-// Names of the sets that this CPU can run, the fastest first.
+// Names of the sets that this CPU can run, fastest first.
 std::vector<std::string> available_kernels();
 
 // Returns the set `name`, or the fastest for "auto"; throws Fault if this CPU lacks it.
 Kernels select_kernels(const std::string& name, const Geometry& geometry);
 
-// Slow loops in the order of the ISA that throw Fault where an int32 overflows.
+// Slow loops in the order of the ISA that throw Fault on int32 overflow.
 Kernels checked_kernels(const Geometry& geometry);
 
 Kernels generic_kernels(const Geometry& geometry);

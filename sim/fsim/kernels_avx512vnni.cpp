@@ -92,7 +92,7 @@ struct VnniZmm {
 
 }  // namespace
 
-// At most 16 of the 32 registers hold weights. Where an element is one register of output channels,
+// At most 16 of the 32 registers hold weights. If an element is one register of output channels,
 // two elements share the inputs.
 Kernels avx512vnni_kernels(const Geometry& geometry) {
   constexpr const char* kName = "avx512vnni";

@@ -35,7 +35,7 @@ struct VnniYmm : Ymm {
 
 }  // namespace
 
-// 16 registers: weights of larger tiles are read anew for every four products.
+// 16 registers: weights of larger tiles are reloaded for every four products.
 Kernels avxvnni_kernels(const Geometry& geometry) {
   constexpr const char* kName = "avxvnni";
   switch (geometry.block) {

@@ -1,5 +1,5 @@
-// Kernels that look for overflow: plain loops over lanes in the order of the ISA, on the formats
-// of DRAM, in 64-bit arithmetic. The sum of one tile product cannot overflow (at most 64 products
+// Kernels that detect overflow: plain loops over lanes in the order of the ISA, on the formats of
+// DRAM, in 64-bit arithmetic. The sum of one tile product cannot overflow (at most 64 products
 // of magnitude 2**14); adding it to the accumulator can.
 #include <cstring>
 #include <limits>

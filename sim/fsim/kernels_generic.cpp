@@ -1,6 +1,6 @@
-// Kernels for every CPU, on the vector types of GCC and Clang. Products are done in float: the sum
-// of a tile product is below 2**24 in magnitude (at most 64 products of magnitude 2**14), so it is
-// exact, and every CPU multiplies floats fast. Weights are kept as [ic][oc].
+// Kernels for every CPU, on the vector types of GCC and Clang. Products are computed in float: the
+// sum of a tile product is below 2**24 in magnitude (at most 64 products of magnitude 2**14), so it
+// is exact, and every CPU multiplies floats fast. Weights are stored as [ic][oc].
 #define FSIM_TARGET
 
 #include "dot_tile.hpp"

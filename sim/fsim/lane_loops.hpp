@@ -1,6 +1,6 @@
 // Loops over lanes: ALU, reset, conversions, on the vector types of GCC and Clang or left to their
-// vectorisers. Compiled once for each instruction set, under the attribute FSIM_TARGET that the
-// including file defines.
+// vectorisers. Compiled once per instruction set, with the attribute FSIM_TARGET that the including
+// file defines.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ FSIM_TARGET inline void narrow(int8_t* __restrict to, const int32_t* __restrict 
 
 // --------------------------------------------------------------------------------- ALU
 
-// Eight lanes, which divide every element. Arithmetic wraps, so it is done on unsigned values.
+// Eight lanes, which divide every element. Arithmetic wraps, so it uses unsigned values.
 using Lanes = int32_t __attribute__((vector_size(32)));
 using WrappingLanes = uint32_t __attribute__((vector_size(32)));
 constexpr std::size_t kLanes = 8;
@@ -62,7 +62,7 @@ struct Shr {
   }
 };
 
-// Shifts by 0..31, as immediates are known to be.
+// Shifts by 0..31, the range of immediates.
 struct Right {
   FSIM_TARGET static void apply(Lanes& x, const Lanes& y) { x = x >> y; }
 };
@@ -73,7 +73,7 @@ struct Left {
   }
 };
 
-// Whether the elements of the micro-ops follow each other.
+// Whether the elements of the micro-ops are consecutive.
 inline bool is_consecutive(const MicroOp* uops, std::size_t count) {
   for (std::size_t u = 1; u < count; ++u) {
     if (uops[u].dst != uops[0].dst + u) return false;
@@ -81,8 +81,8 @@ inline bool is_consecutive(const MicroOp* uops, std::size_t count) {
   return true;
 }
 
-// Calls visit(first lane, number of lanes) for the destinations of a nest, neighbours at once. Most
-// nests are a single span: an ALU instruction walks over the accumulators of a tile.
+// Calls visit(first lane, number of lanes) for the destinations of a nest, merging adjacent ones.
+// Most nests are a single span: an ALU instruction iterates over the accumulators of a tile.
 template <class Nest, class Visit>
 FSIM_TARGET void for_spans(const Nest& nest, std::size_t lanes, Visit visit) {
   const bool is_run = is_consecutive(nest.uops, nest.uop_count);
@@ -213,7 +213,7 @@ FSIM_TARGET void convert_inputs(uint8_t* to, const int8_t* from, std::size_t lan
   for (std::size_t i = 0; i < lanes; ++i) values[i] = from[i];
 }
 
-// Everything but inputs, weights and their product.
+// Everything except inputs, weights and their product.
 inline Kernels lane_kernels(const char* name) {
   Kernels kernels{};
   kernels.name = name;

@@ -1,4 +1,4 @@
-// Limits: what an implementation of VTA lacks. The names are those of vtaops/machine/capabilities.py; by
+// Limits: features that an implementation of VTA lacks, named as in vtaops/machine/capabilities.py; by
 // default nothing is missing and STORE reads the accumulators, as in upstream's simulator.
 #pragma once
 
@@ -15,7 +15,7 @@ struct Limits {
   bool tensor_shift = true;
   bool empty_rows = true;
   bool alu_batch = true;
-  bool separate_out = false;   // STORE reads a memory that the ALU and accumulating GEMMs write
+  bool separate_out = false;   // STORE reads a memory written by the ALU and accumulating GEMMs
   int64_t micro_ops = 0;       // 0: as many as the micro-op memory holds
   uint64_t token_capacity = 0;  // 0: any number
 };

@@ -1,4 +1,4 @@
-// Python binding (vtaops._fsim): raw calls only; vtaops/runtime/fsim.py makes the Device protocol.
+// Python binding (vtaops._fsim): raw calls only; vtaops/runtime/fsim.py implements the Device protocol.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>

@@ -1,4 +1,4 @@
-// Scratchpads: the on-chip memories, in the formats that the kernels ask for.
+// Scratchpads: the on-chip memories, in the formats that the kernels require.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Scratchpads {
   Array<uint8_t> inp;
   Array<uint8_t> wgt;
   Array<int32_t> acc;
-  // Lanes of inputs and weights as they lie in DRAM, for products of windows and POOL; else empty.
+  // Lanes of inputs and weights in DRAM format, for products of windows and POOL; else empty.
   std::vector<int8_t> plain_inp, plain_wgt;
 
  private:

@@ -1,4 +1,4 @@
-// The register operations of DotTile that all x86 instruction sets have in common. The including
+// The register operations of DotTile common to all x86 instruction sets. The including
 // file defines FSIM_TARGET (at least AVX2) and adds kGroup, kHasOffset and dot.
 #pragma once
 

@@ -1,6 +1,6 @@
-// How the VNNI kernels keep inputs and weights. VPDPBUSD multiplies unsigned by signed bytes, so
+// Format of inputs and weights for the VNNI kernels. VPDPBUSD multiplies unsigned by signed bytes, so
 // the top bit of each input is flipped (x + 128), and each weight element [ic / 4][oc][4] is
-// followed by the correction -128 * sum(w) of each output channel, from which every product starts.
+// followed by the correction -128 * sum(w) of each output channel, at which every product starts.
 #pragma once
 
 #include "dot_tile.hpp"

@@ -1,5 +1,5 @@
-// Python binding (vtaops._steps): a blob without launches, and its runs on arrays.
-// vtaops/export/stages.py makes such blobs of the host stages of a model.
+// Python binding (vtaops._steps): runs a blob without launches on arrays.
+// vtaops/export/stages.py makes such blobs from the host stages of a model.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
@@ -17,7 +17,7 @@ using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
 namespace {
 
-// No member changes in a run: threads may run one object at the same time.
+// No member changes during a run, so threads may run one object concurrently.
 class Steps {
  public:
   Steps(const nb::bytes& blob, size_t arena_nbytes)

@@ -1,9 +1,9 @@
 // The kernel of the simulation: processes that run in the order of time, and channels between them.
 //
-// A process computes the times of its own work. It runs ahead freely until it needs another: its
-// step returns a channel when what it must receive has not been sent yet, and a time, that of its
-// request, when it uses what all share (the port) and another process may be earlier
-// (EventLoop::horizon). Called again, it goes on where it stopped.
+// A process computes the times of its own work. It runs ahead freely until it depends on another:
+// its step returns a channel if an item that it must receive has not been sent yet, or the time of
+// its request if it uses the shared port and another process may be earlier (EventLoop::horizon).
+// When called again, it continues where it stopped.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace timing {
 
-using Time = double;  // in cycles; a limited bandwidth makes fractions
+using Time = double;  // in cycles; a limited bandwidth gives fractions
 constexpr Time kNever = std::numeric_limits<Time>::infinity();
 
-// In the order in which the port prefers them, and of two with the same time the first is resumed.
+// In the port's order of preference; of two with the same time, the first is resumed.
 enum Process { kFetch, kLoad, kCompute, kStore, kProcesses };
 
 class EventLoop;
 
-// What one process sends another: tokens, instructions, or free places in a queue.
+// Items that one process sends another: tokens, instructions, or free places in a queue.
 class Channel {
  public:
   Channel(EventLoop& loop, Process reader, int number)
@@ -34,7 +34,7 @@ class Channel {
   bool empty() const { return taken_ == times_.size(); }
   Time take() { return times_[taken_++]; }
 
-  const int number;  // names it in messages
+  const int number;  // identifies it in messages
 
  private:
   EventLoop& loop_;
@@ -43,7 +43,7 @@ class Channel {
   std::size_t taken_ = 0;
 };
 
-// Why a process stops: it waits for an item, makes a request at a time, or has ended.
+// Why a process stops: it waits for an item, has a request at some time, or has ended.
 struct Wish {
   const Channel* channel = nullptr;
   Time time = kNever;
@@ -53,7 +53,7 @@ class EventLoop {
  public:
   static constexpr int kNothing = -1;
 
-  // The earliest request of the other processes: before, the running one need not stop.
+  // The earliest request of the other processes, before which the running one need not stop.
   Time horizon() const { return horizon_; }
 
   void wake(Process reader, int channel, Time time) {
@@ -63,8 +63,8 @@ class EventLoop {
     horizon_ = std::min(horizon_, time);
   }
 
-  // Resumes the process with the earliest request, until none has one. Returns the channel that
-  // each process still waits for.
+  // Resumes the process with the earliest request until none has a request. Returns the channel
+  // that each process still waits for.
   template <class Step>
   std::array<int, kProcesses> run(Step&& step) {
     for (;;) {
@@ -90,7 +90,7 @@ inline void Channel::send(Time time) {
   loop_.wake(reader_, number, time);
 }
 
-// The last `capacity` values, the oldest first; more make the oldest fall out.
+// The last `capacity` values, oldest first; adding more drops the oldest.
 template <class T>
 class Last {
  public:

@@ -1,4 +1,4 @@
-// What the simulation is given: the machine, and the work of each instruction.
+// Inputs of the simulation: the machine, and the work of each instruction.
 #pragma once
 
 #include <cstddef>
@@ -6,26 +6,26 @@
 
 namespace timing {
 
-// The numbers of vtaops.program.timing.TimingParameters (there is said what they mean), and those
-// that the configuration gives.
+// The numbers of vtaops.program.timing.TimingParameters (described there), and those that follow
+// from the configuration.
 struct Machine {
   int64_t dram_latency, request_latency, buffer_latency, dispatch_latency;
   int64_t load_window, outstanding, burst_beats, fetch_bursts;
   int64_t command_depth, loads_in_flight, stores_in_flight;
   int64_t load_fill, gemm_interval, alu_interval, alu_tensor_interval, compute_fill, mul_hold;
-  int64_t loads_in_order;     // by both engines of a load unit with two ports
+  int64_t loads_in_order;     // number in flight in both engines of a load unit with two ports
   int64_t store_fill, store_words, store_drain, write_bursts, saved_beats;
 
   int64_t port_bytes;         // of a beat
   int64_t beat_micro_ops;     // in a beat
   int64_t instruction_bytes;  // of an instruction
-  int64_t compute_depth;      // stages behind the issue of a micro-op
-  int64_t output_delay;       // cycles after the accumulator in which the output memory is written
+  int64_t compute_depth;      // stages after the issue of a micro-op
+  int64_t output_delay;       // cycles from the write of the accumulator to that of the output memory
   int64_t forwards;           // 1 with the extension of this name
-  int64_t weight_port;        // 1 if the loads of weights have a port of their own
-  double beat_cycles;         // for which the bandwidth allows one beat; 0 without a limit
+  int64_t weight_port;        // 1 if weight loads have a separate port
+  double beat_cycles;         // per beat, if the bandwidth is limited; 0 without a limit
 
-  // The SDRAM behind the port, if that is known; else the numbers are 0.
+  // The SDRAM behind the port, if known; else the numbers are 0.
   int64_t beat_words, page_bytes, most_bursts;
   int64_t cas_latency, precharge, activate, refresh, refresh_interval;
   int64_t return_latency, write_latency;

@@ -1,4 +1,4 @@
-// Python binding (vtaops._timing): columns in, times out; vtaops/program/timing gives them meaning.
+// Python binding (vtaops._timing): columns in, times out; vtaops/program/timing interprets them.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -95,7 +95,7 @@ timing::Work work_of(const nb::dict& columns) {
   return work;
 }
 
-// Rows of doubles; a table of its own for each list.
+// Rows of doubles; one table per list.
 template <class Row, class Values>
 nb::object table(const std::vector<Row>& rows, const Values& values) {
   constexpr std::size_t kColumns = std::tuple_size<decltype(values(rows[0]))>::value;

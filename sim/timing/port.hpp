@@ -17,14 +17,14 @@ struct Grant {
   Time start, end;
 };
 
-// Serves requests in the order in which they are made: a beat per cycle and direction, or fewer as
-// the bandwidth allows, or as the SDRAM behind it takes them.
+// Serves requests in the order in which they are made: one beat per cycle and direction, or fewer if
+// the bandwidth or the SDRAM behind it limits them.
 class Port {
  public:
   Port(const Machine& machine, bool keep, bool of_weights = false)
       : of_weights(of_weights),
         cuts(machine.beat_words > 0),
-        limited(cuts || machine.beat_cycles > 0.5),  // else both directions have all they can use
+        limited(cuts || machine.beat_cycles > 0.5),  // else both directions have their full rate
         acknowledgement(static_cast<Time>(cuts ? machine.write_latency : machine.dram_latency)),
         keep_(keep),
         sdram_(machine),
@@ -36,13 +36,13 @@ class Port {
         rest_(limited ? 1 / beat_cycles_ - 1 : 0.0),
         left_(rest_ < 0 ? 0.0 : most_left_) {}
 
-  // When a request would be served that is ready at a time, as things stand: the order of requests.
+  // When a request that is ready at a given time would be served now; orders the requests.
   Time turn(Process client, Direction direction, Time ready) const {
     if (!cuts) return ready;
     return sdram_.turn(client, direction, direction == kRead ? ready - return_latency_ : ready);
   }
 
-  // Serves `beats` for instruction `index` from `ready` on; the SDRAM asks for their address.
+  // Serves `beats` for instruction `index` from `ready` on; the SDRAM needs their address.
   Grant grant(Process client, Direction direction, Time ready, int64_t beats, int64_t index,
               int64_t address = 0) {
     if (cuts) return serve(client, direction, ready, beats, index, address);
@@ -70,7 +70,7 @@ class Port {
     return granted(client, direction, beats, {client, index, start, end});
   }
 
-  const bool of_weights;       // those of the load unit alone: nobody is before it
+  const bool of_weights;       // reads of the load unit only, so no client precedes it
   const bool cuts;             // single bursts matter, with their addresses
   const bool limited;          // the DRAM is slower than the port
   const Time acknowledgement;  // from the last beat of a store
@@ -103,7 +103,7 @@ class Port {
     return grant;
   }
 
-  // Cycles of so many beats while the other direction has its full rate.
+  // Cycles for a number of beats while the other direction has its full rate.
   Time beside(Time beats) const {
     if (beats <= left_) return beats;
     return rest_ > 0 ? std::max(beats, (beats - left_) / rest_) : kNever;
@@ -113,16 +113,16 @@ class Port {
   Sdram sdram_;
   const int64_t beat_words_;
   const Time return_latency_;
-  std::array<Time, 2> free_{};    // when each direction is
+  std::array<Time, 2> free_{};    // when each direction is free
   std::array<Time, 2> served_{};  // cycles granted so far
   std::array<Time, kProcesses> served_at_last_{};
-  // A limited bandwidth is a budget of both directions, which the idle DRAM saves up: `spent_` is
-  // when it would be whole again. Bursts have it in the order in which they came (`dram.h`), so
-  // their order decides: one at a time is granted.
+  // A limited bandwidth is a budget of both directions, which accumulates while the DRAM is idle:
+  // `spent_` is when it would be full again. Bursts receive it in order of arrival (`dram.h`), so
+  // the order matters, and one burst is granted at a time.
   const double beat_cycles_, most_left_, credit_;
   Time spent_ = 0;
-  // Where the bandwidth allows one direction its full rate, that one spends no more than it gets:
-  // it leaves the other the rest of each cycle, and the beats that were saved before.
+  // If the bandwidth allows one direction its full rate, that direction spends no more than it
+  // receives, and leaves the rest of each cycle and the saved beats to the other one.
   const double rest_;  // beats a cycle; negative: not even one direction has its full rate
   double left_;
 };

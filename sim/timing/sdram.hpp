@@ -1,4 +1,4 @@
-// An SDRAM behind LiteDRAM: how many cycles pass between two bursts, from banks, rows and directions.
+// An SDRAM behind LiteDRAM: the cycles between two bursts, determined by banks, rows and directions.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,15 @@ namespace timing {
 
 enum Direction { kRead, kWrite };
 
-// One burst at a time, word after word. Between two of them lie what LiteDRAM's pipeline and the
-// rules of the chip ask; vtaops.program.timing.Sdram says where the numbers come from.
+// One burst at a time, word after word. The gap between two of them comes from LiteDRAM's pipeline
+// and the rules of the chip; vtaops.program.timing.Sdram gives the sources of the numbers.
 class Sdram {
  public:
   explicit Sdram(const Machine& machine) : m_(machine), refresh_(m_.refresh_interval) {}
 
-  // When a burst would begin: at once if nothing is served, else behind what is. A burst in the
-  // direction in hand comes first until the other one has waited long enough; of several read
-  // clients, the one that was served longest ago.
+  // When a burst would begin: at once if the SDRAM is idle, else after the current burst. A burst in
+  // the current direction comes first until the other one has waited long enough; among several
+  // read clients, the least recently served one comes first.
   double turn(int client, Direction direction, double ready) const {
     if (ready >= free_) return ready;
     const bool changes = direction != direction_;
@@ -27,7 +27,7 @@ class Sdram {
     return free_ + (later ? 0.5 : 0.0) + 0.125 * ((client - client_ + 3) & 3);
   }
 
-  // Serves a burst of so many words; returns when it begins.
+  // Serves a burst of a number of words; returns when it begins.
   double serve(int client, Direction direction, double ready, int64_t address, int64_t words) {
     const int64_t page = address / m_.page_bytes, bank = page % kBanks, row = page / kBanks;
     const bool other = bank != bank_, changes = direction != direction_;
@@ -48,17 +48,17 @@ class Sdram {
 
  private:
   static constexpr int64_t kBanks = 4, kClosed = -1;
-  static constexpr int64_t kBankChange = 3;  // the queue of the bank before runs empty, then fills
-  static constexpr int64_t kRefresh = 5;     // until the banks have stopped, and go on
+  static constexpr int64_t kBankChange = 3;  // the previous bank's queue drains, then the new one fills
+  static constexpr int64_t kRefresh = 5;     // until the banks have stopped and resume
 
-  // Cycles for which the row of a burst is not there.
+  // Cycles until the row of a burst is open.
   int64_t row_opens(int64_t bank, int64_t row) const {
     if (rows_[bank] == row) return 0;
-    const int64_t command = bank == bank_ ? 0 : 1;  // ahead of the last access, if that knew
+    const int64_t command = bank == bank_ ? 0 : 1;  // before the last access, if it was known by then
     return command + m_.activate + (rows_[bank] == kClosed ? 0 : m_.precharge);
   }
 
-  // When a burst begins that would at `start`, behind the refreshes that come before it.
+  // When a burst wanted at `start` begins, after the refreshes before it.
   double refreshed(double start, double ready) {
     const double interval = static_cast<double>(m_.refresh_interval);
     const double missed = static_cast<double>(static_cast<int64_t>((start - refresh_) / interval));
@@ -72,13 +72,13 @@ class Sdram {
 
   const Machine m_;
   std::array<int64_t, kBanks> rows_{kClosed, kClosed, kClosed, kClosed};
-  double free_ = 0, refresh_;  // when the burst in hand ends, and the next refresh comes
+  double free_ = 0, refresh_;  // end of the current burst, and time of the next refresh
   int64_t bank_ = 0, run_ = 0;  // bursts in this direction
   int client_ = 0;
   Direction direction_ = kRead;
 };
 
-// Cuts a block of DRAM, rows a stride apart, into the bursts of burst_generator.sv.
+// Splits a block of DRAM with strided rows into the bursts of burst_generator.sv.
 class Bursts {
  public:
   struct Burst {

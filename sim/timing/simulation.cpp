@@ -11,7 +11,7 @@ enum Unit { kLoadUnit, kComputeUnit, kStoreUnit, kUnits };  // vtaops.machine.is
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What the processes share. The numbers of the channels are those of _CHANNELS in
+// State shared by the processes. The channels have the numbers of _CHANNELS in
 // vtaops.program.timing.simulation.
 struct Shared {
   Shared(const Work& work, const Machine& machine, bool keep)
@@ -36,7 +36,7 @@ struct Shared {
   Channel to_load{loop, kLoad, 2}, to_store{loop, kStore, 3};           // of the compute unit
   std::array<Channel, kUnits> instructions{
       {{loop, kLoad, 4}, {loop, kCompute, 5}, {loop, kStore, 6}}};
-  // An instruction that leaves the queue of its unit makes a place there.
+  // An instruction that leaves its unit's queue frees a place there.
   std::array<Channel, kUnits> places{{{loop, kFetch, 7}, {loop, kFetch, 8}, {loop, kFetch, 9}}};
   std::array<std::vector<std::size_t>, kUnits> of_unit;
   int64_t compute_work = 0;
@@ -48,16 +48,16 @@ struct Shared {
   std::vector<Stretch> stretches;
 };
 
-constexpr Time kUnasked = -kNever;  // when no request was announced
+constexpr Time kUnasked = -kNever;  // no request was announced
 
-// Capacity of a window over the instructions: one that they cannot fill need not be larger.
+// Capacity of a window over the instructions, at most their number.
 std::size_t window(int64_t capacity, const Work& work) {
   return std::min(static_cast<std::size_t>(capacity), work.count + 1);
 }
 
 // ------------------------------------------------------------------------------------- fetch
 
-// Reads the instructions in bursts and dispatches them in order, as queues have room.
+// Reads the instructions in bursts and dispatches them in order when queues have room.
 class Fetch {
  public:
   explicit Fetch(Shared& shared) : s_(shared) { free_.fill(shared.p.command_depth); }
@@ -126,7 +126,7 @@ class Fetch {
   }
 
  private:
-  // First beat of a burst that is not yet dispatched, and the cycles from beat to beat.
+  // First beat of a burst that is not yet dispatched, and the cycles between beats.
   struct Arrival {
     Time first, beat;
   };
@@ -156,18 +156,18 @@ class Fetch {
   const int64_t per_burst_ = s_.p.burst_beats * s_.p.port_bytes / s_.p.instruction_bytes;
   int64_t index_ = 0, requested_ = 0;  // instructions dispatched, and requested
   int64_t free_beats_ = s_.p.fetch_bursts * s_.p.burst_beats;
-  std::array<int64_t, kUnits> free_;  // places that no instruction has had yet
+  std::array<int64_t, kUnits> free_;  // places not used by any instruction yet
   std::deque<Arrival> arrivals_;
   Arrival burst_at_{0, 1};
-  int64_t size_ = 0, burst_ = 0;  // of the request: instructions, beats
+  int64_t size_ = 0, burst_ = 0;  // instructions and beats of the request
   Time asked_ = kUnasked;
   Time request_ = -1, room_ = 0, arrival_ = 0, last_ = -static_cast<Time>(interval_);
 };
 
 // ------------------------------------------------------------------------------------- loads
 
-// Data from the port into scratchpads; the load and the compute unit have one. Requests run ahead,
-// over rows and instructions; writes happen in order.
+// Data from the port into scratchpads, for the load and the compute unit. Requests run ahead over
+// rows and instructions; writes happen in order.
 class LoadEngine {
  public:
   LoadEngine(Shared& shared, Process client) : LoadEngine(shared, client, shared.port) {}
@@ -175,7 +175,7 @@ class LoadEngine {
   LoadEngine(Shared& shared, Process client, Port& port)
       : s_(shared), client_(client), port_(port) {}
 
-  // When nothing may be written: from one time to another, and before `allowed` behind so many
+  // When writing is not allowed: during an interval, and before `allowed` after a given number of
   // cycles of writes.
   struct Pause {
     Time from = 0, until = 0;
@@ -202,7 +202,7 @@ class LoadEngine {
     if (port_.cuts && work.beats[index]) next_ = cut_.next(s_.p);
   }
 
-  // Goes on until the load is done, and returns kNever, or until it must ask at the returned time.
+  // Continues until the load is done (returns kNever) or until a request at the returned time.
   Time advance() {
     const Machine& p = s_.p;
     const int64_t beats = s_.work.beats[index_], bursts = s_.work.bursts[index_];
@@ -237,17 +237,17 @@ class LoadEngine {
     return kNever;
   }
 
-  Time end = 0;   // of the last write
-  Time free = 0;  // when the next load from DRAM may start: the one before has begun to request
+  Time end = 0;   // end of the last write
+  Time free = 0;  // when the next load from DRAM may start, because the previous one has begun its requests
 
  private:
-  // What a burst holds: its own place until its data arrive, those of its beats until they are written.
+  // Places of a burst: its own until its data arrive, and those of its beats until they are written.
   struct Held {
     int64_t places;
     Time until;
   };
 
-  // When the next `count` cycles of writes end that do not wait for data.
+  // End of the next `count` cycles of writes that do not wait for data.
   Time written_by(Time begin, int64_t count) {
     const int64_t ahead = pause_.written - written_;
     if (ahead >= 0 && ahead < count) {
@@ -279,7 +279,7 @@ class LoadEngine {
   std::deque<Held> to_arrive_, to_write_;
   int64_t bursts_in_flight_ = 0, beats_in_flight_ = 0;
   Time last_request_ = -1;
-  // Of the load in hand:
+  // State of the current load:
   std::size_t index_ = 0;
   int64_t burst_ = 0, done_ = 0, padded_ = 0;
   int64_t written_ = 0;  // cycles of writes
@@ -290,8 +290,8 @@ class LoadEngine {
   Time asked_ = kUnasked;
 };
 
-// The instructions of the load or of the store unit, in order, each with its token from the compute
-// unit if it takes one.
+// The instructions of the load or of the store unit in order, each with its token from the compute
+// unit, if it takes one.
 class InOrder {
  protected:
   InOrder(Shared& shared, Unit unit, Channel& tokens, const int64_t* pops)
@@ -303,7 +303,7 @@ class InOrder {
 
   bool ended() const { return !arrived_ && next_ == mine_.size(); }
 
-  // Takes the next instruction and its token; returns the channel that it waits for, if it does.
+  // Takes the next instruction and its token; returns the channel that it waits for, if any.
   const Channel* take() {
     if (!arrived_) {
       if (instructions_.empty()) return &instructions_;
@@ -321,15 +321,15 @@ class InOrder {
   }
 
   Shared& s_;
-  std::size_t index_ = 0;        // the instruction in hand
-  Time start_ = -1, token_ = 0;  // when it starts, and when its token came
+  std::size_t index_ = 0;        // the current instruction
+  Time start_ = -1, token_ = 0;  // its start, and the arrival of its token
 
  private:
   const std::vector<std::size_t>& mine_;
   Channel &instructions_, &tokens_;
   const int64_t* pops_;  // whether each instruction takes a token
   std::size_t next_ = 0;
-  bool arrived_ = false;  // the next instruction, and not yet its token
+  bool arrived_ = false;  // the next instruction has arrived, but not its token
 };
 
 class Load : InOrder {
@@ -390,7 +390,7 @@ class Load : InOrder {
     state_ = kInstruction;
   }
 
-  // An engine, and when its last loads ended.
+  // An engine, and the end times of its last loads.
   struct Side {
     Side(Shared& s, Port& port)
         : engine(s, kLoad, port), ends(window(s.p.loads_in_flight, s.work)) {}
@@ -401,7 +401,7 @@ class Load : InOrder {
   enum { kInstruction, kMove } state_ = kInstruction;
   std::array<Side, 2> sides_{Side{s_, s_.port}, Side{s_, s_.weight_port}};
   Side* side_ = &sides_[0];
-  Last<Time> order_;  // when the last loads of both engines ended, each with all before it
+  Last<Time> order_;  // end times of the last loads of both engines, each with all before it
   Time end_ = -1;
 };
 
@@ -445,7 +445,7 @@ class Compute {
           begin_ = std::max(take_ + static_cast<Time>(s_.p.compute_fill), issued_);
           const int64_t moved = work.beats[index_] + work.before[index_] + work.zeros[index_];
           if (moved) {
-            s_.compute_work += moved + 1;  // one step retires a load
+            s_.compute_work += moved + 1;  // one more step retires a load
             begin_load();
             state_ = kMove;
             continue;
@@ -476,7 +476,7 @@ class Compute {
     const Work& work = s_.work;
     const Time start = std::max(take_ + 1, work.beats[index_] ? engine_.free : 0.0);
     moved_ = std::max(begin_, start + 1) - 1;
-    if (work.kind[index_] != kUopLoad) {  // with an empty pipeline: a LOAD enters it when written
+    if (work.kind[index_] != kUopLoad) {  // a LOAD enters the empty pipeline once it is written
       const Time resume = issued_ + depth_;
       engine_.begin(index_, start, {issued_, resume, 0, loads_ ? issued_before_ + depth_ : resume});
     } else if (work.first[index_] < loops_last_) {
@@ -487,14 +487,14 @@ class Compute {
     issued_before_ = issued_;
   }
 
-  // Port words of a load of micro-ops that do not reach into those that the last loops read. A
-  // word is taken for a whole one behind its first element.
+  // Port words of a load of micro-ops that do not overlap those that the last loops read. A word
+  // after its first element counts as a whole one.
   int64_t words_before_loops() const {
     const int64_t ahead = loops_first_ - s_.work.first[index_], slots = s_.p.beat_micro_ops;
     return ahead < slots ? 0 : (ahead + s_.work.offset[index_]) / slots;
   }
 
-  // Cycles from micro-op to micro-op.
+  // Cycles between micro-ops.
   int64_t interval() const {
     switch (s_.work.kind[index_]) {
       case kGemm:
@@ -533,13 +533,13 @@ class Compute {
   LoadEngine engine_{s_, kCompute};
   const Time depth_ = static_cast<Time>(s_.p.compute_depth);
   std::size_t next_ = 0, index_ = 0;
-  Time take_ = -1, moved_ = -1;  // of the instruction before: tokens taken; moved on to execution
+  Time take_ = -1, moved_ = -1;  // previous instruction: tokens taken; moved to execution
   Time issued_ = -1;             // end of its last issue
-  Time issued_before_ = -1;      // of the instruction before that, if that one loads
+  Time issued_before_ = -1;      // of the one before that, if it is a load
   bool loads_ = false;           // whether it does
-  Time begin_ = 0;               // of the first issue
+  Time begin_ = 0;               // start of the first issue
   Time load_token_ = 0, store_token_ = 0;
-  // Micro-ops that the last loops read, and until when.
+  // Micro-ops that the last loops read, and the end of these reads.
   int64_t loops_first_ = 0, loops_last_ = 0;
   Time loops_end_ = 0;
 };
@@ -567,7 +567,7 @@ class Store : InOrder {
           s_.places[kStoreUnit].send(start_);
           part_ = 0;
           parts_ = work.bursts[index_];
-          if (!s_.port.limited) parts_ = std::min<int64_t>(parts_, 1);  // nobody else writes
+          if (!s_.port.limited) parts_ = std::min<int64_t>(parts_, 1);  // no other unit writes
           asked_ = kUnasked;
           written_ = 0;
           if (s_.port.cuts) {
@@ -599,8 +599,8 @@ class Store : InOrder {
   }
 
  private:
-  // The store before retires from a queue: it enters when it is sent and there is a place, and this
-  // one needs a place too when it does not start in that very cycle.
+  // The previous store retires from a queue, which it enters when it is sent and there is a place.
+  // This one also needs a place unless it starts in that very cycle.
   void enter() {
     const std::size_t most = static_cast<std::size_t>(s_.p.stores_in_flight);
     const std::size_t count = completions_.size();
@@ -612,7 +612,7 @@ class Store : InOrder {
     }
   }
 
-  // When the next beat comes out of the output memory.
+  // When the output memory delivers the next beat.
   Time offered() const { return start_ + static_cast<Time>(s_.p.store_fill + written_); }
 
   void write(const Bursts::Burst& burst, Time ready) {
@@ -654,9 +654,9 @@ class Store : InOrder {
 
   enum { kInstruction, kMove } state_ = kInstruction;
   Last<Time> completions_;  // of stores in flight
-  Last<Time> accepted_;     // when the DRAM had the last bursts, as many as it queues
-  Last<Time> words_;        // when the last were sent, one more than fit in front of the port
-  int64_t part_ = 0, parts_ = 0;  // bursts of the store, or all at once
+  Last<Time> accepted_;     // arrival of the last bursts at the DRAM, as many as it queues
+  Last<Time> words_;        // sending of the last words, one more than fit before the port
+  int64_t part_ = 0, parts_ = 0;  // bursts of the store, or one for all
   Bursts cut_;
   int64_t written_ = 0;  // beats of the store
   Time asked_ = kUnasked;

@@ -1,8 +1,8 @@
 // The event-driven simulation: fetch, load, compute and store as processes around one DRAM port.
 //
-// Each process walks its instructions in order and computes their times; nothing couples the units
-// but tokens, the queues of instructions, and the port. All times are cycles from the launch; an
-// interval is half-open.
+// Each process handles its instructions in order and computes their times; the units interact only
+// through tokens, the queues of instructions, and the port. All times are cycles from the launch;
+// intervals are half-open.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace timing {
 
-// What happened to one instruction, and when; vtaops.program.timing.simulation.Life says the same.
+// The events of one instruction with their times; same as vtaops.program.timing.simulation.Life.
 struct Life {
   Time queue_stall, dispatched, prev_token, next_token, taken, end, completed;
 };
@@ -27,12 +27,12 @@ struct Stretch {
 };
 
 struct Result {
-  Time end;                            // when FINISH completes; without FINISH, all of it
-  std::array<int, kProcesses> stuck;   // channel that each process waits for for ever, or -1
-  int64_t compute_work;                // cycles of the compute unit, if nothing holds up its loads
-  std::array<int64_t, kProcesses + 1> beats;  // by client; the last: of the weights, at their port
+  Time end;                            // completion of FINISH; without FINISH, of everything
+  std::array<int, kProcesses> stuck;   // channel for which each process waits forever, or -1
+  int64_t compute_work;                // cycles of the compute unit, if its loads are never delayed
+  std::array<int64_t, kProcesses + 1> beats;  // by client; the last one is for weights at their port
   std::array<Time, kProcesses> contention;
-  std::vector<Life> lives;             // these three only where they are kept
+  std::vector<Life> lives;             // these three only if they are recorded
   std::vector<Stretch> stretches;      // those of one instruction in order
   std::vector<Grant> grants;
 };

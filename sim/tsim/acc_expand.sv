@@ -1,8 +1,8 @@
-// Places a port word of a LOAD ACC or LOAD ACC_8BIT in accumulator elements: 32-bit lanes as they
-// are, 8-bit lanes sign-extended.
+// Expands a port word of a LOAD ACC or LOAD ACC_8BIT to accumulator elements: 32-bit lanes are
+// copied, 8-bit lanes are sign-extended.
 //
-// Ports:   load, word: what a LOAD writes. elements: slot j holds element j of the word; lanes: which
-//          lanes of it.
+// Ports:   load, word: the write of a LOAD. elements: slot j holds element j of the word; lanes:
+//          the lanes that are valid.
 // Timing:  combinational.
 module acc_expand
     import vta_pkg::*, stream_pkg::*;

@@ -1,11 +1,11 @@
-// Scratchpad of DEPTH elements that moves several consecutive elements per cycle, starting at any
-// index: element i lies in bank i mod BANKS, so BANKS consecutive ones never meet in a bank.
+// Scratchpad of DEPTH elements that reads or writes several consecutive elements per cycle, starting
+// at any index: element i is in bank i mod BANKS, so BANKS consecutive elements are in distinct banks.
 //
 // Ports:   write: slot j of wr_data goes to element wr_index + j if wr_slots[j], in the lanes of
 //          wr_lanes (the same for all slots). Indices wrap at DEPTH.
-//          read: slot j of rd_data is element rd_index + j; without rd_all only slot 0 is read, and the
-//          others are anything.
-// Timing:  as sram: data one cycle after rd_en, old data on a collision.
+//          read: slot j of rd_data is element rd_index + j; without rd_all, only slot 0 is read and
+//          the others are undefined.
+// Timing:  as in sram: data one cycle after rd_en, old data on a collision.
 module banked_sram #(
     parameter int WIDTH = 128,
     parameter int DEPTH = 2048,
@@ -44,7 +44,7 @@ module banked_sram #(
 
         for (genvar b = 0; b < BANKS; b++) begin : g_bank
             /* verilator lint_off CMPCONST */  // the last bank is never before the first slot
-            // The slot that falls into this bank, and whether it lies in the next row.
+            // The slot that belongs to this bank, and whether it is in the next row.
             wire [LOG-1:0] slot = LOG'(b) - wr_first;
             wire [LOG-1:0] rd_slot = LOG'(b) - rd_first;
             sram #(.WIDTH(WIDTH), .DEPTH(DEPTH / BANKS), .LANES(LANES),

@@ -1,6 +1,6 @@
 // The DRAM behind the port of vta.sv. It answers read bursts after `latency` cycles with one port
 // word per cycle, and acknowledges a written burst `latency` cycles after its last word. With
-// jitter, requests wait, answers of different clients interleave, words come with gaps and tokens
+// jitter, requests wait, answers of different clients interleave, words have gaps and tokens are
 // late.
 #pragma once
 
@@ -89,7 +89,7 @@ struct Port {
       writes.push_back({model.wr_req_address, model.wr_req_beats, dram.cycle});
     }
     const bool room = !writes.empty() && !dram.stalls();
-    // Ready also before there is a word: a handshake takes both.
+    // Ready even without a word, because a handshake needs both.
     model.wr_ready = room && dram.bad_client < 0 && (!model.wr_valid || dram.spend());
     if (model.wr_valid && model.wr_ready) {
       Burst& burst = writes.front();
@@ -127,7 +127,7 @@ struct Port {
     else model.wr_req_ready = model.wr_ready = model.wr_ack = 0;
   }
 
-  // Whether the oldest burst under way is a write: it has the bandwidth first.
+  // Whether the oldest burst in flight is a write, which then gets bandwidth first.
   bool write_is_older() {
     if (writes.empty()) return false;
     const int client = answering();

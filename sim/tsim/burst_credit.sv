@@ -1,15 +1,15 @@
-// Burst credit: whether the next burst finds its places in the buffer that its beats go to.
+// Burst credit: whether the buffer has room for the beats of the next burst.
 //
-// Ports:   beats: those of the next burst; in the next cycle they are kept_beats if it is not taken
-//          in this one, fired_beats if it is (burst_generator). burst_taken: it is taken, which asks
-//          for room. take_beat: a beat leaves the buffer.
+// Ports:   beats: beats of the next burst; in the next cycle they are kept_beats if it is not taken
+//          in this one, and fired_beats if it is (burst_generator). burst_taken: the burst is taken,
+//          which requires room. take_beat: a beat leaves the buffer.
 //          room: beats <= places that are neither filled nor requested.
-// Timing:  room is a register. Whether a burst is taken and whether a beat leaves are known late in
-//          a cycle: they choose among what is computed for each case.
+// Timing:  room is a register. Whether a burst is taken and whether a beat leaves is known late in
+//          a cycle, so these signals select among values computed for each case.
 module burst_credit
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int DEPTH = 4 * BURST_BEATS  // places of the buffer
+    parameter int DEPTH = 4 * BURST_BEATS  // capacity of the buffer
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -22,7 +22,7 @@ module burst_credit
 );
     localparam int CREDIT_BITS = $clog2(DEPTH + 1);
 
-    logic [CREDIT_BITS-1:0] unreserved;  // places for beats that are not requested
+    logic [CREDIT_BITS-1:0] unreserved;  // places without a requested beat
     wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
     wire [CREDIT_BITS-1:0] fired      = unreserved - CREDIT_BITS'(beats);
     wire [CREDIT_BITS-1:0] fired_more = fired + 1'b1;

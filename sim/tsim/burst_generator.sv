@@ -1,23 +1,23 @@
-// Burst generator: cuts a 2-D block of DRAM (rows of bytes, a fixed stride apart) into bursts of
-// whole port words. A burst never crosses a multiple of BURST_BYTES, hence no 4 KiB boundary (AXI).
+// Burst generator: splits a 2-D block of DRAM (rows of bytes at a fixed stride) into bursts of whole
+// port words. A burst never crosses a multiple of BURST_BYTES, and hence no 4 KiB boundary (AXI).
 //
-// Ports:   start_*: a block, of at least a row of at least a byte. req_*: the bursts.
-//          active: a block is not finished. kept_beats: those of `req` in the next cycle if it is not
-//          taken in this one, fired_beats: if it is.
-// Timing:  one burst per cycle, no gap between rows. AHEAD: nor between blocks, because one is taken
-//          while the one before is cut; else a block is taken when none is.
+// Ports:   start_*: a block with at least one row of at least one byte. req_*: the bursts.
+//          active: a block is not finished. kept_beats: beats of `req` in the next cycle if it is not
+//          taken in this one; fired_beats: if it is taken.
+// Timing:  one burst per cycle, without a gap between rows. With AHEAD, also without a gap between
+//          blocks: a block is accepted while the previous one is split, otherwise only when idle.
 module burst_generator
     import vta_pkg::*, stream_pkg::*;
 #(
     parameter int AHEAD = 0,
-    parameter int KNOWN = 0  // start_block is there in the cycle before it is started already
+    parameter int KNOWN = 0  // start_block is already valid in the cycle before it starts
 ) (
     input  logic                  clk,
     input  logic                  rst,
     input  logic                  start_valid,
     output logic                  start_ready,
     /* verilator lint_off UNUSEDSIGNAL */
-    input  block_t                start_block,  // any: a block that is started has bytes
+    input  block_t                start_block,  // any is unused: a started block has bytes
     /* verilator lint_on UNUSEDSIGNAL */
     output logic                  req_valid,
     input  logic                  req_ready,
@@ -28,20 +28,20 @@ module burst_generator
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
     localparam int LOG_BURST = $clog2(BURST_BEATS);
-    localparam int LOW = SHIFT + LOG_BURST;  // what of an address tells how a row is cut
+    localparam int LOW = SHIFT + LOG_BURST;  // address bits that determine how a row is split
 
-    logic [ADDR_BITS-1:0]       next_row;    // address of the row behind the one being cut
+    logic [ADDR_BITS-1:0]       next_row;    // address of the row after the current one
     logic [ADDR_BITS-SHIFT-1:0] beat;        // next port word
-    logic [BEATS_BITS-1:0]      beats;       // of the next burst
-    logic [32:0]                left;        // words from the block of this burst to the row's end, less one
-    logic                       ends_row;    // the next burst is the last one of its row
-    logic [15:0]                rows_left;   // this row included
+    logic [BEATS_BITS-1:0]      beats;       // beats of the next burst
+    logic [32:0]                left;        // words from this burst's block to the row's end, minus one
+    logic                       ends_row;    // the next burst is the last of its row
+    logic [15:0]                rows_left;   // including this row
     logic [31:0]                row_bytes, stride_bytes;
 
-    // The first burst of a row. Computed ahead, like all others, to keep the handshake short. Words
-    // are counted from the aligned block in which the row begins, and less one, so that their upper
-    // bits tell whether more than a burst is left. Only the bits of a block are added; what they
-    // make of the upper ones, by a carry or a borrow, is there by then.
+    // The first burst of a row. It is computed ahead, like all others, to keep the handshake short.
+    // Words are counted from the aligned block in which the row begins, minus one, so that the upper
+    // bits show whether more than one burst is left. Only the bits within a block are added here;
+    // the carry or borrow into the upper bits has been computed before.
     typedef struct packed {
         logic                  ends_row;
         logic [BEATS_BITS-1:0] beats;
@@ -50,7 +50,7 @@ module burst_generator
 
     function automatic cut_t first_burst(input logic [LOW-1:0] address,
                                          input logic [31:0] nbytes);
-        logic [LOW:0]   last;    // of the last byte; -1 is all ones
+        logic [LOW:0]   last;    // address of the last byte; -1 is all ones
         logic [31-LOW:0] blocks;
         logic           borrow;
         logic [LOW:0]   to_end;  // bytes from the first word to the end of the row
@@ -67,23 +67,23 @@ module burst_generator
     endfunction
 
     wire fire = req_valid && req_ready;
-    wire last_burst = ends_row && rows_left == 16'd1;  // of its block
+    wire last_burst = ends_row && rows_left == 16'd1;  // last burst of its block
     wire ends_block = fire && last_burst;
-    cut_t of_row;  // of the row behind the one being cut
-    wire [32:0] left_behind = left - 33'(BURST_BEATS);  // the same for the burst behind this one
+    cut_t of_row;  // for the row after the current one
+    wire [32:0] left_behind = left - 33'(BURST_BEATS);  // words left after this burst
     wire last_behind = left[32:LOG_BURST+1] == '0;
     wire [BEATS_BITS-1:0] beats_behind =
         last_behind ? BEATS_BITS'(left[LOG_BURST-1:0]) + 1'b1 : BEATS_BITS'(BURST_BEATS);
 
     assign req = '{address: {beat, SHIFT'(0)}, beats: beats};
 
-    // The block that is cut next; start_ready is a flip-flop, so that who takes a burst and who
-    // begins a block do not meet in one cycle.
+    // The block to split next. start_ready is a flip-flop, so that taking a burst and starting a
+    // block are not combined in one cycle.
     /* verilator lint_off UNUSEDSIGNAL */
     block_t next;
     /* verilator lint_on UNUSEDSIGNAL */
     logic next_valid, begins;
-    cut_t of_next, of_second;  // of its first row, and of its second
+    cut_t of_next, of_second;  // for its first row and for its second
     wire cut_t start_cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
     wire cut_t start_second = first_burst(
         start_block.address[LOW-1:0] + start_block.stride_bytes[LOW-1:0], start_block.row_bytes);
@@ -117,7 +117,7 @@ module burst_generator
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    logic [LOW-1:0] behind_next;  // of the row behind next_row
+    logic [LOW-1:0] behind_next;  // for the row after next_row
     assign kept_beats  = next_valid && !req_valid ? of_next.beats : beats;
     assign fired_beats = next_valid && last_burst && AHEAD != 0 ? of_next.beats
                        : ends_row ? of_row.beats : beats_behind;

@@ -1,18 +1,18 @@
-// Command queue: the instructions that wait in front of a unit. A FIFO whose word at the head is in
-// flip-flops: what leaves a block RAM leaves it late in the cycle, and the units decode the head
-// and start on it in one cycle.
+// Command queue: holds the instructions that wait for a unit. A FIFO whose head is in flip-flops: the
+// output of a block RAM arrives late in the cycle, and the units decode the head and start on it
+// within one cycle.
 //
-// What an instruction moves in DRAM is computed before the block RAM as far as it needs additions or
-// comparisons: the byte address stands where `dram_base` was, but for the low bits of both, of which
-// those of the index stay, since they tell where in a port word an element lies.
+// The additions and comparisons that determine an instruction's DRAM accesses are performed before
+// the block RAM. The byte address replaces `dram_base`, except for the low bits; there the bits of
+// the index stay, since they give the position of an element in a port word.
 //
-// Ports:   as fifo. Holds COMMAND_DEPTH instructions and two more at its output.
-//          in_moves: it is a LOAD or STORE of DRAM; in_place: of which of the unit's memories;
-//          in_origin, in_log_bytes: where this memory lies there, and the size of its elements.
-//          out_place: that of the instruction that goes to the output next, out_log_bytes its size.
-//          out_insn: as it came in, but that bits of `dram_base` from INDEX_BITS on are of an address
-//          where it moves; out_block: what it moves in DRAM.
-// Timing:  one instruction per cycle; three cycles from in to out.
+// Ports:   as fifo. Holds COMMAND_DEPTH instructions, and two more at its output.
+//          in_moves: it is a LOAD or STORE of DRAM; in_place: which of the unit's memories it uses;
+//          in_origin, in_log_bytes: the DRAM origin of this memory and the size of its elements.
+//          out_place: place of the instruction that reaches the output next, out_log_bytes its size.
+//          out_insn: the instruction as received, except that the bits of `dram_base` from INDEX_BITS
+//          on belong to an address if it accesses DRAM; out_block: the DRAM block that it accesses.
+// Timing:  one instruction per cycle; three cycles from input to output.
 module command_queue
     import vta_pkg::*, stream_pkg::*;
 (
@@ -34,7 +34,7 @@ module command_queue
 );
     localparam int INDEX_BITS = WORD_SLOTS > 1 ? $clog2(WORD_SLOTS) : 1;
     localparam int WORD = 32;  // bits of dram_base
-    localparam int REST_BITS = ADDR_BITS - WORD + INDEX_BITS;  // of an address, beside those
+    localparam int REST_BITS = ADDR_BITS - WORD + INDEX_BITS;  // remaining bits of an address
 
     load_t in_load, queued, entering;
     assign in_load = in_insn;

@@ -1,15 +1,15 @@
-// Compute unit, decode: the instructions on their way to the pipeline. From the command queue one
-// becomes `next` (its tokens are taken; a LOAD already requests its data), then `current` (it issues
-// a slot per cycle).
+// Compute unit, decode: passes instructions to the pipeline. An instruction from the command queue
+// becomes `next` (its tokens are taken, and a LOAD requests its data), then `current` (it issues one
+// slot per cycle).
 //
 // Ports:   insn_*: instructions; load_token_*, store_token_*: tokens of the two neighbours.
 //          next, next_moves: the next instruction becomes the current one in this cycle.
 //          load_start_*: the next instruction is a LOAD that may request its data, next_block.
-//          origins: those of the memories that it loads are used.
+//          origins: only those of the memories that this unit loads are used.
 //          current_*: the instruction that issues; ends_current: it issues its last slot.
-//          queued: there is an instruction in the queue, and waiting_*: it waits for this token.
+//          queued: the queue has an instruction, and waiting_*: it waits for this token.
 //          holding: there is a next or a current instruction.
-// Timing:  an instruction per cycle.
+// Timing:  one instruction per cycle.
 module compute_decode
     import vta_pkg::*, stream_pkg::*;
 (
@@ -63,7 +63,7 @@ module compute_decode
         .in_log_bytes(log_bytes(in_place)), .out_place(place), .out_log_bytes(log_bytes(place)),
         .out_valid(head_valid), .out_ready(head_taken), .out_insn(head), .out_block(block));
 
-    // Opcode and tokens lie at the same bits in all instructions.
+    // Opcode and tokens have the same bits in all instructions.
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t head_fields;
     load_t load;
@@ -85,7 +85,7 @@ module compute_decode
 
     wire loops = 32'(head_fields.uop_end) > 32'(head_fields.uop_begin)
                  && head_fields.iter_in != '0 && head_fields.iter_out != '0;
-    // Of what kind an instruction is decides who moves: it is known when it becomes the next one.
+    // The kind of an instruction, which controls its progress, is known when it becomes `next`.
     kind_t head_kind, next_kind;
     assign next = '{insn: next_insn, kind: next_kind};
     always_comb begin

@@ -1,24 +1,24 @@
 // Compute unit, S3 to the last stage (execute): the tile product, the ALU, and the accumulators that
-// both read and write. Holds the accumulator scratchpad.
+// both read and write. Contains the accumulator scratchpad.
 //
-// Stages, for an adder tree of two (TREE_STAGES; every further one moves what follows):
+// Stages, for an adder tree of two (TREE_STAGES; each additional one delays the following stages):
 //   S3 register the tiles | S4 multiply | S5, S6 adder tree | S7 accumulate or ALU | S8 write.
 //   The accumulator is read in S5 (READ) and registered in S6 (ALIGN), to meet the tile product in
-//   S7 (EXECUTE); it is written in S8 (LAST), where a MUL is put together from its partial products.
+//   S7 (EXECUTE). It is written in S8 (LAST), where a MUL is assembled from its partial products.
 // Hazards:  an accumulator is written three cycles after it is read. READ compares its index with
-//   those of the three slots before, and the nearest that writes it is forwarded in ALIGN, that of the
-//   slot directly before as EXECUTE computes it. One exception: the result of a MUL is
-//   known one stage late, so a slot that reads what the MUL directly before it writes comes
-//   a cycle late (compute_operands).
-//   With the extension OVERWRITE a GEMM may take zero in place of the accumulator: ALIGN puts it.
+//   those of the three preceding slots. ALIGN forwards from the nearest slot that writes it; the value
+//   of the directly preceding slot is forwarded as EXECUTE computes it. One exception: the result of
+//   a MUL is available one stage later, so a slot that reads the result of a MUL directly before it
+//   is delayed by one cycle (compute_operands).
+//   With the extension OVERWRITE, a GEMM may use zero instead of the accumulator; ALIGN inserts it.
 //
-// Ports:   in_*, operands: the slots from S2; inp_tiles, wgt_tile: read there, valid in S3.
+// Ports:   in_*, operands: the slots from S2; inp_tiles, wgt_tile: read in S2, valid in S3.
 //          array_clk, second_half: see operand_reads.sv.
-//          load, word: LOAD ACC and ACC_8BIT, when no slot is in these stages.
+//          load, word: LOAD ACC and ACC_8BIT, only when these stages hold no slot.
 //          out_valid, out_slot: the slot in LAST; tile: the accumulator that it writes.
-//          write, elements: what is written to the accumulators in this cycle, by it or by a LOAD.
+//          write, elements: the accumulators written in this cycle, by that slot or by a LOAD.
 //          occupied: the stages that hold a slot.
-// Timing:  a slot per cycle.
+// Timing:  one slot per cycle.
 module compute_execute
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -31,7 +31,7 @@ module compute_execute
     input  logic                          in_valid,
     input  slot_t                         in_slot,
     /* verilator lint_off UNUSEDSIGNAL */
-    input  operands_t                     operands,  // the tiles are read outside
+    input  operands_t                     operands,  // the tiles are read elsewhere
     input  load_write_t                   load,
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic [INP_READS*INP_BITS-1:0] inp_tiles,
@@ -57,7 +57,7 @@ module compute_execute
     /* verilator lint_on UNUSEDSIGNAL */
     logic [LAST:3] v;
     logic [ACC_INDEX_BITS-1:0] dst   [3:LAST];
-    logic [ACC_INDEX_BITS-1:0] index [3:READ];  // of the accumulator that is read
+    logic [ACC_INDEX_BITS-1:0] index [3:READ];  // index of the accumulator that is read
     assign occupied  = v;
     assign out_valid = v[LAST];
     assign out_slot  = s[LAST];
@@ -96,7 +96,7 @@ module compute_execute
         .clk, .array_clk, .second_half, .enable(gemm_enable), .pairs({s[ALIGN].pair, s[3].pair}),
         .inp(inputs), .wgt(wgt_tile), .sums);
 
-    // The same of POOL: the greatest of some input tiles, known in ALIGN.
+    // The counterpart for POOL: the maximum of some input tiles, known in ALIGN.
     logic [INP_BITS-1:0] greatest;
     logic [GEMM_STAGES-2:0] pool_enable;
     for (genvar i = 0; i < GEMM_STAGES - 1; i++) begin : g_pool_enable
@@ -105,7 +105,7 @@ module compute_execute
     window_max pooling (
         .clk, .enable(pool_enable), .tiles(inp_tiles), .count(s[3].tiles), .greatest);
 
-    // READ: read the accumulator, learn which of the three slots before will write it.
+    // READ: read the accumulator; determine which of the three preceding slots will write it.
     wire writes_next = acts[EXECUTE].writes;
     wire writes_acc  = acts[LAST].writes;
     logic hit1, hit2, hit3;
@@ -121,7 +121,7 @@ module compute_execute
     end
 
     // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, the accumulator
-    // of the slot before, or the greatest of some input tiles.
+    // of the preceding slot, or the maximum of some input tiles.
     logic [ACC_BITS-1:0] second;
     logic [ACC_LANES-1:0] too_far;
     logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
@@ -154,7 +154,7 @@ module compute_execute
         else write.slots <= loads ? load.slots[OUT_SLOTS-1:0] : OUT_SLOTS'(writes_next);
         write.lanes <= loads ? expanded_lanes : '1;
         write.index <= loads ? ACC_INDEX_BITS'(load.index) : dst[EXECUTE];
-        // What nobody writes may be there: a result is used in the next cycle or never.
+        // An unused value is harmless: a result is used in the next cycle or never.
         registered <= expanded;
         if (writes_next) registered[ACC_BITS-1:0] <= result;
     end

@@ -1,14 +1,14 @@
-// Compute unit, S0 (issue): turns the current instruction into slots, one per cycle: each iteration of
-// a GEMM, ALU or POOL instruction is one (two where the ALU takes a tensor operand: the first reads the
-// source tile, the second the destination); every other instruction is a single slot that carries
+// Compute unit, S0 (issue): splits the current instruction into slots, one per cycle. Each iteration of
+// a GEMM, ALU or POOL instruction is one slot (two if the ALU takes a tensor operand: the first reads
+// the source tile, the second the destination); any other instruction is a single slot that carries
 // its tokens.
 //
 // Ports:   next, next_moves: the instruction that becomes the current one; current*: the one that
-//          issues. load_complete: its data are written, where it is a LOAD.
-//          issue_*: the stream of slots; a slot leaves where issue_valid and issue_ready are high.
-//          uop_index, offsets: where its micro-op lies, and what is added to the indices in it.
-//          row_factor_*: as micro_op_sequencer. ends_current: the last slot leaves.
-// Timing:  a slot per cycle, no gap between instructions.
+//          issues. load_complete: if it is a LOAD, its data are written.
+//          issue_*: the stream of slots; a slot leaves when issue_valid and issue_ready are high.
+//          uop_index, offsets: the index of its micro-op, and what to add to the indices in it.
+//          row_factor_*: as in micro_op_sequencer. ends_current: the last slot leaves.
+// Timing:  one slot per cycle, without a gap between instructions.
 module compute_issue
     import vta_pkg::*, stream_pkg::*;
 (
@@ -42,7 +42,7 @@ module compute_issue
     wire loops         = current_valid && current.kind == KIND_LOOP;
     wire is_alu        = gemm.opcode == OP_ALU;
     wire pools         = HAS_POOL != 0 && gemm.opcode == OP_POOL;
-    logic two_slots;  // of each micro-op
+    logic two_slots;  // for each micro-op
     wire ends_micro_op = !two_slots || second_half;
     wire leaves        = issue_valid && issue_ready;
     wire is_last       = current.kind != KIND_LOOP || ends_micro_op && last_iteration;

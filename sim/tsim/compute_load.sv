@@ -1,11 +1,11 @@
 // Compute unit, loads: LOAD UOP, ACC and ACC_8BIT. Their data are requested while earlier
-// instructions run. Micro-ops are written while a GEMM or ALU instruction runs, except into the
-// range of its own; accumulators when the pipeline is empty.
+// instructions run. Micro-ops are written during a GEMM or ALU instruction, except into the range
+// that it uses; accumulators are written when the pipeline is empty.
 //
-// Ports:   start_*: LOAD instructions, in order; req*, data*: DRAM; write, word: what is written.
-//          current_*: the instruction that issues; retire: it is a LOAD and is done with.
-//          complete: a LOAD that has not retired is written. held_back: data may not be written now.
-// Timing:  as tensor_load.
+// Ports:   start_*: LOAD instructions, in order; req*, data*: DRAM; write, word: the data to write.
+//          current_*: the instruction that issues; retire: it is a LOAD and has finished.
+//          complete: a LOAD that has not retired is written. held_back: writing is not allowed now.
+// Timing:  as in tensor_load.
 module compute_load
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -54,7 +54,7 @@ module compute_load
         .out_index(unused_out_index), .done, .done_insn(unused_done_insn),
         .loaded, .requesting, .writing, .fault);
 
-    // A word of micro-ops that begins at `first` may reach into those of the current instruction.
+    // A word of micro-ops that begins at `first` may overlap those of the current instruction.
     wire uop_in_use = current_loops
         && 18'(first) < 18'(current_insn.uop_end)
         && 18'(beyond) > 18'(current_insn.uop_begin);

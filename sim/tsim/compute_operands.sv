@@ -1,16 +1,16 @@
-// Compute unit, S1 and S2 (operands): a slot's micro-op is read from its scratchpad (S1), the offsets
-// of the loops are added to its indices, and what they name is read (S2). Holds the micro-ops.
+// Compute unit, S1 and S2 (operands): a slot's micro-op is read from its scratchpad (S1), the loop
+// offsets are added to its indices, and the elements are read (S2). Contains the micro-op scratchpad.
 //
 // Ports:   issue_*, slot, uop_index, offsets: the slots from S0. write, word: LOAD UOP.
-//          inputs_en, weights_en: the input tile, the weight tile of `operands` is wanted now, for
-//          S3; inputs_all: and the input tiles behind it.
-//          out_valid, out_slot, operands: the slot that leaves S2; second_inp, second_wgt: what the
-//          second product of a pair reads. occupied: S1, S2 hold a slot.
-//          moves: the slot in S1 goes to S2.
+//          inputs_en, weights_en: the input tile or weight tile of `operands` is read now, for
+//          S3; inputs_all: also the input tiles after it.
+//          out_valid, out_slot, operands: the slot that leaves S2; second_inp, second_wgt: the
+//          operands of a pair's second product. occupied: S1, S2 hold a slot.
+//          moves: the slot in S1 moves to S2.
 //          splits: the slot in S2 stays for its second micro-op.
-// Timing:  a slot per cycle, two cycles. A slot that reads what the MUL directly before it writes
-//          stays in S2 for a cycle, and S0 and S1 wait with it. So does a slot of two micro-ops (the
-//          extension PAIRS) that name different accumulators: it leaves as two slots.
+// Timing:  one slot per cycle, two cycles. A slot that reads the result of a MUL directly before it
+//          stays in S2 for one cycle, and S0 and S1 wait with it. So does a slot of two micro-ops (the
+//          extension PAIRS) that write different accumulators: it leaves as two slots.
 module compute_operands
     import vta_pkg::*, stream_pkg::*;
 (
@@ -21,7 +21,7 @@ module compute_operands
     input  slot_t                     slot,
     input  logic [UOP_INDEX_BITS-1:0] uop_index,
     /* verilator lint_off UNUSEDSIGNAL */
-    input  offsets_t                  offsets,  // the row means nothing here
+    input  offsets_t                  offsets,  // the row is not used here
     /* verilator lint_on UNUSEDSIGNAL */
     input  load_write_t               write,
     input  logic [PORT_BITS-1:0]      word,
@@ -46,8 +46,8 @@ module compute_operands
     /* verilator lint_on UNUSEDSIGNAL */
     assign uop = uops[0];
     wire enters = issue_valid && issue_ready;
-    logic may_hold;    // the slot in S1 moved into S2 behind a MUL: held if it reads the same
-    logic [1:0] same;  // it does: the halves of the two indices are equal
+    logic may_hold;    // the slot in S1 moved into S2 after a MUL: held if it reads the same
+    logic [1:0] same;  // the halves of the two indices are equal
     wire held = may_hold && &same;
     assign issue_ready = !held && !splits;
     assign moves       = occupied[1] && issue_ready;
@@ -64,8 +64,8 @@ module compute_operands
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
 
-    // The slot in S1 reads what the one in S2 writes; known a cycle ahead: who issues waits for it.
-    // A micro-op leaves its block RAM late, so it is compared, not added, and by halves.
+    // The slot in S1 reads the result of the one in S2; known a cycle ahead, because issue waits for
+    // it. A micro-op leaves its block RAM late, so it is compared by halves and not added.
     localparam logic [ACC_INDEX_BITS-1:0] LOW = ACC_INDEX_BITS'((1 << ACC_INDEX_BITS / 2) - 1);
     wire [ACC_INDEX_BITS-1:0] named = slot1.reads_src ? ACC_INDEX_BITS'(uop.src) : uop.dst;
     wire [ACC_INDEX_BITS-1:0] written =
@@ -89,7 +89,7 @@ module compute_operands
     end
 
     if (HAS_PAIRS != 0) begin : g_pairs
-        // As above, by halves: the two micro-ops of the slot in S2 name different accumulators.
+        // As above, by halves: the two micro-ops of the slot in S2 write different accumulators.
         wire micro_op_t next_uop = uops[UOP_READS-1];
         wire [ACC_INDEX_BITS-1:0] apart = uop.dst ^ next_uop.dst;
         logic [1:0] unlike;

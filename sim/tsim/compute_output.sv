@@ -1,13 +1,13 @@
 // Compute unit, output: the output scratchpad. It mirrors the low bits of the accumulators, so that the
-// store unit has a read port of its own; with the extension FORWARD the load unit has another one. With the extension POST what is written, and the tokens
-// that tell of it, pass through post_process.
+// store unit has its own read port; with the extension FORWARD, the load unit has another one. With
+// the extension POST, the written data and the tokens that announce them pass through post_process.
 //
-// Ports:   write, elements: what is written to the accumulators. tile_valid, tile: the tile of a slot
-//          among them, and set: how it is post-processed. par_write, par_word: LOAD POST.
-//          store_token_*: the token of a slot to the store unit, here and behind what it tells of;
-//          load_token_*: to the load unit, which with FORWARD reads here too.
-//          out_*, forward_*: read ports. storing: a token is under way.
-// Timing:  a write per cycle, POST_STAGES cycles late with POST.
+// Ports:   write, elements: data written to the accumulators. tile_valid, tile: the tile of a slot
+//          among them, and set: how to post-process it. par_write, par_word: LOAD POST.
+//          store_token_*: a slot's token to the store unit, at the input and after its data;
+//          load_token_*: to the load unit, which also reads here with FORWARD.
+//          out_*, forward_*: read ports. storing: a token is in flight.
+// Timing:  one write per cycle, POST_STAGES cycles late with POST.
 module compute_output
     import vta_pkg::*, stream_pkg::*;
 (

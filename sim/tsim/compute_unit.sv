@@ -1,26 +1,26 @@
 // Compute unit: executes GEMM, ALU, LOAD UOP, LOAD ACC, LOAD ACC_8BIT and FINISH in program order.
-// Its neighbours: the load unit before, the store unit after. Its parts, in the order in which an
-// instruction meets them:
+// Its neighbours are the load unit before and the store unit after. Its parts, in the order in which
+// an instruction passes them:
 //
 //   compute_decode    command queue, tokens, next and current instruction
 //   compute_load      data of LOAD instructions
-//   compute_issue     S0: a slot per cycle into the pipeline
+//   compute_issue     S0: issues one slot per cycle into the pipeline
 //   compute_operands  S1, S2: micro-op, indices, tiles
 //   compute_execute   S3 to LAST: tile product, ALU, accumulators, and their hazards
-//   compute_output    output scratchpad, and the way there
+//   compute_output    output scratchpad, and the path to it
 //
-// Neither the order of the accumulators nor that of the instructions costs a cycle: GEMM and ALU with
-// an immediate issue one micro-op per cycle, ALU with a tensor operand one in two cycles;
+// Neither the order of the accumulators nor that of the instructions costs a cycle: GEMM, and ALU with
+// an immediate, issue one micro-op per cycle, ALU with a tensor operand one per two cycles;
 // instructions follow each other without a gap. The tokens of an instruction are pushed when its
-// last slot leaves the pipeline, so completion is in order.
+// last slot leaves the pipeline, so instructions complete in order.
 //
 // Ports:   insn_*: instructions; load_token_*, store_token_*: tokens from and to the two
 //          neighbours; inp_*, wgt_*: read ports of the load unit's scratchpads (pair, second_*: a
-//          second read in the same cycle); array_clk, second_half: see operand_reads.sv; par_*: LOAD POST,
-//          from the load unit; out_*: read port for the store unit; forward_*: for the load unit; finished: FINISH executes;
-//          followed: there are instructions behind the one that leaves the pipeline; acc_written:
-//          accumulators are written; events: what its counters advance by, exactly one of
-//          compute_gemm, _alu, _load, _stall_*, _drain, _idle.
+//          second read in the same cycle); array_clk, second_half: see operand_reads.sv; par_*: LOAD
+//          POST, from the load unit; out_*: read port of the store unit; forward_*: of the load unit;
+//          finished: FINISH executes; followed: instructions follow the one that leaves the pipeline;
+//          acc_written: accumulators are written; events: increments of the counters, exactly one
+//          of compute_gemm, _alu, _load, _stall_*, _drain, _idle.
 module compute_unit
     import vta_pkg::*, stream_pkg::*;
 (
@@ -129,8 +129,8 @@ module compute_unit
         .out_valid(operands_valid), .out_slot(with_operands), .operands,
         .second_inp(second_inp_index), .second_wgt(second_wgt_index), .moves, .splits,
         .occupied(occupied[2:1]));
-    // The same as `occupied == '0`, known at the start of the cycle: loads begin on it. A slot
-    // that issue_ready keeps out waits behind others.
+    // The same as `occupied == '0`, known at the start of the cycle, because loads start with it. A
+    // slot that issue_ready blocks waits for slots in the pipeline.
     always_ff @(posedge clk)
         pipeline_empty <= rst || !issue_valid && occupied[COMPUTE_DEPTH-1:1] == '0;
     assign pair      = with_operands.pair;

@@ -1,8 +1,8 @@
 // Dispatch: routes each instruction, in program order, to the unit that executes it. An instruction
-// that is none of the ISA is dropped and reported.
+// that the ISA does not define is dropped and reported.
 //
 // Ports:   insn_*: from fetch; unit_valid/unit_ready: to the units.
-//          stalled: the queue of the unit is full. fault: the instruction is not of the ISA.
+//          stalled: the unit's queue is full. fault: the ISA does not define the instruction.
 // Timing:  combinational.
 module dispatch
     import vta_pkg::*, stream_pkg::*;
@@ -15,7 +15,7 @@ module dispatch
     output logic                 stalled,
     output logic                 fault
 );
-    // Opcode and memory lie at the same bits in all instructions that have them.
+    // Opcode and memory have the same bits in all instructions that contain them.
     /* verilator lint_off UNUSEDSIGNAL */
     load_t fields;
     alu_t  alu;

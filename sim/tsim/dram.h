@@ -1,8 +1,8 @@
-// The DRAM of the simulation, and how regular it is: what the ports of bare_port.h and
-// axi/axi_port.h share. 4 GiB of lazily mapped pages, of which only the allocated ones may be
-// accessed; `latency` cycles, `bandwidth` bytes per cycle in both directions together, which bursts
-// get in the order in which they came (the port of the weights has as many of its own). With a jitter
-// seed everything takes irregular times, reproducibly: results must not depend on it.
+// The DRAM of the simulation and its irregularities, shared by the ports of bare_port.h and
+// axi/axi_port.h. 4 GiB of lazily mapped pages, of which only the allocated ones may be accessed;
+// `latency` cycles; `bandwidth` bytes per cycle in both directions together, which bursts receive in
+// order of arrival (the port of the weights has the same amount for itself). With a jitter seed, all
+// times are irregular but reproducible: results must not depend on them.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,15 +14,15 @@
 
 constexpr uint64_t kDramBytes = uint64_t{1} << 32;
 constexpr uint64_t kPageBytes = 4096;
-constexpr int kClients = 3;           // that read; the number after them stands for writes
-constexpr int kLoadUnit = 1;          // of them, which may have a second port, for weights
-constexpr double kSavedBytes = 4.0 * PORT_BYTES;  // that an idle DRAM of limited bandwidth saves up
-constexpr size_t kQueuedBursts = 64;  // that the DRAM accepts before it makes a client wait
+constexpr int kClients = 3;           // reading clients; the next number represents writes
+constexpr int kLoadUnit = 1;          // the client that may have a second port, for weights
+constexpr double kSavedBytes = 4.0 * PORT_BYTES;  // budget that an idle DRAM of limited bandwidth saves
+constexpr size_t kQueuedBursts = 64;  // accepted by the DRAM before a client must wait
 
 struct Burst {
   uint64_t address;
   uint32_t beats;
-  uint64_t ready_cycle;  // of the first word; of a write: when it came
+  uint64_t ready_cycle;  // of the first word; for a write, its arrival
 };
 
 // xorshift64*: small and reproducible everywhere.
@@ -50,7 +50,7 @@ struct Dram {
   Random random;
 
   uint64_t cycle = 0;
-  double budget = kSavedBytes;  // that the bandwidth allows now
+  double budget = kSavedBytes;  // bytes currently allowed by the bandwidth
   double weight_budget = kSavedBytes;
   uint64_t bad_address = 0;
   int bad_client = -1;  // -1: none; kClients: a write
@@ -65,7 +65,7 @@ struct Dram {
     return bytes != nullptr;
   }
 
-  // Whether a burst lies in allocated pages; the first one that does not is remembered.
+  // Whether a burst is in allocated pages; remembers the first one that is not.
   bool check(uint64_t address, uint32_t beats, int client) {
     const uint64_t end = address + uint64_t{beats} * PORT_BYTES;
     const bool inside =
@@ -82,7 +82,7 @@ struct Dram {
       if (strobe >> i & 1) bytes[address + i] = data[i];
   }
 
-  // Whether there is an order in which the bandwidth is spent; with jitter there is none.
+  // Whether bandwidth is spent in order; with jitter it is not.
   bool limited() const { return bandwidth != 0 && !jitter; }
 
   void refill() {

@@ -1,14 +1,14 @@
-// DRAM port: joins the read clients (fetch, load, compute; weights where they have a port of their
-// own are alone at it) on one read channel. (The store unit alone writes; it has the write channels
-// to itself.) Reads carry the number of their client, which
-// the memory returns with the data, so many bursts of all clients are outstanding at once.
+// DRAM port: combines the read clients (fetch, load, compute; weights, unless they have a separate
+// port) on one read channel. (Only the store unit writes, so it has the write channels to itself.)
+// Reads carry the number of their client, which
+// the memory returns with the data, so bursts of all clients can be outstanding at the same time.
 //
-// Ports:   client_*: one request channel per client; the data channel is common to the clients.
-//          A client requests only what it has buffer space for: data cannot be refused. A request
-//          that is not chosen at once waits here, so client_ready is a flip-flop.
-//          rd_req_*, rd_*: the memory's read channels. Data of one client return in order.
+// Ports:   client_*: one request channel per client; the clients share the data channel.
+//          A client requests only data that its buffer has room for: data cannot be refused. A
+//          request that is not selected at once waits here, so client_ready is a flip-flop.
+//          rd_req_*, rd_*: the memory's read channels. Data of a client return in order.
 // Timing:  round robin between clients, one burst request per cycle; requests are registered,
-//          data pass straight through.
+//          data pass through combinationally.
 module dram_port
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -39,7 +39,7 @@ module dram_port
     logic [CLIENT_BITS-1:0]      chosen;
     logic                        any;
     logic [OUTSTANDING_BITS-1:0] outstanding;  // bursts accepted here and not yet returned
-    logic [CLIENTS-1:0]     held;         // a request of this client waits in `waiting`
+    logic [CLIENTS-1:0]     held;         // `waiting` holds a request of this client
     burst_t [CLIENTS-1:0]   waiting;
     wire [CLIENTS-1:0]      asks = held | client_valid;
 

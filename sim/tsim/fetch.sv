@@ -1,8 +1,8 @@
-// Fetch: reads the instruction stream from DRAM and hands out one instruction after the other.
+// Fetch: reads the instruction stream from DRAM and issues one instruction after another.
 //
-// Ports:   launch starts reading `count` instructions from byte address `address` (a multiple of 16),
-//          there a cycle before; insn_* offers them in program order; active until all are taken.
-// Timing:  one instruction per cycle where the port is at least as wide as an instruction, else
+// Ports:   launch starts reading `count` instructions at byte address `address` (a multiple of 16),
+//          valid a cycle before; insn_* offers them in program order; active until all are taken.
+// Timing:  one instruction per cycle if the port is at least as wide as an instruction, else
 //          one per port words of an instruction. Reads ahead by the depth of its buffer.
 module fetch
     import vta_pkg::*, stream_pkg::*;
@@ -27,7 +27,7 @@ module fetch
     logic bursts_valid, beat_valid, take_beat;
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
-    logic room;  // the next burst finds its places in the buffer
+    logic room;  // the buffer has room for the next burst
     logic [BEATS_BITS-1:0] kept_beats, fired_beats;
 
     assign req_valid = bursts_valid && room;
@@ -59,7 +59,7 @@ module fetch
     end
 
     if (PORT_BYTES < INSN_BYTES) begin : g_narrow
-        // An instruction is several port words: the last one completes it.
+        // An instruction consists of several port words; the last one completes it.
         localparam int WORDS = INSN_BYTES / PORT_BYTES;
         localparam int WORD_INDEX_BITS = $clog2(WORDS);
         logic [WORD_INDEX_BITS-1:0] word;
@@ -78,7 +78,7 @@ module fetch
         assign insn       = beat;
         assign take_beat  = take_insn;
     end else begin : g_wide
-        // A port word holds several instructions; the first of the stream may lie inside a word.
+        // A port word holds several instructions; the stream may start within a word.
         localparam int PER_WORD = PORT_BYTES / INSN_BYTES;
         localparam int POSITION_BITS = $clog2(PER_WORD);
         logic [POSITION_BITS-1:0] position;

@@ -1,8 +1,8 @@
-// FIFO with valid/ready handshakes, in block RAM or LUT RAM: the word at its head is in a register.
+// FIFO with valid/ready handshakes, in block RAM or LUT RAM; the word at its head is in a register.
 //
-// Ports:   in_* takes a word while in_ready; out_* offers the oldest word.
-//          Holds DEPTH words (a power of two) in memory and one in the output register.
-// Timing:  one word per cycle; two cycles from in to out.
+// Ports:   in_* takes a word when in_ready is high; out_* offers the oldest word.
+//          Holds DEPTH words (a power of two) in memory, and one in the output register.
+// Timing:  one word per cycle; two cycles from input to output.
 module fifo #(
     parameter int WIDTH = 32,
     parameter int DEPTH = 16,

@@ -1,26 +1,26 @@
 // GEMM core: the product of an input tile (BATCH x BLOCK_IN) and a transposed weight tile
 // (BLOCK_OUT x BLOCK_IN), one dot product per output element. With the extension DEPTHWISE, each of
-// INP_GROUPS groups of neighbouring output columns has an input tile of its own.
+// INP_GROUPS groups of adjacent output columns has its own input tile.
 //
-// Two neighbouring outputs of a row share each input x, so one DSP block forms both products: the
-// weights w0 and w1 as (w1 << 16) + w0, a 25-bit factor, times x, plus 2^15: pre-adder, multiplier
-// and adder of a DSP48E1. With the added bias the low half, x w0 + 2^15, lies in 0 .. 2^16 - 1, so
-// nothing is borrowed from the high half, x w1. Inverting the top bit of the low half removes the
-// bias. A single output column has w1 = 0.
+// Two adjacent outputs of a row share each input x, so one DSP block computes both products: it
+// multiplies the weights w0 and w1, combined as the 25-bit factor (w1 << 16) + w0, by x and adds 2^15,
+// using the pre-adder, multiplier and adder of a DSP48E1. With the added bias, the low half, x w0 +
+// 2^15, is in 0 .. 2^16 - 1, so there is no borrow from the high half, x w1. Inverting the top bit of
+// the low half removes the bias. An unpaired output column has w1 = 0.
 //
-// Ports:   inp, wgt: the tiles, row by row from bit 0. enable[i] lets stage i take its input.
+// Ports:   inp, wgt: the tiles, row by row from bit 0. enable[i] lets stage i register its input.
 //          sums: BATCH x BLOCK_OUT results, sign-extended to ACC_WIDTH.
-// Timing:  a tile product per cycle, GEMM_STAGES cycles: the factors are registered, then the
-//          products, then TREE_STAGES stages of the adder tree, of two levels each (the first one
-//          has a single level where the number of levels is odd).
-// Pairs:   with the extension PAIRS all this has array_clk, of twice the frequency, and each stage is
-//          two: tiles and factors, the registers M and P of the DSP blocks, single levels of the
-//          tree. Two products come one after the other; a last stage, of clk, gives their sum.
-//          second_half: of a cycle of clk. pairs: in the first stage and in the last, there is a
-//          second product.
-// Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly spread over the outputs; the
-//          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product a
-//          multiplier of its own.
+// Timing:  one tile product per cycle, GEMM_STAGES cycles: the factors are registered, then the
+//          products, then TREE_STAGES stages of the adder tree with two levels each (the first one
+//          has a single level if the number of levels is odd).
+// Pairs:   with the extension PAIRS, all of this is clocked by array_clk, at twice the frequency, and
+//          each stage becomes two: tiles and factors, the registers M and P of the DSP blocks, single
+//          levels of the tree. Two products follow each other; a last stage, in clk, adds them.
+//          second_half: the second half of a cycle of clk. pairs: there is a second product, in the
+//          first stage and in the last.
+// Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly distributed over the outputs; the
+//          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product its own
+//          multiplier.
 module gemm_core
     import vta_pkg::*;
 (
@@ -42,10 +42,10 @@ module gemm_core
     localparam logic [PRODUCT-1:0] BIAS = PRODUCT'(1) << (PRODUCT - 1);
     localparam int COLUMN_PAIRS = (BLOCK_OUT + 1) / 2;
     localparam int PAIRS = BATCH * COLUMN_PAIRS;
-    // Inputs, summed over all pairs of outputs, whose products are formed in DSP blocks.
+    // Number of inputs, summed over all pairs of outputs, whose products use DSP blocks.
     localparam int DSP_COLUMNS = DSP_MULTIPLIERS / (PACKED_MULTIPLIERS != 0 ? 1 : 2);
     localparam bit ALL_PACKED = PACKED_MULTIPLIERS != 0 && DSP_COLUMNS >= PAIRS * BLOCK_IN;
-    // Products that the first stage of the tree adds, and its results for both outputs of a pair.
+    // Number of products added by the tree's first stage, and of its results for both outputs of a pair.
     localparam int FIRST = BLOCK_IN == 1 ? 1 : HAS_PAIRS != 0 || LEVELS % 2 != 0 ? 2 : 4;
     localparam int GROUPS = BLOCK_IN / FIRST;
     localparam int GROUPS_BITS = 2 * GROUPS * ACC_WIDTH;
@@ -55,10 +55,10 @@ module gemm_core
     typedef logic signed [FACTOR-1:0]         factor_t;
     typedef logic [BLOCK_IN*2*PRODUCT-1:0]    factors_t;   // per input: (w1 << 16) + w0
     typedef logic [BLOCK_IN*2*PRODUCT-1:0]    products_t;  // per input: x w1, x w0 + 2^15
-    typedef logic [GROUPS_BITS-1:0]           groups_t;    // those of w0, then those of w1
+    typedef logic [GROUPS_BITS-1:0]           groups_t;    // sums of w0, then those of w1
     typedef logic signed [SUM_WIDTH-1:0]      sum_t;
 
-    // The functions are not inlined: one C++ function for all outputs instead of a copy for each.
+    // The functions are not inlined: one C++ function for all outputs instead of one copy each.
 
     function automatic factors_t pack(input wgt_row_t w0, input wgt_row_t w1);
         /* verilator no_inline_task */
@@ -92,7 +92,7 @@ module gemm_core
         end
     endfunction
 
-    // A product from adders: a times each bit of b, summed as a balanced tree.
+    // A product made of adders: a times each bit of b, summed in a balanced tree.
     function automatic logic [PRODUCT-1:0] from_adders(input logic signed [INP_WIDTH-1:0] a,
                                                        input logic signed [WGT_WIDTH-1:0] b);
         logic [PRODUCT-1:0] terms [WGT_WIDTH];
@@ -132,7 +132,7 @@ module gemm_core
         end
     endfunction
 
-    // The other stages: sums of four neighbours; zeros behind them.
+    // The other stages: sums of four adjacent values; zeros follow.
     function automatic groups_t add_fours(input groups_t groups);
         /* verilator no_inline_task */
         add_fours = '0;
@@ -146,7 +146,7 @@ module gemm_core
         end
     endfunction
 
-    // Or of two neighbours.
+    // Or of two adjacent values.
     function automatic groups_t add_twos(input groups_t groups);
         /* verilator no_inline_task */
         add_twos = '0;
@@ -168,7 +168,7 @@ module gemm_core
         end
     endfunction
 
-    // With pairs, stage i of what follows takes its input if stage 0 did so i cycles before.
+    // With pairs, stage i below registers its input if stage 0 did so i cycles before.
     localparam int STAGES = HAS_PAIRS != 0 ? 2 * GEMM_STAGES - 2 : GEMM_STAGES;
     logic stage_clk;
     logic [STAGES-1:0] takes;
@@ -183,10 +183,10 @@ module gemm_core
         assign takes     = enable;
         wire unused_pairs = ^{array_clk, second_half, pairs};
     end
-    localparam int FACTORS = HAS_PAIRS != 0 ? 1 : 0;  // the stage that has them
+    localparam int FACTORS = HAS_PAIRS != 0 ? 1 : 0;  // the stage that registers the factors
     localparam int PRODUCTS = HAS_PAIRS != 0 ? 3 : 1;
 
-    // One register a row, a column, a stage, and no arrays of them: Verilator copies arrays.
+    // One register per row, column and stage instead of arrays, because Verilator copies arrays.
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
     logic [WGT_BITS-1:0]            weights;
     if (HAS_PAIRS != 0) begin : g_tiles
@@ -228,7 +228,7 @@ module gemm_core
             always_ff @(posedge stage_clk) if (takes[FACTORS+1])
                 multiplied <= multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
         end else begin : g_mixed
-            // The lanes below DSP_LANES take DSP blocks; what is masked out is not built.
+            // The lanes below DSP_LANES use DSP blocks; masked products are not built.
             localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
                 ? '1 : (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
             products_t in_dsp, in_luts;
@@ -253,7 +253,7 @@ module gemm_core
         localparam int TREE = STAGES - PRODUCTS - 1;
         for (genvar t = 0; t < TREE; t++) begin : g_tree
             localparam int LEFT = HAS_PAIRS == 0 ? GROUPS >> (2 * t)
-                                : t < LEVELS ? GROUPS >> t : 1;  // groups of each output
+                                : t < LEVELS ? GROUPS >> t : 1;  // groups per output
             localparam int BITS = 2 * LEFT * ACC_WIDTH;
             logic [BITS-1:0] groups;
             if (t == 0) begin : g_first

@@ -1,5 +1,5 @@
-// Drives a Verilated model of the RTL; a C interface for vtaops.runtime.tsim. The port to its DRAM
-// is that of vta.sv, or AXI where TSIM_AXI is defined.
+// Drives a Verilated model of the RTL through a C interface for vtaops.runtime.tsim. The port to its
+// DRAM is that of vta.sv, or AXI if TSIM_AXI is defined.
 #include <memory>
 
 #include "dram.h"
@@ -22,9 +22,9 @@ using Trace = VerilatedVcdC;
 
 namespace {
 
-constexpr int kQuietCycles = 64;  // of complete standstill that count as a deadlock
+constexpr int kQuietCycles = 64;  // without any activity that count as a deadlock
 
-// Results of tsim_run; vtaops.runtime.tsim.model names them again.
+// Results of tsim_run; the same as in vtaops.runtime.tsim.model.
 enum Result : int {
   kFinished = 0,
   kRunning = 1,
@@ -34,8 +34,8 @@ enum Result : int {
   kViolation = 5
 };
 
-// Nothing happens at a falling edge, but Verilator would evaluate all logic behind the inputs for it.
-// Where its models keep the last value of the clock by the name known here, setting that is enough.
+// Nothing happens at a falling edge, but Verilator would evaluate all logic that depends on the
+// inputs. If its models store the clock's last value under this name, setting it avoids that.
 template <typename Root>
 auto forget_high_clock(Root& root, int) -> decltype(root.TSIM_LAST_CLOCK, true) {
   root.TSIM_LAST_CLOCK = 0;
@@ -63,7 +63,7 @@ struct Tsim {
       : dram(latency, bandwidth, jitter, seed) {}
 
 #ifdef TSIM_ARRAY_CLOCK
-  // The edge of the array's clock in the middle of the cycle; the other one is that of the clock.
+  // The array clock's edge in the middle of the cycle; its other edge is that of the clock.
   void middle() {
     port.model.array_clk = 0;
     port.model.eval();
@@ -166,7 +166,7 @@ int tsim_bad_client(Tsim* sim) { return sim->dram.bad_client; }
 uint64_t tsim_outstanding(Tsim* sim) { return sim->port.outstanding(); }
 const char* tsim_violation(Tsim* sim) { return sim->port.violation(); }
 
-// Records cycles first..last-1, counted from now; returns 0, or -1 where tracing is not built in.
+// Records cycles first..last-1, counted from now; returns 0, or -1 without tracing.
 int tsim_trace(Tsim* sim, const char* path, uint64_t first, uint64_t last) {
 #ifdef TSIM_TRACE
   sim->context.traceEverOn(true);

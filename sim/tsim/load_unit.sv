@@ -1,15 +1,15 @@
-// Load unit: executes LOAD INP and LOAD WGT. Its neighbours: none before, the compute unit after.
+// Load unit: executes LOAD INP and LOAD WGT. It has no neighbour before it, and the compute unit after.
 //
 // Ports:   insn_*: instructions; token_available/token_pop: tokens from compute (g2l);
-//          token_push: token to compute (l2g); req*, data*: DRAM; write, word: what is written.
-//          events: what its counters advance by; exactly one of load_busy, load_stall_*, load_idle.
-//          wgt_*: what is not for the inputs: the same ports again where HAS_WEIGHT_PORT is set, else
-//          only the same writes. The loads of both engines start and end in program order.
-//          out_*: with the extension FORWARD the output scratchpad, read for what is written as
-//          element.
-// Timing:  an instruction starts when its token is there; up to six are in flight in an engine, and
-//          one ends in a cycle. With FORWARD all tokens, and all writes of the engine that forwards,
-//          are a cycle later, so that the output scratchpad can answer.
+//          token_push: token to compute (l2g); req*, data*: DRAM; write, word: the data to write.
+//          events: increments of the counters; exactly one of load_busy, load_stall_*, load_idle.
+//          wgt_*: everything that is not for the inputs: the same ports again if HAS_WEIGHT_PORT is
+//          set, else only the writes. The loads of both engines start and end in program order.
+//          out_*: with the extension FORWARD, the read port of the output scratchpad, for writes of
+//          whole elements.
+// Timing:  an instruction starts when its token is available; an engine has up to six in flight, and
+//          one ends per cycle. With FORWARD, all tokens and all writes of the forwarding engine are
+//          delayed by one cycle, so that the output scratchpad can respond.
 module load_unit
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -24,7 +24,7 @@ module load_unit
     output logic                  token_pop,
     output logic                  token_push,
     /* verilator lint_off UNUSEDSIGNAL */
-    input  origins_t              origins,  // the others mean other units
+    input  origins_t              origins,  // the others belong to other units
     /* verilator lint_on UNUSEDSIGNAL */
     output logic                  req_valid,
     input  logic                  req_ready,
@@ -104,7 +104,7 @@ module load_unit
         /* verilator lint_off UNUSEDSIGNAL */
         load_t unused_finished;
         /* verilator lint_on UNUSEDSIGNAL */
-        // Whatever forwards is for the engine that can, which refuses other memories.
+        // Every FORWARD goes to the engine that supports it, which rejects other memories.
         wire to_weights = head_load.memory != MEM_INP && !(HAS_FORWARD != 0 && head[FORWARD_BIT]);
         assign engine_start = start && order_ready && !to_weights;
         assign start_ready  = order_ready && (to_weights ? weights_ready : engine_ready);
@@ -119,7 +119,7 @@ module load_unit
             .loaded(loaded_weights), .requesting(unused_requests), .writing(unused_writes),
             .fault(weights_fault));
 
-        // The loads that have started, the oldest first, and how many of each engine's have ended.
+        // The started loads, oldest first, and the number of completed loads of each engine.
         logic order_valid, of_weights;
         logic [4:0] ended, weights_ended;
         fifo #(.WIDTH(2), .DEPTH(16)) order (
@@ -158,7 +158,7 @@ module load_unit
     assign out_index  = OUT_INDEX_BITS'(source);
     wire unused_source = ^source;
 
-    logic late_active;  // what is done with is still written
+    logic late_active;  // a completed load is still being written
     if (HAS_FORWARD != 0) begin : g_late
         load_write_t late;
         assign late_active = late.valid || token_push;

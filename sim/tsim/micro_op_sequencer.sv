@@ -1,12 +1,12 @@
-// Micro-op sequencer: walks the two hardware loops and the micro-ops of one GEMM or ALU
-// instruction (outer loop, inner loop, micro-ops innermost) and keeps the loops' index offsets.
+// Micro-op sequencer: iterates over the two hardware loops and the micro-ops of a GEMM or ALU
+// instruction (outer loop, inner loop, micro-ops innermost), and tracks the loops' index offsets.
 //
-// Ports:   load takes an instruction (at least one iteration); step goes to the next iteration.
-//          uop_index: the micro-op to read; offsets: what to add to its indices (modulo the
-//          depth); pair: the next micro-op comes with it (the extension PAIRS: the micro-ops of a
-//          product come by two); last: this is the last iteration. row_factor_*: those of the row of the
-//          extension POST, taken with the instruction.
-// Timing:  one iteration per cycle; load may coincide with the last step of the instruction before.
+// Ports:   load takes an instruction (with at least one iteration); step advances to the next
+//          iteration. uop_index: the micro-op to read; offsets: what to add to its indices (modulo the
+//          depth); pair: the next micro-op belongs to the same iteration (with the extension PAIRS, the
+//          micro-ops of a product form pairs); last: this is the last iteration. row_factor_*: those
+//          of the row of the extension POST, taken with the instruction.
+// Timing:  one iteration per cycle; load may coincide with the last step of the previous instruction.
 module micro_op_sequencer
     import vta_pkg::*, stream_pkg::*;
 (
@@ -33,7 +33,7 @@ module micro_op_sequencer
 
     logic [UOP_INDEX_BITS-1:0] uop_begin, uop_last;
     logic [13:0]               iter_in, left_in, left_out;
-    offsets_t step_in, step_out;  // what an iteration of the inner and of the outer loop adds
+    offsets_t step_in, step_out;  // increments of the inner and of the outer loop
     offsets_t outer;              // the offsets at the start of the inner loop
 
     function automatic offsets_t sum(input offsets_t a, input offsets_t b);
@@ -47,10 +47,10 @@ module micro_op_sequencer
         row: row_factor_in, wgt: gemm.wgt_factor_in, dst: gemm.dst_factor_in,
         src: is_alu ? SRC_BITS'(alu.src_factor_in) : SRC_BITS'(gemm.src_factor_in)};
 
-    // What `last` consists of, known at the start of the cycle: the end of an instruction decides much.
-    logic last_uop;            // no micro-op comes behind
+    // Components of `last`, known at the start of the cycle, because much depends on it.
+    logic last_uop;            // no micro-op follows
     logic last_in, last_out;   // left_in == 1, left_out == 1
-    logic only_uop, only_in;   // so from uop_begin on; iter_in == 1
+    logic only_uop, only_in;   // there is only one micro-op; iter_in == 1
     assign last = last_uop && last_in && last_out;
     wire [UOP_INDEX_BITS-1:0] entering_last = UOP_INDEX_BITS'(gemm.uop_end - 1'b1);
     wire enters_single = UOP_INDEX_BITS'(gemm.uop_begin) == entering_last;
@@ -58,8 +58,8 @@ module micro_op_sequencer
     wire enters_only_uop = enters_single
         || enters_by_two && UOP_INDEX_BITS'(gemm.uop_begin + 1'b1) == entering_last;
 
-    logic by_two;         // the micro-ops come by two
-    logic single;         // but not this one: it is the last
+    logic by_two;         // the micro-ops form pairs
+    logic single;         // except this one, which is the last
     logic begins_single;  // uop_begin == uop_last
     assign pair = by_two && !single;
     wire [UOP_INDEX_BITS-1:0] following = uop_index + UOP_INDEX_BITS'(by_two ? 2 : 1);

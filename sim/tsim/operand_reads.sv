@@ -1,12 +1,12 @@
-// What the compute unit reads of the input and the weight scratchpad, as these read it. With the
-// extension PAIRS both, and the GEMM core behind them, have a clock of twice the frequency: of the two
-// products of a pair the first is read in the first half of a cycle of clk, the second in the second.
+// The compute unit's reads of the input and weight scratchpads, in the form required by these. With
+// the extension PAIRS, both scratchpads and the GEMM core run at twice the frequency of clk: the first
+// product of a pair is read in the first half of a cycle of clk, the second in the second half.
 //
-// Ports:   inputs_en, weights_en: a tile of each is wanted now; inputs_all: and the input tiles behind
-//          it; pair: and a second one of each. inp_read*, wgt_read*: what is read.
-//          write, wgt_write: what the load unit writes to each; operand_*: the same, once.
-//          second_half: of a cycle of clk, for what has array_clk.
-// Timing:  combinational; with PAIRS a read comes half a cycle of clk late, a second one a cycle.
+// Ports:   inputs_en, weights_en: a tile of each is read now; inputs_all: also the input tiles after
+//          it; pair: also a second tile of each. inp_read*, wgt_read*: the reads.
+//          write, wgt_write: the load unit's writes to each; operand_*: the same, once.
+//          second_half: the second half of a cycle of clk, for logic clocked by array_clk.
+// Timing:  combinational; with PAIRS a read is half a cycle of clk late, a second one a full cycle.
 module operand_reads
     import vta_pkg::*, stream_pkg::*;
 (

@@ -1,22 +1,22 @@
-// Post-processing (extension POST): what is written to the output scratchpad passes through here.
-// An element of the compute pipeline is scaled, rounded and clipped if its slot says so:
+// Post-processing (extension POST): everything written to the output scratchpad passes through here.
+// An element from the compute pipeline is scaled, rounded and clipped if its slot requests it:
 //
 //   out = clip((((acc + bias) * multiplier + half) >> shift) + zero_point, low, high)
 //
-// With the extension EXACT a scale may have a multiplier of 24 bits, whose highest bit is not stored,
-// and a nudge: half grows by it and a base where the sum is not negative, and shrinks where it is.
-// That joins the low part of the product, where a DSP block adds it.
+// With the extension EXACT, a scale may have a 24-bit multiplier, whose highest bit is not stored, and
+// a nudge: half increases by it plus a base if the sum is not negative, and decreases otherwise.
+// The nudge is added to the low part of the product, by a DSP block.
 //
-// With the extension TABLE the result may be what a table has for it, of 256 values: each lane has a
-// copy of all tables. The sum wraps at 32 bits; the product has all bits. Everything else (what a LOAD ACC writes, and
-// slots that are not post-processed) keeps its low bits. All writes take POST_STAGES cycles, so
-// their order stays.
+// With the extension TABLE, the result may be replaced by an entry of a 256-value table: each lane has
+// a copy of all tables. The sum wraps at 32 bits; the product has all bits. All other data (from a
+// LOAD ACC, and from slots that are not post-processed) keep their low bits. All writes take
+// POST_STAGES cycles, so their order is preserved.
 //
 // Ports:   set, tile, valid: the slot that writes in this cycle, and its accumulators.
 //          write, elements: the write to the output scratchpad as it would be without
-//          post-processing; late, late_elements: what it is, POST_STAGES later.
-//          par_write, par_word: writes of the parameter memory and of the tables, from tensor_load.
-// Timing:  a tile per cycle: Q1 parameters read | Q2 bias | Q3 multiply | Q4 product | Q5 shift |
+//          post-processing; late, late_elements: the actual write, POST_STAGES later.
+//          par_write, par_word: writes to the parameter memory and the tables, from tensor_load.
+// Timing:  one tile per cycle: Q1 parameters read | Q2 bias | Q3 multiply | Q4 product | Q5 shift |
 //          Q6 round, zero point, clip | with TABLE: Q7 table.
 module post_process
     import vta_pkg::*, stream_pkg::*;
@@ -37,7 +37,7 @@ module post_process
 );
     localparam int ROWS = POST_DEPTH / 2;
     localparam int ROW_BITS = POST_INDEX_BITS - 1;
-    localparam int LOW = 17;  // bits of the low part of a sum: each part takes one DSP block
+    localparam int LOW = 17;  // bits of the low part of a sum: each part uses one DSP block
     localparam int NUDGE_BITS = LOG_NUDGE_BASE - NUDGE_STEP + 3;
     localparam int SUM = ACC_WIDTH;
     localparam int PRODUCT = SUM + POST_MULTIPLIER_BITS;
@@ -60,7 +60,7 @@ module post_process
     wire processes = valid && set.enable;
     logic [POST_BITS-1:0] biases;
     /* verilator lint_off UNUSEDSIGNAL */
-    logic [POST_BITS-1:0] scales;  // some bits of a scale mean nothing
+    logic [POST_BITS-1:0] scales;  // some bits of a scale are unused
     /* verilator lint_on UNUSEDSIGNAL */
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) bias_mem (
@@ -73,7 +73,7 @@ module post_process
         .wr_data(par_data), .rd_en(processes && set.use_scale), .rd_all(1'b1), .rd_index(set.row),
         .rd_data(scales));
 
-    // A table lies in words of the port, as they come; nothing pads one.
+    // A table is stored in port words as they arrive, without padding.
     localparam int WORD_BITS = $clog2(PORT_BYTES);
     localparam int PLACE_BITS = TABLE_INDEX_BITS + OUT_WIDTH - WORD_BITS;
     logic                  table_write;
@@ -124,7 +124,7 @@ module post_process
         wire [POST_MULTIPLIER_BITS-1:0] own_multiplier = fine
             ? POST_MULTIPLIER_BITS'({1'b1, scale[22:0]}) : POST_MULTIPLIER_BITS'(scale[15:0]);
         wire [5:0] own_shift = fine ? 6'(scale[27:23]) + 6'(FINE_SHIFT) : scale[21:16];
-        // Of a step of the nudge: base and nudge have no bit below.
+        // In steps of the nudge: base and nudge have no lower bits.
         wire signed [NUDGE_BITS-1:0] nudge = NUDGE_BITS'($signed(scale[31:28]))
             + (q[1].fine[1] ? NUDGE_BITS'(1) <<< (LOG_NUDGE_BASE - NUDGE_STEP + 32'(q[1].fine[0]))
                             : '0);
@@ -138,7 +138,7 @@ module post_process
 
         wire signed [NUDGE_BITS-1:0] added = sum2[SUM-1] ? -nudge2 : nudge2;
         wire signed [PRODUCT:0] factor = (PRODUCT+1)'($signed({1'b0, multiplier2}));
-        // One bit below the result stays: it rounds. What lies beyond 12 bits is clipped anyway.
+        // One bit below the result is kept for rounding. Values beyond 12 bits are clipped anyway.
         wire signed [PRODUCT-1:0] whole = shifted5[PRODUCT:1];
         wire beyond = whole[PRODUCT-1:11] != {PRODUCT-11{whole[PRODUCT-1]}};
         wire signed [12:0] rounded = 13'($signed(whole[11:0]))

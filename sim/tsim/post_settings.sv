@@ -1,12 +1,12 @@
-// Settings of the extension POST: what the instruction POST has set, and its way beside the slots
-// that it applies to. It counts from when the instruction becomes the current one, so for the next
-// one, until another POST or FINISH. Without the extension all of it is zero.
+// Settings of the extension POST: the values set by the instruction POST, passed along with the slots
+// to which they apply. A POST takes effect when it becomes the current instruction, so for the next
+// one, until another POST or FINISH. Without the extension, everything is zero.
 //
-// Ports:   next_insn, next_moves: the instruction that becomes the current one; finished: FINISH executes.
-//          row_factor_*: what the loops of an instruction add to the row of the parameters, and row:
-//          what they have added. enters, moves: a slot enters S1, goes on to S2.
-//          set: that of the slot in the last stage.
-// Timing:  accompanies the pipeline.
+// Ports:   next_insn, next_moves: the instruction that becomes the current one; finished: FINISH
+//          executes. row_factor_*: increments of the parameter row by an instruction's loops, and row:
+//          their current sum. enters, moves: a slot enters S1, moves to S2.
+//          set: the settings of the slot in the last stage.
+// Timing:  follows the pipeline.
 module post_settings
     import vta_pkg::*, stream_pkg::*;
 (
@@ -35,7 +35,7 @@ module post_settings
             else if (next_moves && next_post.opcode == OP_POST) post <= next_post;
         end
 
-        // S1 and S2 may be held; behind them all slots move every cycle.
+        // S1 and S2 may be held; after them, all slots move in every cycle.
         post_slot_t p [1:COMPUTE_DEPTH];
         always_ff @(posedge clk) begin
             if (enters)

@@ -1,14 +1,14 @@
 // Control and status registers: the map of upstream's VCR, extended by status and counters.
 //
-//   0x00  control: write bit 0 to launch, which is ignored while it reads 1: from a launch to its
+//   0x00  control: write bit 0 to launch; ignored while it reads 1, which is from a launch to its
 //         FINISH, or a reset; bit 1: FINISH has executed; bit 2: nothing is active
-//         (with bit 1 low: the units wait for tokens that nobody will send);
+//         (with bit 1 low: the units wait for tokens that will never be sent);
 //         bit 4: there are no performance counters
-//   0x04  cycles in which bit 0 of 0x00 is high, of all launches since reset, as the performance
+//   0x04  cycles in which bit 0 of 0x00 is high, over all launches since reset, like the performance
 //         counters (low half)                          0x08  number of instructions
 //   0x0c  address of the instructions                  0x10, 0x14, 0x18, 0x1c, 0x20  origin of the
 //         DRAM addresses of UOP, INP, WGT, ACC, OUT    0x24  writes of accumulator elements
-//   0x28  faults since reset, one bit per cause        0x2c  tokens that are waited for:
+//   0x28  faults since reset, one bit per cause        0x2c  tokens that a unit waits for:
 //         bit 0 load for compute, 1 compute for load, 2 compute for store, 3 store for compute;
 //         queues that hold tokens: bit 4 load to compute, 5 compute to load, 6 compute to store,
 //         7 store to compute
@@ -17,9 +17,9 @@
 // Addresses and origins are in bytes; origins are multiples of 64.
 // The AXI shell adds to 0x00: write bit 1 to stop; bit 3: not yet stopped (axi/axi_shell.sv).
 //
-// Ports:   csr_*: register access; events: how much each counter advances in this cycle.
-// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_read_address at once; events
-//          are counted a cycle late.
+// Ports:   csr_*: register access; events: increment of each counter in this cycle.
+// Timing:  a write takes effect at the next clock edge; csr_rdata follows csr_read_address
+//          combinationally; events are counted one cycle late.
 module registers
     import vta_pkg::*, stream_pkg::*;
 (
@@ -50,7 +50,7 @@ module registers
     logic [63:0] cycles;
     faults_t faults_seen;
 
-    // A second launch would begin another program among the instructions of the first.
+    // A second launch would mix the instructions of two programs.
     wire launches       = csr_we && csr_address == 12'h000 && csr_wdata[0] && !running && !launch;
     always_ff @(posedge clk) launch <= launches && !rst;
     assign insn_count   = count[27:0];
@@ -87,9 +87,9 @@ module registers
     end
 
     // Performance counters.
-    logic [31:0] counted;  // the half of one that csr_read_address names
+    logic [31:0] counted;  // the counter half selected by csr_read_address
     if (HAS_COUNTERS != 0) begin : g_counters
-        // Events come late in their cycle: they are registered, and counted in the next one.
+        // Events arrive late in a cycle, so they are registered and counted in the next one.
         logic                                counting;
         logic [COUNTERS-1:0][EVENT_BITS-1:0] steps;  // the events, by index
         logic [63:0]                         counters [COUNTERS];

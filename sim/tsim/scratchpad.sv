@@ -1,29 +1,29 @@
-// A scratchpad that LOAD fills: takes the writes to its own memory from a stream of them.
+// A scratchpad filled by LOAD: takes the writes to its own memory from a stream of writes.
 //
-// With HOLD the memory is read only where its word is not there already: what was read last stays, until
-// another element is read or this one is written. Nothing else tells that it was not read again.
+// With HOLD, the memory is read only if its output does not hold the word yet: the last word read is
+// kept until another element is read or this one is written. This is otherwise invisible.
 //
-// Ports:   write, word: from tensor_load. element: what is written if it is whole. rd_*: as banked_sram,
-//          READ_SLOTS elements.
-// Timing:  as sram.
+// Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
+//          banked_sram, READ_SLOTS elements.
+// Timing:  as in sram.
 module scratchpad
     import vta_pkg::*, stream_pkg::*;
 #(
     parameter logic [2:0] MEMORY = MEM_INP,
     parameter int WIDTH = 128,
     parameter int DEPTH = 2048,
-    parameter int PARTS = 1,  // port words of an element: either this is 1,
-    parameter int SLOTS = 1,  // or this: elements of a port word
+    parameter int PARTS = 1,  // port words per element: either this is 1,
+    parameter int SLOTS = 1,  // or this: elements per port word
     parameter int READ_SLOTS = 1,
     parameter int WHOLE = 0,  // whether whole elements are written
-    parameter int BANKS = SLOTS,  // at least as many as slots are written or read
+    parameter int BANKS = SLOTS,  // at least the number of slots written or read
     parameter int HOLD = 0,
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
     input  logic                 rst,
     /* verilator lint_off UNUSEDSIGNAL */
-    input  load_write_t          write,  // as wide as the largest scratchpad needs
+    input  load_write_t          write,  // as wide as the largest scratchpad requires
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic [PORT_BITS-1:0] word,
     input  logic [WIDTH-1:0]     element,
@@ -48,7 +48,7 @@ module scratchpad
 
     logic reads;
     if (HOLD != 0) begin : g_hold
-        // rd_data are the elements from held_index on: the first one, and all if held_all.
+        // rd_data holds the elements from held_index on: the first one, or all if held_all.
         logic held, held_all, overwritten;
         logic [BITS-1:0] held_index;
         wire [BITS-1:0] latest = reads ? rd_index : held_index;

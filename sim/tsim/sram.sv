@@ -3,7 +3,7 @@
 // Ports:   we[l] writes lane l of wdata to waddr; re reads raddr.
 // Timing:  rdata is valid in the cycle after re and holds; a read of the address being written
 //          returns the old word.
-// Parameter: BLOCK_RAM: a block RAM of an FPGA; 0: LUTs, for few words.
+// Parameter: BLOCK_RAM: use block RAM of an FPGA; 0: LUTs, for few words.
 module sram #(
     parameter int WIDTH = 32,
     parameter int DEPTH = 1024,

@@ -1,12 +1,12 @@
 // Store unit: executes STORE: consecutive elements of the output scratchpad to a 2-D block of DRAM.
-// Its neighbours: the compute unit before, none after.
+// The compute unit is before it, and no unit after.
 //
 // Ports:   insn_*: instructions; token_*: tokens from (g2s) and to (s2g) the compute unit;
 //          sram_*: read port of the output scratchpad (SLOTS consecutive elements, data one cycle
-//          later); wr_req*, wr_*: DRAM write channels, wr_strobe enables bytes; wr_ack: one
-//          burst has reached the memory. events: as in load_unit.
-// Timing:  one port word per cycle. The next instruction starts while the memory still
-//          acknowledges; a token is pushed when all bursts of its instruction are acknowledged.
+//          later); wr_req*, wr_*: DRAM write channels, wr_strobe enables bytes; wr_ack: a burst
+//          has reached memory. events: as in load_unit.
+// Timing:  one port word per cycle. The next instruction starts before the memory has acknowledged
+//          the previous one; a token is pushed when all bursts of its instruction are acknowledged.
 module store_unit
     import vta_pkg::*, stream_pkg::*;
 (
@@ -68,7 +68,7 @@ module store_unit
         .start_block(block),
         .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req(wr_req),
         .kept_beats(unused_kept), .fired_beats(unused_fired), .active(bursts_active));
-    wire unused_ready = bursts_ready;  // start_ready implies it
+    wire unused_ready = bursts_ready;  // implied by start_ready
 
     assign token_pop = start && head_store.pop_prev;
 
@@ -87,7 +87,7 @@ module store_unit
     wire ends_row = step && ends_element && left == 16'(count);
     assign last_word = ends_row && rows == 16'd1;
 
-    assign sram_en    = step && part == '0;  // the other words of the element are there then
+    assign sram_en    = step && part == '0;  // the element's other words are then available
     assign sram_index = OUT_INDEX_BITS'(index) - OUT_INDEX_BITS'(offset);
     assign fault      = step && 18'(index) + 18'(count) > 18'(OUT_DEPTH);
 
@@ -122,10 +122,10 @@ module store_unit
         end
     end
 
-    // One cycle later: the word that the scratchpad delivers, and its byte enables.
+    // One cycle later: the word from the scratchpad, and its byte enables.
     logic                 word_valid;
     /* verilator lint_off UNUSEDSIGNAL */
-    logic [PART_BITS-1:0] word_part;  // as wide as the longest element of all needs
+    logic [PART_BITS-1:0] word_part;  // as wide as the longest element requires
     /* verilator lint_on UNUSEDSIGNAL */
     logic [OUT_SLOTS-1:0] word_slots;
     always_ff @(posedge clk) begin
@@ -166,8 +166,8 @@ module store_unit
         .out_valid(wr_valid), .out_ready(wr_ready), .out_data({wr_strobe, wr_data}));
 
     // ------------------------------------------------------------------- completion, in order
-    // Bursts are counted; an instruction is complete when as many are acknowledged as had been
-    // requested at its end.
+    // Bursts are counted; an instruction is complete when as many bursts are acknowledged as were
+    // requested by its end.
     logic [COUNT_BITS-1:0] requested, acknowledged, target;
     logic                  ended, retire_push;
     wire sent_all = !running && !bursts_active;

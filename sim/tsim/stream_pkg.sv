@@ -1,4 +1,4 @@
-// Streams: the structs in which signals that belong together pass between modules.
+// Streams: structs of signals that pass between modules together.
 package stream_pkg;
     import vta_pkg::*;
 
@@ -6,14 +6,14 @@ package stream_pkg;
     // Read clients of the DRAM port.
     typedef enum logic [CLIENT_BITS-1:0] {CLIENT_FETCH, CLIENT_LOAD, CLIENT_COMPUTE} client_t;
 
-    // A bit for each unit that executes instructions.
+    // One bit per unit that executes instructions.
     typedef struct packed {
         logic store;
         logic compute;
         logic load;
     } units_t;
 
-    // A bit for each token queue, named after sender and receiver: l2g carries tokens from load to
+    // One bit per token queue, named after sender and receiver: l2g carries tokens from load to
     // compute ("GEMM").
     typedef struct packed {
         logic s2g;
@@ -22,7 +22,7 @@ package stream_pkg;
         logic l2g;
     } tokens_t;
 
-    // Who waits for a token.
+    // The units that wait for a token.
     typedef struct packed {
         logic store;
         logic compute_for_store;
@@ -30,7 +30,7 @@ package stream_pkg;
         logic load;
     } waits_t;
 
-    // Byte addresses that the DRAM indices of the five memories count from.
+    // Byte addresses of DRAM index 0 for each of the five memories.
     typedef struct packed {
         logic [ADDR_BITS-1:0] out;
         logic [ADDR_BITS-1:0] acc;
@@ -39,13 +39,13 @@ package stream_pkg;
         logic [ADDR_BITS-1:0] uop;
     } origins_t;
 
-    // A burst of port words, from a byte address.
+    // A burst of port words, starting at a byte address.
     typedef struct packed {
         logic [ADDR_BITS-1:0]  address;
         logic [BEATS_BITS-1:0] beats;
     } burst_t;
 
-    // What an instruction moves in DRAM: rows of bytes, a fixed stride apart.
+    // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.
     typedef struct packed {
         logic                 any;  // there are rows, and they are not empty
         logic [ADDR_BITS-1:0] address;
@@ -54,8 +54,8 @@ package stream_pkg;
         logic [15:0]          rows;
     } block_t;
 
-    // What a LOAD writes to a scratchpad in a cycle: elements of a port word, or zeros for an
-    // element. The word itself accompanies the stream.
+    // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.
+    // The word itself accompanies the stream.
     typedef struct packed {
         logic                  valid;
         logic [2:0]            memory;
@@ -68,7 +68,7 @@ package stream_pkg;
     } load_write_t;
 
     // ------------------------------------------------------------------------------- compute unit
-    // What an instruction is to the compute unit.
+    // The kinds of instructions in the compute unit.
     typedef enum logic [1:0] {KIND_LOOP, KIND_LOAD, KIND_OTHER} kind_t;
 
     typedef struct packed {
@@ -84,26 +84,26 @@ package stream_pkg;
         logic        gemm;       // is a tile product
         logic        pair;       // or two, of two micro-ops (the extension PAIRS)
         logic        windows;    // of windows of input tiles
-        logic        pools;      // is the greatest of `tiles` input tiles, an operand of the ALU
+        logic        pools;      // is the maximum of `tiles` input tiles, an operand of the ALU
         logic [1:0]  tiles;
         logic        is_alu;
         logic        reset;
-        logic        overwrite;  // zero takes part, not the accumulator
+        logic        overwrite;  // uses zero instead of the accumulator
         logic        reads_src;  // first slot of an ALU micro-op with tensor operand
         logic        use_imm;
         logic        multiplies;
         logic [2:0]  alu_op;
         logic [15:0] imm;
-        logic        last;       // of its instruction
+        logic        last;       // is the last of its instruction
         logic        push_prev;
         logic        push_next;
         logic        finish;
     } slot_t;
 
-    // What a slot does, as flip-flops of its stage that drive whole tiles: low where there is none.
+    // Actions of a slot, as flip-flops of its stage that drive whole tiles; low without a slot.
     typedef struct packed {
         logic data;
-        logic reads_acc;  // reads an accumulator, and not in vain
+        logic reads_acc;  // reads an accumulator whose value is used
         logic writes;
         logic gemm;
         logic clears;     // writes zero
@@ -111,7 +111,7 @@ package stream_pkg;
         logic takes_imm;  // the immediate is the second operand of the ALU
     } acts_t;
 
-    // What the loops of an instruction add to the indices of a micro-op.
+    // Offsets that the loops of an instruction add to the indices of a micro-op.
     typedef struct packed {
         logic [POST_ROW_BITS-1:0]  row;
         logic [WGT_INDEX_BITS-1:0] wgt;
@@ -119,7 +119,7 @@ package stream_pkg;
         logic [ACC_INDEX_BITS-1:0] dst;
     } offsets_t;
 
-    // Where a slot finds its operands, and where its result goes.
+    // Indices of a slot's operands and of its result.
     typedef struct packed {
         logic [WGT_INDEX_BITS-1:0] wgt;
         logic [INP_INDEX_BITS-1:0] inp;
@@ -134,8 +134,8 @@ package stream_pkg;
         logic [ACC_INDEX_BITS-1:0] index;
     } acc_write_t;
 
-    // For each lane: whether a shift by so much, to the right or to the left where it is negative,
-    // leaves nothing of a value but its sign, or zero.
+    // For each lane: whether a shift by this amount, right or left if negative, leaves only the sign
+    // of the value, or zero.
     function automatic logic [ACC_LANES-1:0] shifts_out(input logic [ACC_BITS-1:0] distances);
         /* verilator no_inline_task */
         for (int l = 0; l < ACC_LANES; l++)

@@ -1,21 +1,21 @@
-// Tensor load: executes LOAD instructions: a 2-D block of DRAM to consecutive SRAM elements,
-// surrounded by zeros. Two halves work concurrently: the requesting half runs ahead (next rows,
-// next instructions), the writing half takes the data in order and inserts the padding. Request
-// latency is thereby hidden between rows and between instructions.
+// Tensor load: executes LOAD instructions: copies a 2-D block of DRAM to consecutive SRAM elements and
+// surrounds it with zeros. Two halves work concurrently: the requesting half runs ahead (next rows,
+// next instructions), the writing half takes the data in order and inserts the padding. This hides
+// the request latency between rows and between instructions.
 //
-// With FORWARD a LOAD may have the output scratchpad as its source: an element per cycle, and nothing
-// is requested.
+// With FORWARD, a LOAD may have the output scratchpad as its source: one element per cycle, without
+// requests.
 //
-// Ports:   start_*: instructions in program order. A no-operation passes through in order too.
-//          start_block: what is read of DRAM.
-//          req_*, data_*: DRAM. Requests are held back until the data buffer has space for them.
-//          write, word: what is written (of at most SLOTS elements a word), when allow is high.
-//          first: the first element written, and memory: its scratchpad, known also before a write
-//          is allowed; beyond: BEYOND elements behind it.
-//          out_index: the element of the output scratchpad that `write` takes, if it is whole.
+// Ports:   start_*: instructions in program order. A no-operation also passes through in order.
+//          start_block: the DRAM block to read.
+//          req_*, data_*: DRAM. Requests are held back until the data buffer has room for them.
+//          write, word: the data to write (at most SLOTS elements per word) when allow is high.
+//          first: the first element written, and memory: its scratchpad, both known before a write
+//          is allowed; beyond: BEYOND elements after it.
+//          out_index: the element of the output scratchpad that a whole-element `write` copies.
 //          done: the instruction has been written completely; done_insn is that instruction.
-//          loaded: elements of DRAM completed in this cycle, for the counters.
-// Timing:  one beat, or one element of padding, per cycle; no gap between instructions.
+//          loaded: number of DRAM elements completed in this cycle, for the counters.
+// Timing:  one beat, or one element of padding, per cycle, without a gap between instructions.
 module tensor_load
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -50,18 +50,18 @@ module tensor_load
     output logic                  fault
 );
     // ------------------------------------------------------------------------ requesting half
-    localparam int DATA_BIT = 3, ZERO_BIT = 2;  // what a phase writes
+    localparam int DATA_BIT = 3, ZERO_BIT = 2;  // the data written by a phase
     typedef enum logic [3:0] {
         IDLE = 4'b0000, NOP = 4'b0001, DATA = 4'b1000,
         TOP = 4'b0100, LEFT = 4'b0101, RIGHT = 4'b0110, BOTTOM = 4'b0111
     } phase_t;
 
-    // Which runs of single elements are one element long: LEFT, RIGHT, those of whole rows.
+    // Which runs of single elements have length one: LEFT, RIGHT, those of whole rows.
     typedef struct packed {
         logic left, right, row;
     } singles_t;
 
-    // Whether the instruction ends with a run, when `more` rows of the phase follow.
+    // Whether the instruction ends with a run if `more` rows of the phase follow.
     function automatic logic ends_with(input phase_t p, input logic more, input logic right,
                                        input logic bottom, input logic data_rows);
         case (p)
@@ -82,13 +82,13 @@ module tensor_load
         endcase
     endfunction
 
-    // What the writing half needs to know of an instruction when it begins, which takes comparisons and
-    // additions: it waits in the queue with the instruction.
+    // What the writing half needs when an instruction begins. It takes comparisons and additions, so
+    // it is computed early and waits in the queue with the instruction.
     typedef struct packed {
         phase_t               phase;
         logic                 new_row;    // another row follows the first one
-        logic                 last_run;   // nothing follows the first run
-        logic                 last_step;  // nor the first step of it
+        logic                 last_run;   // the first run is the only one
+        logic                 last_step;  // and has a single step
         singles_t             singles;
         logic                 single_data;
         logic [16:0]          row_length;
@@ -111,7 +111,7 @@ module tensor_load
         else begun = of.y_pad_bottom != '0 ? BOTTOM : NOP;
         new_row = begun == TOP ? of.y_pad_top != 4'd1
                 : begun == BOTTOM ? of.y_pad_bottom != 4'd1 : of.y_size != 16'd1;
-        // From the fields, none of which but the padding may be 0 here; no sum before the comparison.
+        // From the fields, of which only the padding may be 0 here; no sum precedes the comparison.
         single  = of.x_size <= 16'd1;
         singles = '{left: of.x_pad_left <= 4'd1, right: of.x_pad_right <= 4'd1,
                     row: single && of.x_pad_left == '0 && of.x_pad_right == '0};
@@ -134,7 +134,7 @@ module tensor_load
     wire [INSN_BITS-1:0] start_bits = start_insn;
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
     wire reads_dram = start_block.any && !start_forwards;
-    logic room;  // the next burst finds its places in the buffer
+    logic room;  // the buffer has room for the next burst
     logic [BEATS_BITS-1:0] kept_beats, fired_beats;
     logic bursts_valid, bursts_active;
 
@@ -171,22 +171,22 @@ module tensor_load
     phase_t              phase;
     load_t               insn;
     logic [16:0]         left;        // elements left in this run of zeros or data
-    logic [15:0]         rows;        // rows left in this phase, this one included
-    logic                new_row;     // there is another one: rows != 1
-    logic                last_run;    // nothing is left of the instruction behind this run
+    logic [15:0]         rows;        // rows left in this phase, including this one
+    logic                new_row;     // another row follows: rows != 1
+    logic                last_run;    // the instruction ends with this run
     logic [SRAM_BITS:0]  index;       // next SRAM element, one bit wider to see an overrun
     logic [SLOT_BITS-1:0] offset;     // position of the next element in its beat
     logic [4:0]           fits;       // elements from there to the end of the beat
     logic [SLOT_BITS-1:0] row_offset; // the same, at the start of the next row
     logic [PART_BITS-1:0] part;       // position of the next beat in its element
-    logic                 last_beat;  // it completes the element: part == last_part
+    logic                 last_beat;  // the beat completes its element: part == last_part
 
     // In the output scratchpad: the next element, and the first one of the next row.
     logic [SRAM_BITS:0]   source, next_row;
 
-    // What follows from the instruction alone, registered with it.
+    // Values that depend only on the instruction, registered with it.
     logic                 forwards;
-    logic [4:0]           slots;      // elements in a beat
+    logic [4:0]           slots;      // elements per beat
     logic [PART_BITS-1:0] last_part;
     logic                 narrow;
     logic                 pads_left, pads_right, pads_bottom, has_rows;
@@ -197,10 +197,10 @@ module tensor_load
     wire is_zero = phase[ZERO_BIT];
     wire is_whole = forwards && is_data;
     wire is_beat = !forwards && is_data;
-    wire is_single = !is_data || forwards;  // of one element
+    wire is_single = !is_data || forwards;  // a step of one element
     wire ready = is_zero || is_whole || is_beat && beat_valid;
-    wire step = allow && ready;  // `allow` is the last to be known
-    logic last_step;  // nothing is left of the run behind it: left <= (is_single ? 1 : fits)
+    wire step = allow && ready;  // `allow` arrives last
+    logic last_step;  // the run ends with it: left <= (is_single ? 1 : fits)
     wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
     wire ends_element = is_single || last_beat;
     wire run_ready = ready && ends_element && last_step;
@@ -221,7 +221,7 @@ module tensor_load
                                   || forwards && insn.memory != MEM_INP
                                   || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE);
 
-    // Where a run, a row, an instruction goes on.
+    // Where a run, a row or an instruction continues.
     phase_t first_of_row, after_rows, after_run;
     wire ends_row = phase == RIGHT || phase == DATA && !pads_right;
     assign first_of_row = pads_left ? LEFT : DATA;
@@ -251,7 +251,7 @@ module tensor_load
     endfunction
 
     singles_t singles;      // of the instruction
-    logic     single_data;  // its rows of data have an element
+    logic     single_data;  // its data rows have one element
 
     assign done         = phase == NOP || allow && (run_ready && last_run);
     assign done_insn    = insn;

@@ -2,7 +2,7 @@
 // the queue is a counter.
 //
 // Ports:   push adds one token at the next clock edge; pop takes one (only while available).
-//          overflow is high in the cycle behind a push that is lost because CAPACITY are waiting.
+//          overflow is high in the cycle after a push that is lost because CAPACITY are waiting.
 // Timing:  a token pushed in cycle t is available from cycle t + 1.
 module token_queue #(
     parameter int CAPACITY = 1024,
@@ -15,7 +15,7 @@ module token_queue #(
     output logic available,
     output logic overflow
 );
-    // Who pushes and who pops is known late in a cycle: it is registered, and counted in the next.
+    // push and pop arrive late in a cycle, so they are registered and counted in the next one.
     logic pushed, popped;
     logic [BITS-1:0] count;
     logic any, many;  // count > 0, count > 1

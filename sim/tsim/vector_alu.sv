@@ -1,18 +1,18 @@
 // Vector ALU: one operation on all lanes of a tile. x is the accumulator, y the second operand; a sum
-// has one of its own, because a tile product may be that.
+// has a separate second operand, because that may be a tile product.
 //
-//   ALU_MIN, ALU_MAX (signed), ALU_ADD, ALU_SHR: arithmetic shift right by y, or left by -y where y
-//   is negative; shifts by the width and more give the sign or zero. ALU_MUL: the low bits.
-//   clear gives zero whatever the operation.
+//   ALU_MIN, ALU_MAX (signed), ALU_ADD, ALU_SHR: arithmetic right shift by y, or left by -y if y is
+//   negative; shifts by the width or more give the sign or zero. ALU_MUL: the low bits.
+//   clear gives zero for any operation.
 //
-// A shift in either direction is one shift right of 2 ACC_WIDTH bits by the low bits of y: to the
-// right of {sign, x}, to the left of {x, 0} (by ACC_WIDTH less the distance, which those bits are).
-// A product is put together from three products of halves of the operands.
+// A shift in either direction is one right shift of 2 ACC_WIDTH bits by the low bits of y: {sign, x}
+// for a right shift, {x, 0} for a left shift (by ACC_WIDTH minus the distance, which those bits are).
+// A product is assembled from three products of halves of the operands.
 //
 // Ports:   enable: the operands are valid. too_far: shifts_out(y), known earlier than it could be here.
 //          result: of the other operations, in the same cycle.
 //          product: of ALU_MUL, in the next cycle.
-// Timing:  an operation per cycle.
+// Timing:  one operation per cycle.
 module vector_alu
     import vta_pkg::*;
 (
@@ -52,7 +52,7 @@ module vector_alu
     endfunction
 
     always_comb begin
-        // Branch once, not in every lane: most of what is simulated are sums.
+        // Branch once instead of in every lane: most simulated operations are sums.
         result = '0;
         if (enable && !clear) begin
             if (op == ALU_ADD)
@@ -66,8 +66,8 @@ module vector_alu
         end
     end
 
-    // The products of halves: of the low ones, and the two mixed ones (their low bits). They have
-    // no sign: the arguments have none, since slang takes a part of what is signed as signed.
+    // The products of halves: of the low ones, and the two mixed ones (their low bits). They are
+    // unsigned: so are the arguments, since slang treats a part of a signed value as signed.
     function automatic logic [2*ACC_WIDTH-1:0] multiply(input logic [ACC_WIDTH-1:0] a,
                                                         input logic [ACC_WIDTH-1:0] b);
         /* verilator no_inline_task */
@@ -79,8 +79,8 @@ module vector_alu
         /* verilator no_inline_task */
         half_t a, b, c;
         logic [HALF-2:0] carries;
-        // Three numbers become two without a carry. Written as two additions, one of them is put into
-        // a DSP block behind the product, which has no register there: the slowest path of all.
+        // Three numbers become two without a carry. Written as two additions, one of them is mapped
+        // to a DSP block after the product, which has no register there: the slowest path of all.
         {a, b, c} = halves[4*HALF-1:HALF];
         carries = (HALF-1)'(a & b | a & c | b & c);
         return {(a ^ b ^ c) + {carries, 1'b0}, halves[0 +: HALF]};

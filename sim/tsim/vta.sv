@@ -4,17 +4,17 @@
 //
 // Ports:   csr_*: control and status registers, see registers.sv.
 //          rd_req_*, rd_*: DRAM read channels: a burst of rd_req_beats port words from a byte
-//          address, for a client; data come back with the client's number, in order per client, and
+//          address, for a client; data return with the client's number, in order per client, and
 //          must be taken. wr_req_*, wr_*: DRAM write channels: bursts, and their words in the same
-//          order with byte enables; wr_ack tells that one burst is complete.
-//          wgt_*: a second port of the same kind, for reads of weights, where HAS_WEIGHT_PORT is set.
+//          order with byte enables; wr_ack: a burst is complete.
+//          wgt_*: a second port of the same kind for reads of weights, if HAS_WEIGHT_PORT is set.
 //          memory_error: the memory answered an access with an error in this cycle.
-//          token_hold hides the tokens of a queue in this cycle: tests vary the timing by it; tie
+//          token_hold hides the tokens of a queue in this cycle: tests use it to vary the timing; tie
 //          it to 0.
 //          finished: FINISH has executed; quiet: nothing is active; fault: see registers.sv.
-//          array_clk: with the extension PAIRS a clock of twice the frequency of clk, each second edge
-//          of which is an edge of clk; otherwise nothing needs it.
-// Timing:  single clock (but for that), synchronous reset. Requests are held until their ready is high.
+//          array_clk: with the extension PAIRS, a clock of twice the frequency of clk, every second
+//          edge of which is an edge of clk; otherwise unused.
+// Timing:  single clock (except array_clk), synchronous reset. Requests are held until ready is high.
 module vta
     import vta_pkg::*, stream_pkg::*;
 (
@@ -57,7 +57,7 @@ module vta
     output logic                   quiet,
     output logic                   fault
 );
-    // ----------------------------------------------------- parameters that cannot be built
+    // ----------------------------------------------------- unsupported parameters
     if (PORT_BYTES < 8 || PORT_BYTES > 64 || (PORT_BYTES & (PORT_BYTES - 1)) != 0) begin : g_port
         $error("PORT_BYTES must be 8, 16, 32 or 64");
     end
@@ -239,11 +239,11 @@ module vta
 
     // ---------------------------------------------------------------- registers and counters
     // Nothing moves: the instructions are fetched or stuck, and no unit does or awaits anything
-    // but a token.
+    // except a token.
     assign quiet = !launch && (!fetching || dispatch_stalled) && !reading && !rd_req_valid && !wgt_reading
                    && !wgt_req_valid && !load_active && !compute_active && !store_active;
 
-    // What is known late in a cycle is reported in the next one.
+    // Signals known late in a cycle are reported in the next one.
     logic dispatch_faulted, load_faulted, compute_faulted, store_faulted;
     always_ff @(posedge clk)
         {dispatch_faulted, load_faulted, compute_faulted, store_faulted} <=

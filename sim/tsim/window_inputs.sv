@@ -1,8 +1,8 @@
-// What the GEMM core multiplies: of a tile product one input tile, the same for all outputs; of a
-// product of windows (the extension DEPTHWISE), for each of WINDOW_PARTS groups of outputs its own
-// channels of three neighbouring input tiles, one after the other, then zeros.
+// Inputs of the GEMM core: for a tile product one input tile, the same for all outputs; for a product
+// of windows (the extension DEPTHWISE), each of WINDOW_PARTS groups of outputs gets its own channels
+// of three consecutive input tiles, one after another, followed by zeros.
 //
-// Ports:   tiles: INP_READS input tiles, from the first one on. windows: it is a product of windows.
+// Ports:   tiles: INP_READS consecutive input tiles. windows: it is a product of windows.
 //          inputs: a tile for each of INP_GROUPS groups of outputs.
 // Timing:  combinational.
 module window_inputs
@@ -14,7 +14,7 @@ module window_inputs
 );
     if (HAS_DEPTHWISE != 0) begin : g_windows
         localparam int ROW = BLOCK_IN * INP_WIDTH;
-        localparam int PART = ROW / WINDOW_PARTS;  // of a row: the channels of a group
+        localparam int PART = ROW / WINDOW_PARTS;  // the channels of a group in a row
         for (genvar g = 0; g < INP_GROUPS; g++) begin : g_group
             for (genvar b = 0; b < BATCH; b++) begin : g_row
                 for (genvar p = 0; p < WINDOW_PARTS; p++) begin : g_part

@@ -1,9 +1,9 @@
-// The greatest of up to three neighbouring input tiles, lane by lane (the extension POOL).
+// The maximum of up to three consecutive input tiles, lane by lane (the extension POOL).
 //
-// Ports:   tiles: INP_READS input tiles, from the first one on; count: how many of them take part.
-//          enable[i] lets stage i take its input. greatest: signed lanes of INP_WIDTH bits.
-// Timing:  a step per cycle, GEMM_STAGES - 1 cycles: two tiles compared, the third one compared, and
-//          registers as far as the adder tree has more stages.
+// Ports:   tiles: INP_READS consecutive input tiles; count: how many of them take part.
+//          enable[i] lets stage i register its input. greatest: signed lanes of INP_WIDTH bits.
+// Timing:  one step per cycle, GEMM_STAGES - 1 cycles: compare two tiles, compare the third one, then
+//          registers for the additional stages of the adder tree.
 module window_max
     import vta_pkg::*;
 (

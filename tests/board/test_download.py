@@ -157,7 +157,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(site, tmp_path):
         ("truncated", rf"ended after 1000 of {len(CONTENT)} bytes"),
         ("endless", rf"bytes or more; at most {len(CONTENT)} were"),
         ("away", "file:///etc/hostname' is not allowed"),
-        ("secured", "https://127.0.0.1:1/file is not downloaded: only http is used"),
+        ("secured", "https://127.0.0.1:1/file is not allowed: only http is used"),
         ("circle", "the server answers 302 .*redirect"),
         ("malformed", "the download broke after 0 bytes"),
     ],
@@ -194,7 +194,7 @@ def test_a_file_for_another_board_is_not_kept(site, tmp_path):
 
 def test_only_https_is_used_where_nothing_else_is_said(site, tmp_path):
     for url in (f"{site}/file", "file:///etc/hostname", "ftp://127.0.0.1/x", "no address"):
-        with refused(tmp_path, "is not downloaded: only https is used"):
+        with refused(tmp_path, "is not allowed: only https is used"):
             catalogue(tmp_path, entry(url)).fetch("own")
 
 

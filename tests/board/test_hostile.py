@@ -144,7 +144,7 @@ def test_what_is_no_json_is_answered(text):
     with serving(secret=SECRET) as server, raw(server) as stream:
         stream.sendall(message(text))
         answer, _ = Connection(stream).receive(deadline=time.monotonic() + 5)
-        assert "holds no JSON" in answer["error"]["message"]
+        assert "does not hold JSON" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("number", ["null", "true", "1.5", '"1"', "[1]", "{}"])

@@ -132,7 +132,7 @@ def test_failures_of_the_device_are_answered():
 def test_which_benchmark():
     assert [task.nbytes for task in TASKS] == [3072, 27648, 490, 2560, 1200]
     assert task_of(Tensor("x", (1, 49, 10, 1))).name == "kws01"
-    with pytest.raises(ModelError, match="12 elements, as in no benchmark"):
+    with pytest.raises(ModelError, match="12 elements, which no benchmark"):
         device(Tensor("x", (1, 12)))
     with pytest.raises(ModelError, match="takes float32 and returns int8"):
         device(Tensor("x", (1, 640), "float32"))
@@ -189,7 +189,7 @@ def test_ports_that_are_none(tmp_path):
     with pytest.raises(DeviceError, match="No such file"):
         open_line(tmp_path / "none", 115200)
     (tmp_path / "file").touch()
-    with pytest.raises(DeviceError, match="it is no serial port"):
+    with pytest.raises(DeviceError, match="it is not a serial port"):
         open_line(tmp_path / "file", 115200)
 
 

@@ -140,7 +140,7 @@ def test_lesson(tmp_path):
     assert "# ==== tuned" in result.output
     assert "speed-up" in result.output
     assert shows_something(picture)
-    assert call("lesson", "pool").exception.args[0].startswith("there is no lesson 'pool'")
+    assert call("lesson", "pool").exception.args[0].startswith("unknown lesson 'pool'")
 
 
 def test_wrong_usage_exits_with_2():
@@ -179,8 +179,8 @@ def test_run_any_operator(operator):
 @pytest.mark.parametrize(
     ("operator", "message"),
     [
-        ("MaxPool2d(3)", "it is no call with keywords"),
-        ("MaxPool3d(kernel=3)", "there is no operator MaxPool3d"),
+        ("MaxPool2d(3)", "it is not a call with keywords"),
+        ("MaxPool3d(kernel=3)", "unknown operator MaxPool3d"),
         ("MaxPool2d(kernel=open('x'))", "malformed"),
         ("MaxPool2d(colour=3)", "has no keyword 'colour'; it takes batch, channels, height"),
         ("MaxPool2d(stride=2)", "lacks channels, height, width, kernel; it takes batch, channels"),

@@ -94,8 +94,8 @@ def test_mistakes_are_named(compiled, tmp_path):
     for arguments, text in (
         (("run", path, *inputs, *inputs), "inputs are given"),
         (("run", tmp_path / "nothing.vtam"), "cannot read"),
-        (("run", tmp_path / "nothing.onnx"), "there is no file"),
-        (("ops", tmp_path / "nothing.onnx"), "there is no file"),
+        (("run", tmp_path / "nothing.onnx"), "does not exist"),
+        (("ops", tmp_path / "nothing.onnx"), "does not exist"),
         (("profile", path, "--against", "pynq"), "needs the model itself"),
     ):
         done = vta(*arguments)
@@ -159,7 +159,7 @@ def test_pictures_that_do_not_suit(compiled, tmp_path):
         ((*quantized, tmp_path / "photos", "--mean", "1,2"), "mean is one number, or three"),
         ((*quantized, tmp_path / "photos", "--deviation", "1,0,1"), "greater than 0"),
         ((*quantized, tmp_path / "x.npy", "--mean", "0"), "hold none"),
-        (("run", path, *inputs, "--mean", "0"), "no --input is one"),
+        (("run", path, *inputs, "--mean", "0"), "none of the inputs is one"),
     ):
         done = vta(*arguments)
         assert isinstance(done.exception, vtaops.ModelError), done.output
@@ -186,12 +186,12 @@ def test_the_noise_of_every_layer(tmp_path):
     assert known == {name: quality[name] for name in known}
     done = vta("profile", model, "--quality", tmp_path / "images.npz")
     assert done.exit_code == 1
-    assert "is not what vtaops quantize --json prints" in str(done.exception)
+    assert "is not the output of vtaops quantize --json" in str(done.exception)
     (tmp_path / "quality.json").write_text(
         '{"layers": [{"tensor": "x", "sqnr_db": 1' + "0" * 400 + "}]}"
     )
     done = vta("profile", model, "--quality", tmp_path / "quality.json")
-    assert "is not what vtaops quantize --json prints" in str(done.exception)
+    assert "is not the output of vtaops quantize --json" in str(done.exception)
 
 
 def test_a_file_is_for_one_configuration(compiled, tmp_path):
@@ -204,7 +204,7 @@ def test_a_file_is_for_one_configuration(compiled, tmp_path):
     assert "on tiny" in vta("ops", path).output
     done = vta("compile", path, "-o", tmp_path / "again.vtam")
     assert done.exit_code == 1
-    assert "is compiled already" in str(done.exception)
+    assert "is already compiled" in str(done.exception)
 
 
 @pytest.mark.parametrize("command", ["ops", "profile", "run", "prove"])

@@ -76,7 +76,7 @@ def test_products_of_two_tensors_count():
 
 
 def test_models_that_are_none(tmp_path):
-    with pytest.raises(ModelError, match="no model file"):
+    with pytest.raises(ModelError, match="does not exist"):
         Network.model(tmp_path / "none.onnx")
     with pytest.raises(ShapeError, match=r"nothing of .* runs on 1x16"):
         Network.model(small_network()).on(PYNQ)

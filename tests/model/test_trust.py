@@ -140,7 +140,7 @@ def test_a_model_compiled_here_asks_for_nothing(model):
 def test_a_library_that_is_none_is_refused_at_the_first_run(model, monkeypatch):
     monkeypatch.setattr(RelaxFunction, "to_bytes", lambda _: b"no library")
     loaded = loads(dumps(model), trusted=True)
-    with pytest.raises(ProgramError, match="no library of this processor"):
+    with pytest.raises(ProgramError, match="not a library for this processor"):
         loaded.run(X)
 
 

@@ -293,10 +293,10 @@ def half_model():
         ({"x": images(1, (3, 8, 8))}, {}, r"shape \(1, 3, 8, 8\), the model takes \(1, 3, 12, 12"),
         ({"x": images(0)}, {}, "at least one sample"),
         ({"x": images() * np.inf}, {}, "not finite"),
-        ("nowhere.npz", {}, "no calibration data at nowhere.npz"),
+        ("nowhere.npz", {}, "nowhere.npz do not exist"),
         ({"x": images()}, {"scales": "binary"}, "'pow2' or 'free', not 'binary'"),
-        ({"x": images()}, {"method": "guess"}, "no calibration method 'guess'; there are minmax"),
-        ({"x": images()}, {"shapes": {"y": (1,)}}, "no input 'y'; the model's inputs: x"),
+        ({"x": images()}, {"method": "guess"}, "unknown calibration method 'guess'; there"),
+        ({"x": images()}, {"shapes": {"y": (1,)}}, "unknown input 'y'; the model's inputs: x"),
         ({"x": images()}, {"shapes": {"x": (1, 3, 9, 9)}}, "12 is fixed in the model, not 9"),
     ],
 )
@@ -315,7 +315,7 @@ def test_calibration_of_any_numbers_is_converted(dtype):
 
 @pytest.mark.parametrize("dtype", ["object", "complex64", "U3", "datetime64[s]"])
 def test_calibration_of_no_numbers_is_refused(dtype):
-    with pytest.raises(ModelError, match="no real numbers"):
+    with pytest.raises(ModelError, match="not real numbers"):
         vtaops.quantize(small_network(), np.zeros(images().shape, "int64").astype(dtype))
 
 
@@ -341,15 +341,15 @@ def test_a_tflite_file_is_refused_by_name():
 
 def test_models_that_cannot_be_quantised(tmp_path):
     data = {"x": images()}
-    with pytest.raises(ModelError, match="no model file"):
+    with pytest.raises(ModelError, match="does not exist"):
         vtaops.quantize(tmp_path / "missing.onnx", data)
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(small_network().SerializeToString()[:500])
-    with pytest.raises(ModelError, match="is no ONNX model"):
+    with pytest.raises(ModelError, match="is not an ONNX model"):
         vtaops.quantize(broken, data)
     with pytest.raises(UnsupportedError, match="float16"):
         vtaops.quantize(half_model(), {"x": np.zeros((1, 4), np.float16)})
-    with pytest.raises(ModelError, match="quantised already, with powers of two"):
+    with pytest.raises(ModelError, match="already quantised, with powers of two"):
         vtaops.quantize(vtaops.quantize(small_network(), data), data)
     b = Builder()
     b.input([1, 4], "x", onnx.TensorProto.INT8)

@@ -281,9 +281,9 @@ def test_functions_of_the_host_are_few_and_travel():
     again = OnnxFunction.from_bytes(function.to_bytes())
     for one, other in zip(function(array), again(array), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(vtaops.ProgramError, match="no ONNX model"):
+    with pytest.raises(vtaops.ProgramError, match="not an ONNX model"):
         OnnxFunction.from_bytes(b"nonsense")
-    with pytest.raises(vtaops.ProgramError, match="no library of this processor"):
+    with pytest.raises(vtaops.ProgramError, match="not a library for this processor"):
         RelaxFunction.from_bytes(b"nonsense")
 
 
@@ -344,7 +344,7 @@ def test_bad_models(tmp_path):
         import_model(builder.model())
     text = tmp_path / "notes.onnx"
     text.write_text("no model")
-    with pytest.raises(ModelError, match="is no ONNX model"):
+    with pytest.raises(ModelError, match="is not an ONNX model"):
         import_model(text)
     with pytest.raises(ModelError, match="int is no model"):
         import_model(7)

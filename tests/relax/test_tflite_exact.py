@@ -62,7 +62,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     other = tmp_path / "other.tflite"
     other.write_bytes(random_tflite(3))
     graph = import_model(other)
-    with pytest.raises(ModelError, match="is no graph of"):
+    with pytest.raises(ModelError, match="is not a graph of"):
         trace_differences(path, {"x": image}, graph=graph)
 
 

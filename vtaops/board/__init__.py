@@ -1,4 +1,4 @@
-"""Boards: the server that runs on one, bitstreams, and a virtual board that stands in for one."""
+"""Boards: the board server, bitstreams, and a virtual board."""
 
 from vtaops.board.bitfile import BitFile, read_bit_file
 from vtaops.board.faults import Fault, Faults

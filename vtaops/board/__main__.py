@@ -1,7 +1,7 @@
-"""``python -m vtaops.board``: serves a board, or a virtual one, until it is interrupted.
+"""``python -m vtaops.board``: serve a board, or a virtual one, until it is interrupted.
 
-Needs only Python, NumPy and, on a board, PYNQ. Where typer is installed, ``vtaops board serve`` and
-``vtaops board virtual pynq`` are the same.
+Needs only Python, NumPy and, on a board, PYNQ. If typer is installed, ``vtaops board serve`` and
+``vtaops board virtual pynq`` do the same.
 """
 
 from __future__ import annotations
@@ -35,15 +35,13 @@ _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 PROGRAMS = {
     name: f"python -m vtaops.board {name}" for name in ("serve", "virtual", "virtual-remote")
 }
-"""What is typed, by command."""
+"""Command line of each command."""
 
 
 def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGRAMS) -> int:
-    """Serve; return the exit code. `programs` has the program names by command, for the help."""
+    """Serve and return the exit code. `programs` maps commands to program names, for the help."""
     options = _parser(programs).parse_args(arguments)
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, _SIGNALS
-    )  # before there are threads to inherit it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before threads inherit it
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         if options.command == "virtual-remote":
@@ -106,7 +104,7 @@ def _serve_pynq_remote(options: argparse.Namespace) -> None:
 
 
 def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
-    """Inject the requested faults; hardware boards support none."""
+    """Inject the requested faults; hardware boards do not support any."""
     if faults is not None:
         for fault, after in options.fault:
             faults.inject(fault, after)
@@ -126,11 +124,11 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         for name, purpose, example in (
             (
                 "serve",
-                "serve the board that this runs on",
+                "serve this board",
                 "--host 0.0.0.0 --secret-file secret.txt",
             ),
-            ("virtual", "serve a board that is simulated", "--programmed"),
-            ("virtual-remote", "the same for PYNQ's own client", "--programmed"),
+            ("virtual", "serve a simulated board", "--programmed"),
+            ("virtual-remote", "serve a simulated board to PYNQ's own client", "--programmed"),
         )
     )
     for command in (serve, virtual, remote):
@@ -139,19 +137,19 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
             "--register-map",
             choices=[design.value for design in RegisterMap],
             default=RegisterMap.HLS.value,
-            help="design of the bitstream (default: hls)",
+            help="register map of the bitstream (default: hls)",
         )
         command.add_argument("--bitstream", type=Path, help="a .bit file to program first")
-        command.add_argument("--host", default="127.0.0.1", help="where to listen")
+        command.add_argument("--host", default="127.0.0.1", help="address to listen on")
         port = PYNQ_REMOTE_PORT if command is remote else DEFAULT_PORT
-        command.add_argument("--port", type=int, default=port, help="0: any free one")
+        command.add_argument("--port", type=int, default=port, help="0 picks a free port")
     for command in (serve, virtual):
         command.add_argument("--secret-file", type=Path, help="file that holds the shared secret")
         command.add_argument(
             "--idle-seconds",
             type=float,
             default=Limits.idle_seconds,
-            help="clients that ask for nothing for so long give way to others (default: 600)",
+            help="seconds after which an idle client gives way to another (default: 600)",
         )
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
@@ -174,7 +172,7 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
             default=[],
             type=_fault,
             metavar="FAULT[:N]",
-            help=f"a fault to have once, after N occasions for it (default 0); may be given "
+            help=f"inject a fault once, after N occasions for it (default 0); may be given "
             f"several times: {', '.join(fault.value for fault in Fault)}",
         )
     return parser
@@ -198,7 +196,7 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
 
 
 def _bitstream(options: argparse.Namespace) -> bytes:
-    """Return the initial bitstream; empty if none is given."""
+    """Return the initial bitstream; empty if none was given."""
     if options.bitstream is not None:
         return read_bit_file(options.bitstream).to_bytes()
     if options.command != "serve" and options.programmed:

@@ -1,6 +1,6 @@
-"""The ``.bit`` file of Xilinx tools: its header, and its conversion for the kernel's FPGA manager.
+"""The ``.bit`` file of Xilinx tools: its header, and conversion for the kernel's FPGA manager.
 
-A header of tagged fields comes before the configuration data:
+A header of tagged fields precedes the configuration data:
 
 =========  =======================================================================================
 bytes      content
@@ -14,8 +14,8 @@ tag ``d``  the same: time
 tag ``e``  4 bytes of length, configuration data up to the end of the file
 =========  =======================================================================================
 
-All lengths are big-endian; texts end with a zero byte. The FPGA manager of Linux takes
-the data alone, with the bytes of each 32-bit word reversed (a ``.bin`` file).
+All lengths are big-endian; texts end with a zero byte. Linux's FPGA manager takes only the data,
+with the bytes of each 32-bit word reversed (a ``.bin`` file).
 
 Imports no TVM: a board installs this file.
 """
@@ -33,12 +33,12 @@ from vtaops.base.errors import DeviceError
 from vtaops.base.files import read_file
 
 MAX_BYTES = 64 << 20
-"""No bitstream of the boards is larger; more is not read."""
+"""Maximum size of a file; bitstreams of the boards are smaller."""
 
 _MAGIC = bytes.fromhex("0ff00ff00ff00ff000")
 _TEXT_FIELDS = (b"a", b"b", b"c", b"d")
 _SYNC_WORD = bytes.fromhex("aa995566")
-_SYNC_WITHIN = 4096  # the synchronisation word stands near the start of the data
+_SYNC_WITHIN = 4096  # the synchronisation word is near the start of the data
 _DIE = re.compile(r"(7z\d{3}s?|zu\d+[a-z]{2})")
 
 
@@ -49,9 +49,9 @@ class BitFile:
     Attributes
     ----------
     design : str
-        Name of the design and attributes of the tool.
+        Name of the design, and attributes set by the tool.
     part, date, time : str
-        As in the header; the part has no leading "xc", and usually no speed grade.
+        As in the header; the part has no leading "xc" and usually no speed grade.
     data : bytes
         Configuration data.
     """
@@ -64,11 +64,11 @@ class BitFile:
 
     @property
     def die(self) -> str:
-        """The part without package and speed grade; it determines whether a bitstream fits."""
+        """The part without package and speed grade, which determines whether a bitstream fits."""
         return die(self.part)
 
     def to_bin(self) -> bytes:
-        """Return the data for the FPGA manager of Linux: the bytes of each word reversed."""
+        """Return the data for Linux's FPGA manager, with the bytes of each word reversed."""
         return np.frombuffer(self.data, ">u4").astype("<u4").tobytes()
 
     def to_bytes(self) -> bytes:
@@ -87,12 +87,12 @@ def blank_bit_file(part: str) -> BitFile:
 
 
 def die(part: str) -> str:
-    """Return family and size of a part: ``7z020`` of ``xc7z020clg484-1``.
+    """Return the family and size of a part: ``7z020`` for ``xc7z020clg484-1``.
 
     Raises
     ------
     DeviceError
-        If this is no Zynq-7000 or Zynq UltraScale+.
+        If the part is not a Zynq-7000 or Zynq UltraScale+.
     """
     found = _DIE.match(part.lower().removeprefix("xc"))
     if found is None:
@@ -106,10 +106,10 @@ def parse_bit_file(content: bytes) -> BitFile:
     Raises
     ------
     DeviceError
-        If they are not exactly one, naming what is wrong.
+        If they are not one valid file; the message says what is wrong.
     """
     if len(content) > MAX_BYTES:
-        raise DeviceError(f"the bitstream has {len(content)} bytes; at most {MAX_BYTES} are read")
+        raise DeviceError(f"the bitstream has {len(content)} bytes; the limit is {MAX_BYTES}")
     start = struct.pack(">H", len(_MAGIC)) + _MAGIC + struct.pack(">H", 1)
     if content[: len(start)] != start:
         raise DeviceError("this is no .bit file: it does not start with the header of one")
@@ -138,7 +138,7 @@ def read_bit_file(path: Path) -> BitFile:
     Raises
     ------
     DeviceError
-        If it cannot be read, or as for `parse_bit_file`.
+        If the file cannot be read or parsed.
     """
     try:
         return parse_bit_file(read_file(path, MAX_BYTES))
@@ -149,12 +149,12 @@ def read_bit_file(path: Path) -> BitFile:
 
 
 def check_part(bit_file: BitFile, part: str) -> None:
-    """Compare a bitstream with the part of a board, packages aside.
+    """Check that a bitstream fits the part of a board, ignoring the package.
 
     Raises
     ------
     DeviceError
-        If it is for another die.
+        If it is for a different die.
     """
     if bit_file.die != die(part):
         raise DeviceError(

@@ -1,7 +1,7 @@
-"""The catalogue of known bitstreams and the cache of local copies.
+"""The catalogue of known bitstreams, and the cache of local copies.
 
-What is known comes from ``bitstreams/manifest.toml`` and from what the user added. Files lie in the
-cache under their SHA-256, which is computed again whenever one is used.
+Entries come from ``bitstreams/manifest.toml`` and from the user. Files are cached by their SHA-256,
+which is verified on each use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS, HardwareConfig
 
 UNKNOWN = "unknown"
-"""Checksum of a bitstream that nobody has vouched for."""
+"""Checksum of an entry whose file has not been verified by anyone."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -45,30 +45,30 @@ class Entry:
     Attributes
     ----------
     id : str
-        Its name in commands.
+        Name in commands.
     board : str
         Key of `vtaops.machine.config.TARGETS`.
     config : str
         Name or JSON file of the hardware configuration.
     hw_version : str
-        Version of the instruction set that it decodes.
+        Instruction set version that it decodes.
     register_map : RegisterMap
-        Its design.
+        Register map of the design.
     sha256 : str
-        Of the ``.bit`` file, or `UNKNOWN`.
+        SHA-256 of the ``.bit`` file, or `UNKNOWN`.
     source : str
-        Origin of the bitstream, shown to users who must get it themselves.
+        Origin of the bitstream, shown to users who must obtain it themselves.
     notes : str
         Notes for users.
     url : str
-        Address of the ``.bit`` file; empty if it is not published.
+        URL of the ``.bit`` file; empty if it is not published.
     nbytes : int
-        Size of the file; 0 if it is not known.
+        Size of the file; 0 if unknown.
 
     Raises
     ------
     ConfigError
-        If a value is not possible.
+        If a value is invalid.
     """
 
     id: str
@@ -112,19 +112,20 @@ class Entry:
 
 
 class Catalogue:
-    """The manifest, the additions of the user, and the cache.
+    """The manifest, the user's additions, and the cache.
 
     Parameters
     ----------
     cache : Path, optional
-        Folder of the cache; by default ``$XDG_CACHE_HOME/vtaops/bitstreams`` or below ``~/.cache``.
+        Folder of the cache; by default ``$XDG_CACHE_HOME/vtaops/bitstreams``, or the same below
+        ``~/.cache``.
     manifest : Path, optional
-        By default the one that travels with vtaops.
+        The manifest shipped with vtaops by default.
 
     Raises
     ------
     ConfigError
-        If the manifest, or the list of additions, is malformed.
+        If the manifest or the list of additions is malformed.
     """
 
     def __init__(self, cache: Path | None = None, manifest: Path | None = None) -> None:
@@ -141,29 +142,29 @@ class Catalogue:
         Raises
         ------
         DeviceError
-            If there is none of this id.
+            If the id is unknown.
         """
         if name not in self.entries:
             raise DeviceError(f"no bitstream {name!r}; known ids: {', '.join(self.entries)}")
         return self.entries[name]
 
     def path(self, entry: Entry) -> Path:
-        """Return a bitstream's path in the cache, whether or not it exists."""
+        """Return a bitstream's path in the cache, even if the file does not exist."""
         return self.cache / f"{entry.sha256}.bit"
 
     def verify(self, name: str) -> Path:
-        """Return the file of a bitstream after checking its checksum and part.
+        """Return the file of a bitstream after verifying its checksum and part.
 
         Raises
         ------
         DeviceError
-            If its checksum is unknown, it is not in the cache, it was changed, it is for another
-            board, or vtaops does not encode its instruction set.
+            If its checksum is unknown or wrong, it is not in the cache, it is for another board, or
+            vtaops does not encode its instruction set.
         """
         entry = self.entry(name)
         if entry.sha256 == UNKNOWN:
             raise DeviceError(
-                f"no checksum of {name} is known, so it cannot be trusted; {_how_to_get(entry)}"
+                f"the checksum of {name} is unknown, so it cannot be trusted; {_how_to_get(entry)}"
             )
         if entry.hw_version != ISA_VERSION:
             raise DeviceError(
@@ -183,32 +184,31 @@ class Catalogue:
         timeout: float = 600.0,
         schemes: Collection[str] = HTTPS_ONLY,
     ) -> Path:
-        """Download a bitstream into the cache, unless it is there and intact; return its path.
+        """Download a bitstream into the cache unless an intact copy is there; return its path.
 
         Parameters
         ----------
         name : str
-            Its id.
+            Id of the bitstream.
         progress : callable, optional
-            Called with bytes done and bytes in all, as they arrive.
+            Called with the bytes received and the total bytes.
         timeout : float
-            Seconds that the download may take.
+            Time limit of the download in seconds.
         schemes : collection of str
-            Schemes of addresses that are followed.
+            URL schemes that are followed.
 
         Raises
         ------
         DeviceError
-            If there is no such id or no address of it, the download fails (see
-            `vtaops.board.download`), or what came is not the file of the checksum and the board;
-            nothing is kept then.
+            If the id is unknown or has no URL, the download fails (see `vtaops.board.download`),
+            or the file does not match the checksum or the board. Nothing is kept then.
         """
         entry = self.entry(name)
         if not entry.url or entry.sha256 == UNKNOWN:
             raise DeviceError(f"{name} is not published for download; {_how_to_get(entry)}")
         path = self.path(entry)
         if is_file(path):
-            with suppress(DeviceError):  # damaged: get it again
+            with suppress(DeviceError):  # damaged: download it again
                 _check_file(entry, path)
                 return path
         download(
@@ -231,12 +231,12 @@ class Catalogue:
         file : Path
             A ``.bit`` file.
         entry : Entry
-            What it is. A known checksum must be that of the file; an unknown one becomes it.
+            Description of the file. If its checksum is unknown, it is set from the file.
 
         Raises
         ------
         DeviceError
-            If the file is no bitstream, for another board, or not the one of the known checksum.
+            If the file is not a bitstream, is for another board, or has the wrong checksum.
         """
         bit_file: BitFile = read_bit_file(file)
         check_part(bit_file, TARGETS[entry.board].device)
@@ -290,7 +290,7 @@ def _read_manifest(path: Path) -> list[Entry]:
         content = tomllib.loads(read_file(path).decode("utf-8"))
     entries = content.get("bitstream", [])
     if not isinstance(entries, list):
-        raise ConfigError(f"the manifest {path} has no list of bitstreams")
+        raise ConfigError(f"the manifest {path} does not contain a list of bitstreams")
     return [_entry(value, path) for value in entries]
 
 

@@ -19,13 +19,13 @@ from vtaops.base.errors import DeviceError
 from vtaops.base.temporary import TemporaryFolder
 
 HTTPS_ONLY = frozenset({"https"})
-"""What a download may use: the name of the server is proven, redirections included."""
+"""URL schemes for downloads, including redirections: they authenticate the server."""
 
 Progress = Callable[[int, int], None]
-"""Called during a download: (bytes done, bytes in all, or 0 if the server does not say)."""
+"""Called during a download: (bytes received, total bytes, or 0 if the server does not say)."""
 
 _CHUNK_BYTES = 64 << 10
-_WAIT_SECONDS = 30.0  # for the next bytes; the whole download has its own limit
+_WAIT_SECONDS = 30.0  # until the next bytes; the whole download has its own limit
 
 
 def download(
@@ -44,27 +44,27 @@ def download(
     Parameters
     ----------
     url : str
-        The file's URL.
+        URL of the file.
     target : Path
-        The destination; its folder is created.
+        Destination; its folder is created.
     sha256 : str
-        Hexadecimal SHA-256 of its bytes.
+        Expected SHA-256 in hexadecimal.
     max_bytes : int
-        Maximum size; the download stops beyond it.
+        Maximum size; a larger download is stopped.
     check : callable, optional
         Checks the downloaded file before it replaces `target`; raises an error to reject it.
     progress : callable, optional
         Called as bytes arrive.
     timeout : float
-        Seconds for the whole download.
+        Time limit of the whole download.
     schemes : collection of str
-        Schemes of addresses that are followed.
+        URL schemes that are followed.
 
     Raises
     ------
     DeviceError
-        If the server cannot be reached or refuses, leads to another scheme, is too slow, or sends
-        too much, too little, or other bytes; nothing is kept then.
+        If the server cannot be reached, refuses, redirects to another scheme, is too slow, or sends
+        too much, too little or wrong data. Nothing is kept then.
     """
     _require_scheme(url, schemes)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def download(
             digest = _receive(url, file, max_bytes, tell, timeout, schemes)
         if digest != sha256:
             raise DeviceError(
-                f"what came from {url} has SHA-256 {digest}, not {sha256}: it is another file, or "
+                f"the file from {url} has SHA-256 {digest}, not {sha256}: it is another file, or "
                 f"it was corrupted on its way; nothing was kept"
             )
         if check is not None:
@@ -126,7 +126,7 @@ def _receive(
 
 
 class _Redirections(urllib.request.HTTPRedirectHandler):
-    """Follows redirections to the given schemes only."""
+    """Follow redirections to the given schemes only."""
 
     def __init__(self, schemes: Collection[str]) -> None:
         self._schemes = schemes
@@ -138,4 +138,4 @@ class _Redirections(urllib.request.HTTPRedirectHandler):
 
 def _require_scheme(url: str, schemes: Collection[str]) -> None:
     if urlsplit(url).scheme not in schemes:
-        raise DeviceError(f"{url} is not downloaded: only {', '.join(sorted(schemes))} is used")
+        raise DeviceError(f"{url} is not allowed: only {', '.join(sorted(schemes))} is used")

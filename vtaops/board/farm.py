@@ -1,9 +1,9 @@
-"""BoardFarm: programs measured on several boards at once, every result checked on the simulator.
+"""BoardFarm: measure programs on several boards at once, checking each result on the simulator.
 
-Programs queue; each board takes the next one as soon as it is free. A board that dies, that
-computes wrongly, or whose driver fails, is left out and reported, and its program goes to another
-board. A program that fails on two boards is given up, so that no program can take a whole farm
-down.
+Each board takes the next program from a queue as soon as it is free. A board that dies, computes
+wrong results or has a failing driver is dropped and reported, and its program goes to another
+board. A program that fails on two boards is abandoned, so that one program cannot take down the
+whole farm.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.remote import RemoteDevice
 
 MOST_ATTEMPTS = 2
-"""Boards that a program is tried on."""
+"""Number of boards on which a program is tried."""
 
 Arrays = Sequence[Array]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """How a program ran on a board.
+    """Result of a program on a board.
 
     Attributes
     ----------
     outputs : tuple of numpy.ndarray
-        The outputs.
+        Outputs of the program.
     seconds : float
-        Median of the launches as the host sees them, with a message each way.
+        Median time of a launch on the host, including a message in each direction.
     performance : TsimPerformance or None
-        The logic's counters for one launch, if it has any.
+        The logic's counters for one launch; None if it has none.
     """
 
     outputs: tuple[Array, ...]
@@ -57,21 +57,21 @@ class Measurement:
 
 
 class _BadBoard(DeviceError):
-    """A board whose result differs from the simulator's, or whose driver fails."""
+    """The board's result differs from the simulator's, or its driver fails."""
 
 
 @dataclass(frozen=True)
 class FarmResult:
-    """The outcome of a program.
+    """Outcome of a program.
 
     Attributes
     ----------
     board : str
-        The board that measured it; empty if none did.
+        The board that measured it; empty if none succeeded.
     measurement : Measurement or None
-        The measurement on that board; its outputs equal the simulator's.
+        Measurement on that board; its outputs equal the simulator's.
     failures : dict of str to str
-        Boards on which it failed before, and how.
+        Boards on which it failed, with the reason.
     """
 
     board: str
@@ -80,21 +80,21 @@ class FarmResult:
 
 
 class Board(Protocol):
-    """The board interface of a farm: `PynqBoard`, `RpcBoard`, or your own."""
+    """Interface of a farm's boards: `PynqBoard`, `RpcBoard`, or your own."""
 
     def measure(
         self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
     ) -> Measurement:
-        """Run a program; a `DeviceError` tells that it failed."""
+        """Run a program; raise a `DeviceError` if it fails."""
         ...
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
 class DeviceBoard:
-    """A board that is a device behind a connection."""
+    """A board that implements `Device` over a connection."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -102,7 +102,7 @@ class DeviceBoard:
     def measure(
         self, program: Program, arrays: Arrays, *, repeats: int, timeout: float
     ) -> Measurement:
-        """Run a program; the launches that are timed move no arrays."""
+        """Run a program; timed launches transfer no arrays."""
         with LoadedProgram(program, self._device) as loaded:
             self._device.reset_stats()
             outputs = as_tuple(loaded.run(*arrays, timeout=timeout))
@@ -111,12 +111,12 @@ class DeviceBoard:
         return Measurement(outputs, seconds, performance)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._device.close()
 
 
 class PynqBoard(DeviceBoard):
-    """A board that serves at ``pynq://host:port``."""
+    """A board served at ``pynq://host:port``."""
 
     def __init__(self, address: str, config: HardwareConfig | None = None) -> None:
         super().__init__(RemoteDevice(address, config))
@@ -132,7 +132,7 @@ class RpcBoard(DeviceBoard):
 def tracker_boards(
     host: str, port: int, key: str, count: int, config: HardwareConfig | None = None
 ) -> dict[str, Callable[[], Board]]:
-    """Return boards of TVM's tracker, for `BoardFarm`.
+    """Return boards of a TVM tracker, for `BoardFarm`.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def tracker_boards(
     Raises
     ------
     DeviceError
-        When a board is opened: if the tracker cannot be reached, or has no board to give.
+        When a board is opened, if the tracker cannot be reached or has no board available.
     """
 
     def requested() -> Board:
@@ -166,24 +166,25 @@ Boards = Iterable[str] | dict[str, Callable[[], Board]]
 
 
 class BoardFarm:
-    """Several boards that measure programs, each as soon as it is free.
+    """Measure programs on several boards; each board takes work as soon as it is free.
 
     Parameters
     ----------
     boards : iterable of str, or dict of str to callable
-        Addresses ``pynq://host:port``; or by name what opens a board (`tracker_boards`).
+        Addresses ``pynq://host:port``, or names with functions that open the board
+        (`tracker_boards`).
     config : HardwareConfig, optional
-        Configuration that boards given as addresses must have.
+        Configuration required of boards given by address.
 
     Attributes
     ----------
     lost : dict of str to str
-        Boards that are left out, and why.
+        Dropped boards, with the reason.
 
     Raises
     ------
     DeviceError
-        If there is no board.
+        If there are no boards.
     """
 
     def __init__(self, boards: Boards, config: HardwareConfig | None = None) -> None:
@@ -208,20 +209,20 @@ class BoardFarm:
         Parameters
         ----------
         programs : iterable of Program
-            The programs.
+            Programs to measure.
         repeats : int
-            Launches that are timed.
+            Number of timed launches.
         timeout : float
-            Seconds that a launch may take; after that the program has failed.
+            Time limit of a launch in seconds; a program that exceeds it has failed.
         seed : int
             Seed of the inputs.
         on_outcome : callable, optional
-            Told of each outcome with a measurement, and of the number of its program, as it comes.
+            Called with the index of a program and its outcome when it has been measured.
 
         Returns
         -------
         list of FarmResult
-            One for each program, in order; what no board could measure has no measurement.
+            One per program, in order; without a measurement if no board could measure it.
         """
         queue = _Queue([_Job(n, program, seed + n) for n, program in enumerate(programs)])
 
@@ -247,7 +248,7 @@ class BoardFarm:
         ask: Callable[[Board, _Job], Measurement],
         told: Callable[[_Job], None],
     ) -> None:
-        """Measure jobs on a board until none is left or the board is lost."""
+        """Measure jobs on a board until no job is left or the board is lost."""
         board = self._opened(name)
         try:
             while board is not None and (job := queue.take(name)) is not None:
@@ -262,7 +263,7 @@ class BoardFarm:
     def _tried(
         self, name: str, board: Board, job: _Job, ask: Callable[[Board, _Job], Measurement]
     ) -> Board | None:
-        """Try a job on a board; return the board to continue with, unless it is lost."""
+        """Try a job on a board; return the board to continue with, or None if it is lost."""
         try:
             job.measurement = ask(board, job)
             job.board = name
@@ -273,18 +274,18 @@ class BoardFarm:
             if isinstance(error, _BadBoard):
                 self.lost[name] = str(error)
                 return None
-            return self._opened(name)  # what failed may have left it in any state
+            return self._opened(name)  # a failure may have left it in any state
 
     def _opened(self, name: str) -> Board | None:
         try:
             return self._boards[name]()
-        except Exception as error:  # drivers of others raise what they like
+        except Exception as error:  # third-party drivers may raise anything
             self.lost[name] = f"cannot be opened: {_told(error)}"
             return None
 
 
 def _close(board: Board) -> None:
-    with suppress(Exception):  # it is not used again
+    with suppress(Exception):  # the board is not used again
         board.close()
 
 
@@ -293,25 +294,25 @@ def _told(error: Exception) -> str:
 
 
 def _measured(board: Board, job: _Job, repeats: int, timeout: float) -> Measurement:
-    """Measure a program; raises `_BadBoard` unless its outputs are the simulator's."""
+    """Measure a program; raise `_BadBoard` if its outputs differ from the simulator's."""
     arrays, expected = job.expectation
     try:
         found = board.measure(job.program, arrays, repeats=repeats, timeout=timeout)
         _compare(job.program, found.outputs, expected)
     except VTAError:
         raise
-    except Exception as error:  # drivers of others raise what they like
+    except Exception as error:  # third-party drivers may raise anything
         raise _BadBoard(_told(error)) from error
     return found
 
 
 def _compare(program: Program, found: Arrays, expected: Arrays) -> None:
     if len(found) != len(expected):
-        raise _BadBoard(f"{len(found)} outputs came; the program has {len(expected)}")
+        raise _BadBoard(f"the board returned {len(found)} outputs; the program has {len(expected)}")
     for buffer, got, right in zip(program.outputs, found, expected, strict=True):
         if got.shape != right.shape or got.dtype != right.dtype:
             raise _BadBoard(
-                f"{buffer.name} came as {got.dtype}{list(got.shape)}; it is "
+                f"{buffer.name} was returned as {got.dtype}{list(got.shape)}; it is "
                 f"{right.dtype}{list(right.shape)}"
             )
         wrong = int(np.count_nonzero(got != right))
@@ -345,13 +346,13 @@ class _Job:
         return FarmResult(self.board, self.measurement, dict(self.failures))
 
     def suits(self, board: str) -> bool:
-        """Whether a board may try this job."""
+        """Whether this board may try the job."""
         is_open = self.measurement is None and not self.is_taken
         return is_open and board not in self.failures and len(self.failures) < MOST_ATTEMPTS
 
 
 class _Queue:
-    """A job queue; a job that failed on a board may be retried on another."""
+    """Job queue; a job that failed on one board may be retried on another."""
 
     def __init__(self, jobs: list[_Job]) -> None:
         self.jobs = jobs
@@ -359,7 +360,7 @@ class _Queue:
         self._is_stopped = False
 
     def take(self, board: str) -> _Job | None:
-        """Wait for a job for a board and return it; None if no more can come."""
+        """Wait for a job for a board and return it; None if no job can come any more."""
         with self._changed:
             while not self._is_stopped:
                 for job in self.jobs:

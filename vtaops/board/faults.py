@@ -10,34 +10,34 @@ from vtaops.runtime.wire import PREAMBLE_BYTES, Connection, ConnectionLost
 
 
 class Fault(str, Enum):
-    """What can go wrong; each happens once for each time that it is injected."""
+    """Kinds of faults; each injection causes one occurrence."""
 
     HANG = "hang"
     """The next run never reaches FINISH."""
     LATE_DONE = "late-done"
-    """The done flag of the next run follows late: first it still tells of the run before."""
+    """The done flag of the next run is late and first still shows the previous run."""
     REFUSE_PROGRAMMING = "refuse-programming"
     """The FPGA manager refuses the next bitstream."""
     DROP_REQUEST = "drop-request"
-    """The connection ends while the next transfer to the board is under way."""
+    """The connection ends during the next transfer to the board."""
     DROP_REPLY = "drop-reply"
-    """The connection ends while the next answer of the board is under way."""
+    """The connection ends during the next response from the board."""
     CORRUPT_REQUEST = "corrupt-request"
-    """One bit of the next transfer to the board is wrong."""
+    """The next transfer to the board has a flipped bit."""
     CORRUPT_REPLY = "corrupt-reply"
-    """One bit of the next answer of the board is wrong."""
+    """The next response from the board has a flipped bit."""
     STALL_REPLY = "stall-reply"
-    """The board does not answer any more on this connection."""
+    """The board stops responding on this connection."""
     CRASH = "crash"
     """The code that serves the next request fails unexpectedly."""
 
 
 OF_THE_LOGIC = (Fault.HANG, Fault.LATE_DONE, Fault.REFUSE_PROGRAMMING)
-"""Faults of the virtual board itself; the others are of the connection and the server."""
+"""Faults of the virtual board itself; the others affect the connection and the server."""
 
 
 class Faults:
-    """The pending faults; thread-safe."""
+    """Pending faults; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Faults:
             self._armed[fault].append(after)
 
     def take(self, fault: Fault) -> bool:
-        """Return whether `fault` happens at this occasion."""
+        """Return whether `fault` occurs on this occasion."""
         with self._lock:
             waiting = self._armed[fault]
             if not waiting:
@@ -74,14 +74,14 @@ class Faults:
 
 
 class FaultyConnection(Connection):
-    """The board's end of a connection that has the faults it is told to.
+    """The board's end of a connection, with injected faults.
 
     Parameters
     ----------
     stream : socket
         The connection.
     faults : Faults
-        Faults to have.
+        Faults to inject.
     """
 
     def __init__(self, stream: socket.socket, faults: Faults) -> None:

@@ -1,9 +1,9 @@
-"""A model as the device under test of MLPerf Tiny: the commands of its runner on a serial line.
+"""A model as the device under test of MLPerf Tiny: the runner's commands over a serial line.
 
 The runner (mlcommons/tiny, ``benchmark/runner``) sends commands that end with ``%``. The device
-answers lines, the last one ``m-ready``: ``name``, ``profile``, ``timestamp``, ``db load N`` and
-``db HEX`` for the bytes of an input, ``db print``, ``infer N W`` for W inferences that are not
-measured and N that are, ``results``, ``help``.
+answers with lines, the last of which is ``m-ready``. The commands are ``name``, ``profile``,
+``timestamp``, ``db load N`` and ``db HEX`` for the bytes of an input, ``db print``, ``infer N W``
+for W unmeasured and N measured inferences, ``results`` and ``help``.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from vtaops.runtime.uartbone import open_serial
 
 READY = "m-ready"
 MOST_CHARACTERS = 4096
-"""Of a command; the published firmware takes 80."""
+"""Maximum length of a command; the published firmware takes 80 characters."""
 MOST_INFERENCES = 1_000_000
-"""Of a command: nothing stops a device that infers."""
+"""Maximum number of inferences per command, because a running command cannot be stopped."""
 _HELP = (
     "help, name, profile, timestamp, results",
     "db load N; db HEX; db print",
-    "infer N [W=10]: N inferences after W that are not measured",
+    "infer N [W=10]: N measured inferences after W unmeasured ones",
 )
 
 
 class QuantizedTensor(Protocol):
-    """A tensor: its shape, and what its integers mean."""
+    """A tensor: its shape and the meaning of its integers."""
 
     @property
     def dtype(self) -> str:
-        """It must be ``"int8"``."""
+        """Data type; it must be ``"int8"``."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """Shape."""
 
     @property
     def scale(self) -> float:
-        """The quantization step."""
+        """Quantization step."""
 
     @property
     def zero_point(self) -> int:
-        """The integer that represents 0.0."""
+        """Integer that represents 0.0."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Task:
     Attributes
     ----------
     name : str
-        As the runner calls it.
+        Name used by the runner.
     elements : int
-        Of an input.
+        Number of elements of an input.
     holds : str
-        Format of its files: ``"uint8"`` pixels, ``"int8"`` features, ``"float32"`` features.
+        Format of the input files: ``"uint8"`` pixels, ``"int8"`` features, ``"float32"`` features.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Task:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an input."""
+        """Size of an input file in bytes."""
         return self.elements * np.dtype(self.holds).itemsize
 
 
@@ -89,12 +89,12 @@ TASKS = (
 
 
 def task_of(given: QuantizedTensor) -> Task:
-    """Return the benchmark whose inputs a tensor holds.
+    """Return the benchmark whose inputs match a tensor.
 
     Raises
     ------
     ModelError
-        If there is none.
+        If no benchmark matches.
     """
     elements = int(np.prod(given.shape))
     for task in TASKS:
@@ -102,29 +102,29 @@ def task_of(given: QuantizedTensor) -> Task:
             return task
     known = ", ".join(f"{task.name} {task.elements:,}" for task in TASKS)
     raise ModelError(
-        f"the input has {elements:,} elements, as in no benchmark of MLPerf Tiny: {known}"
+        f"the input has {elements:,} elements, which no benchmark of MLPerf Tiny has: {known}"
     )
 
 
 class DeviceUnderTest:
-    """A model that obeys the runner.
+    """A model that answers the runner's commands.
 
     Parameters
     ----------
     given, result : QuantizedTensor
-        Its input and its output, both int8.
+        Its input and output, both int8.
     run : callable
-        Returns the output for an input.
+        Function that returns the output for an input.
     name : str
-        Name that the runner shows.
+        Name shown by the runner.
     inference_seconds : float, optional
-        What an inference takes, of a device that is simulated: timestamps count it instead of the
-        time that passes.
+        Duration of an inference on a simulated device; timestamps advance by it instead of by
+        real time.
 
     Raises
     ------
     ModelError
-        If no benchmark has such an input, or one of both is not int8.
+        If no benchmark has such an input, or a tensor is not int8.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class DeviceUnderTest:
         self._output: Array | None = None
 
     def answer(self, command: str) -> Iterator[str]:
-        """Yield the lines that answer a command, while it is obeyed."""
+        """Execute a command and yield the lines of its answer."""
         word, *arguments = command.split() or [""]
         obey = {
             "name": self._tell_name,
@@ -189,7 +189,7 @@ class DeviceUnderTest:
         yield from _HELP
 
     def _data(self, first: str = "", count: str = "0", *ignored: str) -> Iterator[str]:
-        """Fill the buffer of the input, or print it."""
+        """Fill the input buffer, or print it."""
         if first == "load":
             if not 1 <= int(count) <= self.task.nbytes:
                 raise ModelError(f"Command 'db load' requires 1 to {self.task.nbytes} bytes")
@@ -229,7 +229,7 @@ class DeviceUnderTest:
         self._inferences += count
 
     def _features(self) -> Array:
-        """Return the features in the buffer."""
+        """Return the features in the input buffer."""
         if len(self._buffer) != self.task.nbytes:
             raise ModelError(
                 f"Input db has {len(self._buffer)} bytes, expected {self.task.nbytes} of "
@@ -238,7 +238,7 @@ class DeviceUnderTest:
         return np.frombuffer(self._buffer, np.dtype(self.task.holds).newbyteorder("<"))
 
     def _array(self) -> Array:
-        """Return the input: pixels minus 128, features as they are, floats on the input's grid."""
+        """Return the input: pixels minus 128, features unchanged, or floats quantized."""
         numbers, given = self._features(), self._given
         if self.task.holds == "uint8":
             numbers = numbers.astype(np.int16) - 128
@@ -258,7 +258,7 @@ class DeviceUnderTest:
 
 
 def open_line(path: Path | None, baud: int) -> tuple[int, str]:
-    """Return the file of a serial port, or of a new pseudo-terminal, and where a runner finds it.
+    """Return the descriptor of a serial port or a new pseudo-terminal, and the path for the runner.
 
     Raises
     ------
@@ -276,14 +276,14 @@ def open_line(path: Path | None, baud: int) -> tuple[int, str]:
 
 
 def serve(device: DeviceUnderTest, file: int) -> None:
-    """Answer commands from an open line until its other end closes for good.
+    """Answer commands from an open line until its other end closes.
 
     Parameters
     ----------
     device : DeviceUnderTest
-        The device that answers.
+        Device that answers.
     file : int
-        The descriptor of a serial port, a pseudo-terminal or a socket.
+        Descriptor of a serial port, a pseudo-terminal or a socket.
 
     Raises
     ------
@@ -294,7 +294,7 @@ def serve(device: DeviceUnderTest, file: int) -> None:
     try:
         while piece := os.read(file, 4096):
             *commands, waiting = (waiting + piece).split(b"%")
-            waiting = waiting[: MOST_CHARACTERS + 1]  # too long stays too long
+            waiting = waiting[: MOST_CHARACTERS + 1]  # keep enough to see that it is too long
             for command in commands:
                 for line in device.answer(command.decode("ascii", "replace")):
                     os.write(file, f"{line}\r\n".encode())

@@ -1,8 +1,8 @@
-"""PynqRemote: the interface of ``pynq`` for a board that is reached through PYNQ.remote.
+"""PynqRemote: the interface of ``pynq`` for a board reached through PYNQ.remote.
 
-With it the driver runs on the host, unchanged, and the board needs nothing of vtaops. Every access
-to a register is a message, and flush and invalidate move whole buffers, so it is slower than the
-server of `vtaops.board.server`. PYNQ.remote has no authentication: use it in a network of your own.
+The driver runs unchanged on the host, and the board does not need vtaops. Every register access is
+a message, and flush and invalidate transfer whole buffers, so it is slower than the server of
+`vtaops.board.server`. PYNQ.remote has no authentication: use it on a private network.
 
 Needs the ``pynq`` package 4.0 (``PYNQ_REMOTE=1 pip install pynq==4.0.0``; NumPy below 2).
 """
@@ -19,13 +19,13 @@ from vtaops.base.errors import DeviceError, raising
 from vtaops.board.bitfile import read_bit_file
 
 DEFAULT_PORT = 7967
-"""The only port that ``pynq`` connects to by itself."""
+"""The only port to which ``pynq`` connects."""
 
 FPGA_MANAGER = "/sys/class/fpga_manager/fpga0"
 
 
 class PynqRemote:
-    """What `vtaops.runtime.pynq.Accelerator` takes as its interface.
+    """Interface for `vtaops.runtime.pynq.Accelerator`.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class PynqRemote:
     """
 
     def __init__(self, host: str, port: int = DEFAULT_PORT) -> None:
-        os.environ.setdefault("PYNQ_REMOTE_DEVICES", host)  # decides what the import defines
+        os.environ.setdefault("PYNQ_REMOTE_DEVICES", host)  # determines what the import defines
         try:
             import pynq
             from pynq.pl_server.remote_device import RemoteDevice
@@ -51,10 +51,10 @@ class PynqRemote:
         self._package = pynq
         with raising(DeviceError, f"PYNQ.remote does not answer at {host}:{port}", Exception):
             self._device = RemoteDevice(0, host, port)
-        self.Clocks = SimpleNamespace()  # PYNQ.remote sets them from a .hwh file only
+        self.Clocks = SimpleNamespace()  # PYNQ.remote only sets them from a .hwh file
 
     def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:
-        """Return memory of the board, with a copy here."""
+        """Allocate memory on the board, with a local copy."""
         return self._device.allocate(shape, dtype, cacheable=cacheable)
 
     def MMIO(self, base_addr: int, length: int) -> Any:  # noqa: N802 (PYNQ's name)
@@ -62,7 +62,7 @@ class PynqRemote:
         return self._package.MMIO(base_addr, length, device=self._device)
 
     def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
-        """Return a bitstream to download; PYNQ's own class cannot without a ``.hwh`` file."""
+        """Return a bitstream to download; PYNQ's own class needs a ``.hwh`` file."""
         return SimpleNamespace(download=lambda: self._download(Path(bitfile_name)))
 
     def _download(self, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""A device over TVM's own RPC, for those who already work with TVM's sessions and trackers.
+"""A device over TVM's RPC, for users of TVM's sessions and trackers.
 
-The server is TVM's; the calls of `vtaops.runtime.Device` are functions that it offers by name. The
-order of the tutorials stays: connect, program the FPGA, upload a program, run. TVM's RPC has no
-authentication, lets whoever connects run any code, and has no wheels for Zynq-7000;
-`vtaops.board.server` is made for boards.
+The server is TVM's; the calls of `vtaops.runtime.Device` are functions registered by name. The
+order of the tutorials applies: connect, program the FPGA, upload a program, run. TVM's RPC has no
+authentication, lets any client run any code, and has no wheels for Zynq-7000; for boards, use
+`vtaops.board.server`.
 
     python -m vtaops.board.rpc --device fsim --port 9091
 """
@@ -48,7 +48,7 @@ from vtaops.runtime.wire import error_of, parse_address
 
 DEFAULT_PORT = 9091
 BOARDS = ("pynq", "virtual")
-"""Devices whose logic is programmed: the board that this runs on, and one that is simulated."""
+"""Devices whose logic is programmed: this board, and a simulated one."""
 
 _ERROR = re.compile(r"vtaops error (\w+): (.*?) \[end of error\]", re.DOTALL)
 
@@ -57,16 +57,16 @@ _ERROR = re.compile(r"vtaops error (\w+): (.*?) \[end of error\]", re.DOTALL)
 
 
 class _Server:
-    """The functions of one session and their device; a session is a process of its own.
+    """Functions of one session and its device; each session runs in its own process.
 
     Parameters
     ----------
     name : str
-        One of `BOARDS`, or a device that `open_device` knows.
+        One of `BOARDS`, or a name for `open_device`.
     config : HardwareConfig
-        Its configuration.
+        Configuration of the device.
     register_map : RegisterMap
-        Design of the bitstream of a board.
+        Register map of a board's bitstream.
     """
 
     def __init__(self, name: str, config: HardwareConfig, register_map: RegisterMap) -> None:
@@ -126,11 +126,11 @@ class _Server:
         self._device.launch(address, count, timeout)
 
     def stats(self) -> str:
-        """Return the counters, as JSON."""
+        """Return the counters as JSON."""
         return json.dumps(self._device.stats().as_dict())
 
     def performance(self) -> str:
-        """Return the cycles, as JSON."""
+        """Return the cycle counts as JSON."""
         if not isinstance(self._device, CountingDevice):
             raise UnsupportedError(f"device {self._name!r} counts no cycles")
         return json.dumps(self._device.performance().as_dict())
@@ -163,7 +163,7 @@ class _Server:
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Preserve the type of errors: TVM transports only their text."""
+    """Preserve the type of errors, because TVM transports only their text."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -185,28 +185,28 @@ def start_server(
     tracker: tuple[str, int] | None = None,
     key: str = "vta",
 ) -> int:
-    """Serve from threads of this process, to its end; sessions are processes of their own.
+    """Serve from threads of this process until it ends; each session runs in its own process.
 
     Parameters
     ----------
     device : str
-        ``"pynq"``, ``"virtual"``, or what `vtaops.runtime.open_device` knows.
+        ``"pynq"``, ``"virtual"``, or a name for `vtaops.runtime.open_device`.
     config : HardwareConfig, str or Path
-        Its configuration.
+        Configuration of the device.
     register_map : RegisterMap
-        Design of a board's bitstream.
+        Register map of a board's bitstream.
     host, port : str, int
-        Where to listen; the next free port of the hundred from `port` on is taken. Whoever can
-        connect can run any code: an address other than this machine's own is warned of.
+        Address to listen on; uses the first free port of the hundred from `port` on. Any client
+        can run any code, so an address that other machines can reach causes a warning.
     tracker : (str, int), optional
         Address of a tracker to register with.
     key : str
-        Name under which a tracker hands out this server.
+        Name by which a tracker offers this server.
 
     Returns
     -------
     int
-        The port.
+        Port of the server.
     """
     if not is_loopback(host):
         warnings.warn(
@@ -223,7 +223,7 @@ def start_server(
 
 
 def _survive_crashes() -> None:
-    """Keep TVM's listening thread alive when a session crashes: it would end, its port open."""
+    """Keep TVM's listening thread alive when a session crashes; it would end with its port open."""
     if hasattr(tvm_server._serving, "survives"):
         return
     serving = tvm_server._serving
@@ -248,7 +248,7 @@ def _survive_crashes() -> None:
 
 @dataclass(frozen=True, eq=False)
 class RpcBuffer:
-    """A block of the DRAM of the device behind a server."""
+    """A block of DRAM of the device behind a server."""
 
     address: int
     nbytes: int
@@ -262,21 +262,21 @@ class RpcSession(ConfiguredDevice):
     Parameters
     ----------
     session : tvm.rpc.RPCSession
-        From `connect`, ``tvm.rpc.connect`` or a tracker.
+        Session from `connect`, ``tvm.rpc.connect`` or a tracker.
     config : HardwareConfig, str or Path, optional
-        Configuration that the device must have.
+        Required configuration of the device.
 
     Attributes
     ----------
     sent_bytes, received_bytes : int
-        Bytes of buffers that travelled so far: programs, parameters, inputs; outputs.
+        Bytes of buffers transferred so far: programs, parameters and inputs; outputs.
 
     Raises
     ------
     ConfigError
         If the device has another configuration.
     DeviceError
-        If the server is not one of `start_server`.
+        If the server was not started by `start_server`.
     """
 
     def __init__(self, session: Any, config: HardwareConfig | str | Path | None = None) -> None:
@@ -296,7 +296,7 @@ class RpcSession(ConfiguredDevice):
 
     @property
     def info(self) -> dict[str, Any]:
-        """The server's description of itself."""
+        """The server's own description."""
         return dict(self._info)
 
     def program_fpga(self, bitstream: str | Path) -> None:
@@ -305,7 +305,7 @@ class RpcSession(ConfiguredDevice):
         Raises
         ------
         DeviceError
-            If it cannot be read, is for another part, or the device has no logic to program.
+            If the file cannot be read or is for another part, or the device cannot be programmed.
         """
         with raising(DeviceError, f"cannot read {bitstream}", OSError):
             content = read_file(bitstream, MAX_BYTES)
@@ -319,22 +319,22 @@ class RpcSession(ConfiguredDevice):
     def load(
         self, program: Program, parameters: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> Callable[..., npt.NDArray[np.generic] | Any]:
-        """Upload a program; returns a function of its inputs that runs it, as `Program.run` does.
+        """Upload a program; return a function that runs it on its inputs, like `Program.run`.
 
         Parameters
         ----------
         program : Program
             The program.
         parameters : mapping, optional
-            DRAM images of inputs that are the same in all runs, by the names of their buffers:
-            they travel now, and the function takes the other inputs.
+            DRAM images of the inputs that are the same in all runs, by buffer name. They are sent
+            now, and the function takes the other inputs.
 
         Raises
         ------
         ConfigError
-            If it was compiled for another configuration.
+            If the program was compiled for another configuration.
         DeviceError
-            If the device has no room.
+            If the device does not have enough memory.
         """
         return LoadedProgram(program, self, parameters).run
 
@@ -363,12 +363,12 @@ class RpcSession(ConfiguredDevice):
         return Statistics(**json.loads(self._call("stats")))
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, counted by the logic since `reset_stats`.
+        """Return cycles by cause, counted by the logic since `reset_stats`.
 
         Raises
         ------
         UnsupportedError
-            If the device counts none.
+            If the device has no cycle counters.
         """
         return TsimPerformance(**json.loads(self._call("performance")))
 
@@ -376,7 +376,7 @@ class RpcSession(ConfiguredDevice):
         self._call("reset_stats")
 
     def close(self) -> None:
-        """End the session; a tracker may hand the device out again."""
+        """End the session; a tracker may offer the device again."""
         self.session = None
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -405,13 +405,13 @@ def connect(
     host, port : str, int
         Address of the server.
     config : HardwareConfig, str or Path, optional
-        Configuration that the device must have.
+        Required configuration of the device.
     key : str
-        As the server was started.
+        The key with which the server was started.
     timeout : float
-        Seconds until the server must accept; TVM itself would wait for ever.
+        Seconds within which the server must accept; TVM itself would wait forever.
     session_timeout : float
-        Seconds after which the server ends the session; 0: never.
+        Seconds after which the server ends the session; 0 for no limit.
 
     Raises
     ------
@@ -443,7 +443,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--tracker", help="HOST:PORT of a tracker to register with")
-    parser.add_argument("--key", default="vta", help="name under which a tracker hands this out")
+    parser.add_argument("--key", default="vta", help="name by which a tracker offers this server")
     options = parser.parse_args()
     tracker = parse_address(options.tracker) if options.tracker else None
     port = start_server(

@@ -1,8 +1,8 @@
-"""BoardServer: serves the VTA of a board to clients, one session for each connection.
+"""BoardServer: serve the VTA of a board to clients, with one session per connection.
 
-A session owns its buffers; they are freed when it ends, however it ends. What a client sends is
-checked for size, type and range before it has any effect, and never becomes a path on the board.
-The messages are those of `vtaops.runtime.wire`.
+A session owns its buffers, which are freed when it ends for whatever reason. All data from a client
+are checked for size, type and range before they have any effect, and never become a path on the
+board. `vtaops.runtime.wire` describes the messages.
 
 Imports no TVM: a board installs this file.
 """
@@ -49,30 +49,30 @@ from vtaops.runtime.wire import (
 _log = logging.getLogger("vtaops.board")
 
 _LOGIN_HEADER_BYTES = 1024
-_DRAIN_SECONDS = 1.0  # for the sender of a malformed message to read why it is refused
+_DRAIN_SECONDS = 1.0  # lets the sender of a malformed message read the reason
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of clients.
+    """Resource limits for clients.
 
     Attributes
     ----------
     sessions : int
-        Clients at a time; who has not logged in is none.
+        Maximum number of clients that are logged in.
     logins : int
-        Connections at a time that have not logged in; a further one ends the oldest.
+        Maximum number of connections that are not logged in; one more ends the oldest.
     session_bytes, buffers : int
-        Memory and number of buffers of one session.
+        Maximum memory and number of buffers of a session.
     cache_bytes : int
-        Memory for programs and parameters that clients may come back to.
+        Memory for programs and parameters that clients may reuse.
     launch_seconds : float
-        Longest run.
+        Maximum duration of a run.
     login_seconds, message_seconds : float
-        Longest login, and longest wait for the rest of a message that has begun.
+        Maximum duration of a login, and of the rest of a message once it has begun.
     idle_seconds : float
-        After so long without a request a client has to leave when all sessions are in use and
-        another one comes.
+        Idle time after which a client must leave if all sessions are in use and another client
+        connects.
     """
 
     sessions: int = 8
@@ -92,7 +92,7 @@ class BlobCache:
     Parameters
     ----------
     capacity : int
-        Bytes in all.
+        Maximum number of bytes.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -102,7 +102,7 @@ class BlobCache:
         self._used = 0
 
     def get(self, digest: str) -> bytes | None:
-        """Return the bytes with this hash, if they are still there."""
+        """Return the bytes with this hash, if they are still cached."""
         with self._lock:
             blob = self._blobs.get(digest)
             if blob is not None:
@@ -110,7 +110,7 @@ class BlobCache:
             return blob
 
     def put(self, digest: str, blob: bytes) -> None:
-        """Keep bytes; the caller has checked their hash."""
+        """Cache bytes; the caller must have checked their hash."""
         with self._lock:
             if digest in self._blobs or len(blob) > self._capacity:
                 return
@@ -121,14 +121,14 @@ class BlobCache:
 
     @property
     def used(self) -> int:
-        """Total bytes in the cache."""
+        """Number of cached bytes."""
         return self._used
 
 
 class BoardServer(Closing):
-    """Serves one accelerator.
+    """Serve one accelerator.
 
-    Use it as a context manager, which serves in threads of its own, or call `serve_forever`.
+    Use it as a context manager, which serves in threads, or call `serve_forever`.
 
     Parameters
     ----------
@@ -137,16 +137,16 @@ class BoardServer(Closing):
     host, port : str, int
         Address to listen on; port 0 picks any free port.
     secret : bytes
-        The shared secret; may be empty only where nobody but this machine can connect.
+        The shared secret; it may be empty only if no other machine can connect.
     limits : Limits
         Resource limits of clients.
     faults : Faults, optional
-        Faults to have, for tests.
+        Faults to inject, for tests.
 
     Raises
     ------
     DeviceError
-        If there is no secret on an address that others can reach, or the port is taken.
+        If an address that others can reach has no secret, or the port is in use.
     """
 
     def __init__(
@@ -173,8 +173,9 @@ class BoardServer(Closing):
         self._secret = secret
         self._folder = TemporaryFolder()
         self._lock = threading.Lock()
-        self._logins: dict[Connection, None] = {}  # in the order of their beginning
-        self._open: dict[Connection, float] = {}  # since when it waits; infinity: it does not
+        self._logins: dict[Connection, None] = {}  # in the order in which they began
+        # Start of its idle time; infinity if it is not idle.
+        self._open: dict[Connection, float] = {}
         self._thread: threading.Thread | None = None
         try:
             self._listener = _Listener(self, host, port)
@@ -184,13 +185,13 @@ class BoardServer(Closing):
 
     @property
     def address(self) -> str:
-        """Where clients connect: ``pynq://host:port``."""
+        """Address for clients: ``pynq://host:port``."""
         host, port = self._listener.server_address[:2]
         return f"pynq://{host!s}:{port}"
 
     @property
     def sessions(self) -> int:
-        """Number of current clients."""
+        """Number of clients that are logged in."""
         return len(self._open)
 
     def serve_forever(self) -> None:
@@ -207,7 +208,7 @@ class BoardServer(Closing):
         with self._lock:
             for connection in (*self._open, *self._logins):
                 connection.shutdown()
-        self._listener.server_close()  # waits for the threads of the sessions
+        self._listener.server_close()  # waits for the session threads
         self._folder.close()
 
     def __enter__(self) -> BoardServer:
@@ -241,7 +242,7 @@ class BoardServer(Closing):
             connection.close()
 
     def _admit(self, connection: Connection) -> bool:
-        """Admit a logged-in client if a session is free or can be taken from an idle client."""
+        """Admit a logged-in client if a session is free or an idle client can be dismissed."""
         idlest = None
         with self._lock:
             self._logins.pop(connection, None)
@@ -318,17 +319,17 @@ class BoardServer(Closing):
         connection.send({"id": 0, "error": _error(DeviceError(reason))}, deadline=deadline)
 
     def program(self, content: bytes) -> None:
-        """Program the logic with the bytes of a ``.bit`` file, once they are checked.
+        """Program the logic with the bytes of a ``.bit`` file after checking them.
 
         Raises
         ------
         DeviceError
-            If they are no bitstream for this board, or the board refuses them.
+            If they are not a bitstream for this board, or the board refuses them.
         """
         bit_file: BitFile = parse_bit_file(content)
         check_part(bit_file, self.accelerator.config.board.device)
         digest = hashlib.sha256(content).hexdigest()
-        path = self._folder.path / f"{digest}.bit"  # the name is ours, not the client's
+        path = self._folder.path / f"{digest}.bit"  # the name does not come from the client
         path.write_bytes(content)
         self.bitstream = None
         self.accelerator.program(path)
@@ -355,7 +356,7 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
+    """Return whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -368,16 +369,16 @@ _Answer = dict[str, Any] | bytes | None  # fields, or a payload
 
 
 class ClientHandler:
-    """The messages of one client.
+    """Handle the messages of one client.
 
     Parameters
     ----------
     server : BoardServer
-        Whose session this is.
+        Server that owns this session.
     connection : Connection
-        To the client, who has logged in.
+        Connection to the client, which is logged in.
     device : PynqDevice
-        Its own view of the accelerator.
+        The client's view of the accelerator.
     """
 
     def __init__(self, server: BoardServer, connection: Connection, device: PynqDevice) -> None:
@@ -386,12 +387,12 @@ class ClientHandler:
         self._operations = Operations(server, device)
 
     def serve(self) -> None:
-        """Answer requests until the client leaves.
+        """Answer requests until the client disconnects.
 
         Raises
         ------
         DeviceError
-            If the connection ends otherwise.
+            If the connection ends in another way.
         """
         while True:
             try:
@@ -429,12 +430,12 @@ class ClientHandler:
         operation = header.get("op")
         types = _field_types().get(operation) if isinstance(operation, str) else None
         if types is None:
-            raise DeviceError(f"there is no operation {_short(operation)}")
+            raise DeviceError(f"unknown operation {_short(operation)}")
         fields = {name: value for name, value in header.items() if name not in ("op", "id")}
         if "payload" in types:
-            fields = {"payload": payload, **fields}  # a field of that name is of a wrong type
+            fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
-            raise DeviceError(f"{operation} takes no payload; {len(payload)} bytes came")
+            raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
         _check_fields(str(operation), fields, types)
         answer: _Answer = getattr(self._operations, str(operation))(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
@@ -445,15 +446,15 @@ class ClientHandler:
 
 
 class Operations:
-    """What one client may do: each public method is an operation, its parameters are the fields.
+    """Operations of one client: each public method is an operation, its parameters are the fields.
 
-    The parameter ``payload`` is what comes behind the fields; the others take none. An operation
-    answers with fields, with bytes, or with nothing.
+    The parameter ``payload`` takes the bytes after the fields; operations without it accept none.
+    An operation returns fields, bytes or nothing.
 
     Parameters
     ----------
     server : BoardServer
-        Whose session this is.
+        Server that owns this session.
     device : PynqDevice
         The client's own view of the accelerator.
     """
@@ -474,7 +475,7 @@ class Operations:
                 f"{limits.session_bytes}"
             )
         if len(self._buffers) >= limits.buffers:
-            raise NoRoom(f"the session has {limits.buffers} buffers; it may have no more")
+            raise NoRoom(f"the session has {limits.buffers} buffers; that is the limit")
         buffer = self._device.alloc(nbytes)
         assert isinstance(buffer, PynqBuffer)
         handle, self._next_handle = self._next_handle, self._next_handle + 1
@@ -555,7 +556,7 @@ class Operations:
         if offset != len(self._uploaded) or not offset + len(payload) <= total <= MAX_BYTES:
             raise DeviceError(
                 f"{len(payload)} bytes at {_short(offset)} of {_short(total)} do not follow the "
-                f"{len(self._uploaded)} that are here, or exceed {MAX_BYTES}"
+                f"{len(self._uploaded)} received so far, or exceed {MAX_BYTES}"
             )
         self._uploaded += payload
 
@@ -606,7 +607,7 @@ def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]
 
 def _check_hash(content: bytes, sha256: str) -> None:
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise DeviceError("what arrived has another hash: the transfer was corrupted")
+        raise DeviceError("the received data have another hash: the transfer was corrupted")
 
 
 def _error(error: VTAError) -> dict[str, str]:

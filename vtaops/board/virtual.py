@@ -1,9 +1,9 @@
 """VirtualBoard: a Zynq board as drivers see it, backed by a simulator.
 
-It has the interface of the ``pynq`` package that `vtaops.runtime.pynq` uses: contiguous memory with
-a cache that is not coherent with DRAM (a missing flush or invalidate shows as wrong data), pages of
-control registers, a clock, and an FPGA manager that takes a ``.bit`` file for its part only. Where
-a real board would stop its processor (registers of logic that is not there) it raises an error.
+It has the part of the ``pynq`` package's interface that `vtaops.runtime.pynq` uses: contiguous
+memory with a cache that is not coherent with DRAM (a missing flush or invalidate gives wrong data),
+pages of control registers, a clock, and an FPGA manager that accepts only ``.bit`` files for its
+part. An access that would hang a real board's processor (registers of missing logic) is an error.
 
 Imports no TVM.
 """
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
     _Array = np.ndarray[Any, Any]
 else:
-    _Array = np.ndarray  # NumPy 1.21, of the images for boards, has no subscript here
+    _Array = np.ndarray  # NumPy 1.21, which board images have, does not allow a subscript here
 
 RUN_SECONDS = 60.0
-"""Longest simulation of one run."""
+"""Maximum simulation time of one run."""
 
 POLL_CYCLES = 1000
-"""Cycles of the simulated RTL that pass between two looks of the processor at its state."""
+"""Cycles of the simulated RTL between two polls by the processor."""
 
 SHORT_RUN_SECONDS = 0.05
-"""Runs as long as this have ended when the write to the register returns that starts them."""
+"""Runs up to this duration end before the register write that starts them returns."""
 
 LATE_POLLS = 5
-"""Reads of the done flag that see the old value, where a late flag is injected."""
+"""Reads of the done flag that return the old value if a late flag is injected."""
 
-_GARBAGE = 0xA5  # fresh memory is not zero
+_GARBAGE = 0xA5  # new memory is not zero
 
 
 class VirtualBoard:
@@ -61,19 +61,19 @@ class VirtualBoard:
     Parameters
     ----------
     config : HardwareConfig
-        Configuration of its bitstreams; the target determines addresses and part.
+        Configuration of its bitstreams; its target determines addresses and part.
     register_map : RegisterMap
-        Design of its bitstreams.
+        Register map of its bitstreams.
     faults : Faults, optional
-        Faults to have.
+        Faults to inject.
     simulator : "fsim", "tsim" or "tsim-axi"
-        What executes: the functional simulator; our RTL, cycle by cycle; or our RTL behind its AXI
-        shell, whose registers are then those that the driver sees (no faults can be injected).
+        The functional simulator; our RTL, cycle by cycle; or our RTL behind its AXI shell, in
+        which case the driver accesses the RTL's own registers and no faults can be injected.
 
     Raises
     ------
     ConfigError
-        If "tsim-axi" shall stand for upstream's cores.
+        If "tsim-axi" is combined with the register map of upstream's cores.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class VirtualBoard:
         self.dram = _simulator(simulator, config, HLS_2020 if hls else FSIM)
         self.programmed: BitFile | None = None
         self.last_error = ""
-        """Why the last run did not finish, in the words of the simulator."""
+        """Why the last run did not finish, as the simulator says."""
         self._logic: _Logic = _HlsLogic(self) if hls else _RtlLogic(self)
         if simulator == "tsim-axi":
             if hls:
-                raise ConfigError("simulator 'tsim-axi' is our RTL; give it register map 'rtl'")
+                raise ConfigError("simulator 'tsim-axi' is our RTL; use register map 'rtl'")
             self._logic = _AxiLogic(self)
         self._blocks: dict[int, DeviceBuffer] = {}
         self._coherent: list[VirtualBuffer] = []
         self._run: _Run | None = None
         self.looking = threading.RLock()
-        """Held by the thread that takes note of the end of a run."""
+        """Held by the thread that records the end of a run."""
 
     # ------------------------------------------------------------- interface of pynq
 
     def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> VirtualBuffer:
-        """Return contiguous memory, as ``pynq.allocate``; needs a bitstream, as there."""
+        """Return contiguous memory, like ``pynq.allocate``, which also needs a bitstream."""
         if self.programmed is None:
             raise RuntimeError("Overlay is not downloaded")
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -120,18 +120,18 @@ class VirtualBoard:
         return buffer
 
     def MMIO(self, base_addr: int, length: int = 4) -> VirtualMmio:  # noqa: N802 (PYNQ's name)
-        """Map registers, as ``pynq.MMIO``."""
+        """Map registers, like ``pynq.MMIO``."""
         return VirtualMmio(self, base_addr, length)
 
     def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
-        """Return a bitstream to download, as ``pynq.Bitstream``."""
+        """Return a bitstream to download, like ``pynq.Bitstream``."""
         path = Path(bitfile_name)
         return SimpleNamespace(download=lambda: self.program(path.read_bytes()))
 
     # --------------------------------------------------------------------- the logic
 
     def program(self, content: bytes) -> None:
-        """Take the bytes of a ``.bit`` file as the FPGA manager does; the logic starts anew."""
+        """Take the bytes of a ``.bit`` file like the FPGA manager, and reset the logic."""
         self._restart()
         bit_file = parse_bit_file(content)
         check_part(bit_file, self.config.board.device)
@@ -154,7 +154,7 @@ class VirtualBoard:
             raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     def register(self, address: int) -> tuple[_Logic, int]:
-        """Return the logic that answers at a physical address, and the offset there."""
+        """Return the logic at a physical address, and the offset within it."""
         offset = address - self.config.board.register_base
         if self.programmed is None or not 0 <= offset < self._logic.length:
             raise RuntimeError(f"bus error: nothing answers at address {address:#x}")
@@ -169,7 +169,7 @@ class VirtualBoard:
         self._run.wait(SHORT_RUN_SECONDS)
 
     def outcome(self) -> Outcome | None:
-        """Return the outcome of the started run, once; None before its end."""
+        """Return the outcome of the started run, once; None while it runs."""
         if self._run is None or self._run.outcome is None:
             return None
         outcome, self._run = self._run.outcome, None
@@ -201,7 +201,7 @@ class VirtualBoard:
             self.dram.launch(address, count, RUN_SECONDS)
             return Outcome.FINISHED
         finish = words_to_array([Encoding.of(self.config).encode(Finish())])
-        ended = np.concatenate([words, finish])  # the simulator runs nothing without FINISH
+        ended = np.concatenate([words, finish])  # the simulator requires FINISH
         block = self.dram.alloc(ended.nbytes)
         try:
             self.dram.write(block, ended)
@@ -239,7 +239,7 @@ class Interruptible(Protocol):
 
 
 class Outcome(Enum):
-    """How a run of the logic ends."""
+    """How a run of the logic ended."""
 
     FINISHED = "FINISH executed"
     IDLE = "all executed, without FINISH"
@@ -249,17 +249,17 @@ class Outcome(Enum):
 
 
 _OUTCOMES = {DeadlockError: Outcome.DEADLOCK, DeviceTimeout: Outcome.HANG}
-"""How a run ends that the simulator ended with an error; with any other: by a fault."""
+"""Outcome for each error of the simulator; other errors are faults."""
 
 
 class _Run:
-    """One run of the simulator, in a thread of its own."""
+    """One run of the simulator, in its own thread."""
 
     def __init__(self, board: VirtualBoard, address: int, count: int) -> None:
         self.outcome: Outcome | None = None
         self._board = board
         self._thread = threading.Thread(target=self._work, args=(address, count), daemon=True)
-        atexit.register(self.abandon, board.dram)  # native code must not outlive the interpreter
+        atexit.register(self.abandon, board.dram)  # native code must end before the interpreter
         self._thread.start()
 
     def _work(self, address: int, count: int) -> None:
@@ -267,11 +267,11 @@ class _Run:
         atexit.unregister(self.abandon)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end, but no longer than `seconds`."""
+        """Wait up to `seconds` for the end of the run."""
         self._thread.join(seconds)
 
     def abandon(self, simulator: Device) -> None:
-        """End the run, as soon as the simulator can be stopped."""
+        """End the run as soon as the simulator can be stopped."""
         while self._thread.is_alive():
             if isinstance(simulator, Interruptible):
                 simulator.interrupt()
@@ -279,7 +279,7 @@ class _Run:
 
 
 class VirtualMmio:
-    """A mapped range of registers; every access is one 32-bit transfer."""
+    """A mapped range of registers; every access is a 32-bit transfer."""
 
     def __init__(self, board: VirtualBoard, base: int, length: int) -> None:
         self._board, self._base, self._length = board, base, length
@@ -305,18 +305,18 @@ class VirtualMmio:
 
 
 class VirtualBuffer(_Array):
-    """The cached view of a block of DRAM; `flush` and `invalidate` copy between the two."""
+    """Cached view of a block of DRAM; `flush` and `invalidate` copy between the two."""
 
     block: DeviceBuffer | None = None
     _board: VirtualBoard | None = None
 
     def attach(self, board: VirtualBoard, block: DeviceBuffer) -> None:
-        """Stand in front of `block`."""
+        """Make this the cached view of `block`."""
         self._board, self.block = board, block
 
     @property
     def physical_address(self) -> int:
-        """Address of the first byte for the logic."""
+        """Address of the first byte as seen by the logic."""
         return self._attached()[1].address
 
     device_address = physical_address
@@ -342,7 +342,7 @@ class VirtualBuffer(_Array):
 
     def _attached(self) -> tuple[VirtualBoard, DeviceBuffer]:
         if self._board is None or self.block is None:
-            raise RuntimeError("this array is no allocated buffer: freed, or a slice of one")
+            raise RuntimeError("this array is not an allocated buffer: freed, or a slice of one")
         return self._board, self.block
 
 
@@ -369,10 +369,10 @@ class _Logic:
                 self.running = False
 
     def ended(self, outcome: Outcome) -> None:
-        """Show how a run ended."""
+        """Show the outcome of a run in the registers."""
 
     def reset(self) -> None:
-        """Forget everything: the logic was programmed."""
+        """Reset the state after the logic was programmed."""
         self.__init__(self.board)  # type: ignore[misc]
 
     def read(self, offset: int) -> int:
@@ -395,8 +395,8 @@ class _HlsLogic(_Logic):
         super().__init__(board)
         self._fetching = False
         self._stuck = False
-        self._before = False  # whether the run before had finished
-        self._old: list[bool] = []  # what the next reads of the done flag still see
+        self._before = False  # whether the previous run had finished
+        self._old: list[bool] = []  # values that the next reads of the done flag return
 
     def read(self, offset: int) -> int:
         self.settle()
@@ -425,7 +425,7 @@ class _HlsLogic(_Logic):
         self._before = self.finished
         self.finished = False  # the first compute instruction clears the flag
         if any(self.values.get(origin) != 0 for origin in self._ORIGINS):
-            self.board.last_error = "an origin of DRAM is not 0"
+            self.board.last_error = "a DRAM base is not 0"
             self._stuck = True
             return
         address, count = (
@@ -450,7 +450,7 @@ class _RtlLogic(_Logic):
         super().__init__(board)
         self._outcome = Outcome.IDLE
         self._late = 0
-        self._counted_before = performance_of(board.dram)  # with other bitstreams
+        self._counted_before = performance_of(board.dram)  # counted with earlier bitstreams
 
     def read(self, offset: int) -> int:
         self.settle()
@@ -489,7 +489,7 @@ class _RtlLogic(_Logic):
             self._late = LATE_POLLS
 
     def _count(self) -> None:
-        """Set the performance counters, where the simulator has some."""
+        """Set the performance counters if the simulator has any."""
         counted = performance_of(self.board.dram)
         if counted is None:
             return

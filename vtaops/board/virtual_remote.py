@@ -1,9 +1,8 @@
 """The virtual board behind the gRPC protocol of PYNQ.remote, for the unmodified ``pynq`` client.
 
-The messages are those of the ``pynq`` package (4.0.0), which must be installed together with
-grpcio; that package needs NumPy below 2, so this runs in an environment of its own. What it serves:
-files (a dictionary; the FPGA manager's act), registers, buffers. No GPIO, no interrupts, no RF
-clocks.
+The messages come from the ``pynq`` package (4.0.0), which must be installed together with grpcio.
+That package needs NumPy below 2, so use a separate environment. It serves files (a dictionary, and
+the FPGA manager), registers and buffers, but no GPIO, interrupts or RF clocks.
 
     python -m vtaops.board virtual-remote --port 7967
 """
@@ -39,7 +38,7 @@ _MAX_BUFFER_BYTES = 256 << 20
 
 
 class RemoteFiles(remote_device_pb2_grpc.RemoteDeviceServicer):  # type: ignore[misc]
-    """The files that the client reads and writes; writing the name of a firmware programs it."""
+    """Files that the client reads and writes; writing the name of a firmware programs it."""
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
@@ -56,14 +55,14 @@ class RemoteFiles(remote_device_pb2_grpc.RemoteDeviceServicer):  # type: ignore[
         return remote_device_pb2.ExistsFileResponse(exists=there)
 
     def readfile(self, request: Any, context: Any) -> Iterator[Any]:
-        """Send a file in pieces."""
+        """Send a file in chunks."""
         if request.file_path not in self._files:
             context.abort(grpc.StatusCode.NOT_FOUND, f"no file {request.file_path}")
         for piece in _pieces(self._files[request.file_path]):
             yield remote_device_pb2.ReadFileResponse(data=piece)
 
     def writefile(self, requests: Iterator[Any], context: Any) -> Any:
-        """Take a file in pieces."""
+        """Receive a file in chunks."""
         path, content = "", b""
         for request in requests:
             path, content = request.file_path, content + request.data
@@ -86,11 +85,11 @@ class RemoteFiles(remote_device_pb2_grpc.RemoteDeviceServicer):  # type: ignore[
         self._files[f"{FPGA_MANAGER}/state"] = b"operating\n"
 
     def set_bitstream_attrs(self, request: Any, context: Any) -> Any:
-        """Accept; nothing here depends on it."""
+        """Accept the call, which has no effect."""
         return remote_device_pb2.SetBitstreamAttrsResponse(status=True)
 
     def set_pl_clk(self, request: Any, context: Any) -> Any:
-        """Accept; the simulator has no clock."""
+        """Accept the call; the simulator has no clock."""
         return remote_device_pb2.SetPlClkResponse(status=True)
 
     def shutdown(self, request: Any, context: Any) -> Any:
@@ -99,7 +98,7 @@ class RemoteFiles(remote_device_pb2_grpc.RemoteDeviceServicer):  # type: ignore[
 
 
 class RemoteRegisters(mmio_pb2_grpc.MmioServicer):  # type: ignore[misc]
-    """Ranges of registers; one access is one message."""
+    """Register ranges; each access is one message."""
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
@@ -132,7 +131,7 @@ class RemoteRegisters(mmio_pb2_grpc.MmioServicer):  # type: ignore[misc]
 
 
 class RemoteBuffers(buffer_pb2_grpc.RemoteBufferServicer):  # type: ignore[misc]
-    """Contiguous memory of the board, as its processor sees it."""
+    """The board's contiguous memory as its processor sees it."""
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
@@ -141,7 +140,7 @@ class RemoteBuffers(buffer_pb2_grpc.RemoteBufferServicer):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def allocate(self, request: Any, context: Any) -> Any:
-        """Allocate; the client checks no message, so a failure ends the call."""
+        """Allocate a buffer; the client ignores messages, so a failure aborts the call."""
         if not 0 < request.size <= _MAX_BUFFER_BYTES:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"cannot give {request.size} bytes")
         with self._lock:
@@ -154,7 +153,7 @@ class RemoteBuffers(buffer_pb2_grpc.RemoteBufferServicer):  # type: ignore[misc]
         return buffer_pb2.AllocateResponse(buffer_id=identity)
 
     def write(self, requests: Iterator[Any], context: Any) -> Any:
-        """Take the bytes of a buffer in pieces, from its start."""
+        """Receive the bytes of a buffer in chunks, from its start."""
         offset = 0
         for request in requests:
             image, data = self._buffers[request.buffer_id], request.data
@@ -165,7 +164,7 @@ class RemoteBuffers(buffer_pb2_grpc.RemoteBufferServicer):  # type: ignore[misc]
         return buffer_pb2.BufferWriteResponse()
 
     def read(self, request: Any, context: Any) -> Iterator[Any]:
-        """Send the bytes of a buffer in pieces."""
+        """Send the bytes of a buffer in chunks."""
         for piece in _pieces(self._buffers[request.buffer_id].tobytes()):
             yield buffer_pb2.BufferReadResponse(data=piece)
 
@@ -186,23 +185,23 @@ class RemoteBuffers(buffer_pb2_grpc.RemoteBufferServicer):  # type: ignore[misc]
         return buffer_pb2.FreeBufferResponse()
 
     def physical_address(self, request: Any, context: Any) -> Any:
-        """Return where the logic sees a buffer."""
+        """Return a buffer's address as seen by the logic."""
         address = self._buffers[request.buffer_id].physical_address
         return buffer_pb2.AddressResponse(address=address)
 
     def virtual_address(self, request: Any, context: Any) -> Any:
-        """Return where the processor of the board sees a buffer: nobody can use it."""
+        """Return a buffer's address on the board's processor, which no client can use."""
         return buffer_pb2.AddressResponse(
             address=self._buffers[request.buffer_id].ctypes.data & 0xFFFFFFFF
         )
 
     def cacheable(self, request: Any, context: Any) -> Any:
-        """Tell that buffers are cached."""
+        """Report that buffers are cached."""
         return buffer_pb2.CacheableResponse(cacheable=True)
 
 
 def serve(board: VirtualBoard, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> Any:
-    """Serve a virtual board; returns the server and its port. Stop it with ``server.stop(0)``."""
+    """Serve a virtual board; return the server and its port. Stop it with ``server.stop(0)``."""
     server = grpc.server(
         futures.ThreadPoolExecutor(8),
         options=[("grpc.max_receive_message_length", _MAX_FILE_BYTES)],
@@ -221,7 +220,7 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 def _answered(response: Callable[..., Any], act: Callable[[], dict[str, int]]) -> Any:
-    """Return `act`'s result, or its error in the form that the client understands."""
+    """Return `act`'s result, or its error in the form that the client expects."""
     try:
         return response(status=True, **act())
     except Exception as error:

@@ -1,8 +1,8 @@
-"""VirtualUlx3s: the system of a ULX3S, simulated at its pins by Verilator, with its SDRAM chip.
+"""VirtualUlx3s: the system of a ULX3S and its SDRAM chip, simulated at the pins by Verilator.
 
-Same Verilog as in the bitstream, but for clock, reset and the rate of the UART. `serve` gives it to
-hosts over TCP or a pseudo-terminal; a broken rule of the SDRAM ends it. `flash` programs a real
-board.
+The Verilog is that of the bitstream, except for clock, reset and the UART's bit rate. `serve`
+offers it to hosts over TCP or a pseudo-terminal; a violation of an SDRAM rule stops it. `flash`
+programs a real board.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
 
 _DRIVER = "board.cpp"
-_CYCLES = 20_000  # between two looks at the host
-_PIN_CYCLES = 2000  # of a call of `PinLine`: enough for a command that resets the board
+_CYCLES = 20_000  # between two polls of the host
+_PIN_CYCLES = 2000  # per call of `PinLine`: enough for a command that resets the board
 _MOST_BYTES = 4096
 _ROOM = 1 << 16
 
 
 class PinFault(IntEnum):
-    """What can be disturbed at the pins of the board."""
+    """Disturbances at the board's pins."""
 
     RESET = 0
     """The reset button."""
     FLIP_TO_BOARD = 1
-    """The line from the host has the other level."""
+    """The line from the host is inverted."""
     FLIP_FROM_BOARD = 2
-    """The line to the host has the other level."""
+    """The line to the host is inverted."""
     STARVE_REFRESH = 3
     """Refresh commands do not reach the SDRAM."""
     CUT_TO_BOARD = 4
-    """The line from the host rests: bytes are lost."""
+    """The line from the host stays idle, so bytes are lost."""
     CUT_FROM_BOARD = 5
-    """The line to the host rests."""
+    """The line to the host stays idle."""
 
 
 def build_simulator(design: Ulx3sDesign) -> Path:
-    """Return the shared library of a virtual board; build it if it is not cached.
+    """Return the shared library of a virtual board, building it if it is not cached.
 
     Raises
     ------
@@ -71,27 +71,27 @@ def build_simulator(design: Ulx3sDesign) -> Path:
     with TemporaryFolder() as folder:
         write_system(design, folder)
         files["soc.v"] = (folder / "soc.v").read_bytes()
-    options = ("--pins-inout-enables", "-Wno-fatal")  # of what LiteX writes
+    options = ("--pins-inout-enables", "-Wno-fatal")  # for LiteX's output
     return build_library("soc", files, _DRIVER, options=options)
 
 
 def _sources() -> dict[str, bytes]:
-    """Return the C++ of the board around its system."""
+    """Return the C++ files that model the board around its system."""
     folder = data_directory("sim/tsim/ulx3s")
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 class VirtualUlx3s(Closing):
-    """A board at its pins.
+    """A board simulated at its pins.
 
     Parameters
     ----------
     config : HardwareConfig
-        The configuration of its bitstream.
+        Configuration in its bitstream.
     clock_mhz : float
-        The clock that its system is made for.
+        Clock for which its system is built.
     mapped : bool
-        Simulate the cells that Yosys maps its system to, in place of its Verilog; mapping takes
+        Simulate the cells to which Yosys maps the system instead of its Verilog; the mapping takes
         some minutes.
 
     Raises
@@ -125,12 +125,12 @@ class VirtualUlx3s(Closing):
         """Whether the board waits for its host."""
 
     def exchange(self, data: bytes = b"", cycles: int = _CYCLES) -> bytes:
-        """Send bytes of the host, let time pass, and return bytes of the board.
+        """Send bytes from the host, simulate some cycles, and return bytes from the board.
 
         Raises
         ------
         DeviceError
-            If a rule of the SDRAM was broken; the board does not go on then.
+            If an SDRAM rule was violated; the board then stops.
         """
         count = self._native.board_run(self._board, data, len(data), self._out, _ROOM, cycles)
         violation = self._native.board_violation(self._board)
@@ -141,23 +141,23 @@ class VirtualUlx3s(Closing):
 
     @property
     def waiting(self) -> int:
-        """Bytes of the host that have not been on the line yet."""
+        """Number of bytes from the host that have not been sent yet."""
         return int(self._native.board_waiting(self._board))
 
     @property
     def cycles(self) -> int:
-        """Cycles since the board was switched on."""
+        """Cycles since power-on."""
         return int(self._native.board_cycles(self._board))
 
     @property
     def sdram_commands(self) -> dict[str, int]:
-        """How many reads, writes, activates and refreshes the SDRAM has executed."""
+        """Number of reads, writes, activates and refreshes that the SDRAM executed."""
         counts = (ctypes.c_long * 4)()
         self._native.board_counts(self._board, counts)
         return dict(zip(("reads", "writes", "activates", "refreshes"), counts, strict=True))
 
     def disturb(self, fault: PinFault, after: int = 0, cycles: int = 1) -> None:
-        """Disturb a pin for some cycles, beginning so many cycles from now."""
+        """Disturb a pin for `cycles` cycles, starting `after` cycles from now."""
         self._native.board_disturb(self._board, fault, after, cycles)
 
     def close(self) -> None:
@@ -168,19 +168,19 @@ class VirtualUlx3s(Closing):
     def serve(
         self, listener: socket.socket | int, done: Callable[[], bool] = lambda: False
     ) -> None:
-        """Be the board of one host after the other, until `done`.
+        """Serve one host after another, until `done`.
 
         Parameters
         ----------
         listener : socket or int
-            A listening socket; or the file of a pseudo-terminal's master, which has one host.
+            A listening socket, or the master descriptor of a pseudo-terminal, which has one host.
         done : callable
-            Asked now and then.
+            Checked regularly.
 
         Raises
         ------
         DeviceError
-            If a rule of the SDRAM was broken.
+            If an SDRAM rule was violated.
         """
         while not done():
             if isinstance(listener, int):
@@ -192,7 +192,7 @@ class VirtualUlx3s(Closing):
 
     def _serve_host(self, file: int, done: Callable[[], bool]) -> None:
         self.idle = True
-        with suppress(OSError):  # the host has gone
+        with suppress(OSError):  # the host has disconnected
             while not done():
                 data = b""
                 wait = 0.1 if self.idle else 0.0
@@ -206,9 +206,9 @@ class VirtualUlx3s(Closing):
 
 
 class PinLine:
-    """The line to a virtual board in the same thread; its time passes in calls alone.
+    """Line to a virtual board in the same thread; simulated time advances only during calls.
 
-    For `vtaops.runtime.ulx3s.Ulx3s(config, connect=lambda: PinLine(board))`.
+    Use it as ``vtaops.runtime.ulx3s.Ulx3s(config, connect=lambda: PinLine(board))``.
 
     Parameters
     ----------
@@ -227,23 +227,23 @@ class PinLine:
         self._answers += self._board.exchange(data, _PIN_CYCLES)
 
     def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if the board falls silent."""
+        """Return `count` bytes, or fewer if the board stops sending."""
         while len(self._answers) < count and not self._board.idle:
             self._answers += self._board.exchange(cycles=_PIN_CYCLES)
         found, self._answers = self._answers[:count], self._answers[count:]
         return found
 
     def close(self) -> None:
-        """Do nothing: the board is not the line's."""
+        """Do nothing, because the line does not own the board."""
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens at a TCP port of this computer; 0: any that is free.
+    """Return a socket that listens on a TCP port of this computer; 0 picks a free port.
 
     Raises
     ------
     DeviceError
-        If another program has the port.
+        If the port is in use.
     """
     try:
         return socket.create_server(("127.0.0.1", port))
@@ -252,7 +252,7 @@ def listen(port: int) -> socket.socket:
 
 
 def open_terminal() -> tuple[int, str]:
-    """Return the master of a new pseudo-terminal, and the path of its other end."""
+    """Return the master of a new pseudo-terminal and the path of its other end."""
     master, terminal = os.openpty()
     tty.setraw(terminal)
     return master, os.ttyname(terminal)
@@ -283,26 +283,26 @@ _LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"
 
 
 _TERMINALS = Path("/sys/class/tty")
-"""Where Linux tells which device a serial port belongs to."""
+"""Folder in which Linux describes the device of each serial port."""
 
 
 def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
-    """Program the ULX3S at a USB port of this computer.
+    """Program the ULX3S connected to a USB port of this computer.
 
     Parameters
     ----------
     bitstream : Path
         A ``.bit`` file of `vtaops.hardware.ulx3s.build_bitstream`.
     port : str
-        Path of the board's serial port; by default the first board that is found is programmed.
+        Path of the board's serial port; programs the first board found by default.
     permanent : bool
-        Write the flash memory from which the board starts, instead of the logic alone.
+        Write the flash memory from which the board starts, instead of only the logic.
 
     Raises
     ------
     DeviceError
-        If the file is no bitstream for a ULX3S, the loader or one of its libraries is missing, or
-        no board is found.
+        If the file is not a bitstream for a ULX3S, the loader or one of its libraries is missing,
+        or no board is found.
     """
     try:
         head = read_file(bitstream)[:512]
@@ -333,7 +333,7 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
 
 
 def _place(port: str) -> list[str]:
-    """Return the loader's options for the board at a serial port: its USB bus and its number."""
+    """Return the loader's options for the board at a serial port: USB bus and device number."""
     if not port:
         return []
     device = (_TERMINALS / Path(port).name / "device").resolve()

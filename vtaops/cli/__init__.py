@@ -1,6 +1,6 @@
 """The `vtaops` command.
 
-Owns argument parsing and printing only; every command is a few calls into the rooms of the package.
+Contains only argument parsing and printing; every command is a few calls into other rooms.
 Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
 """
 
@@ -15,10 +15,10 @@ from typing import Annotated, Any
 try:
     import typer
     from typer.core import TyperGroup
-except ModuleNotFoundError as error:  # on a board, which has NumPy alone
+except ModuleNotFoundError as error:  # on a board, which only has NumPy
     raise SystemExit(
         f"the command vtaops needs {error.name}: pip install typer rich. "
-        "What a board runs is python3 -m vtaops.board"
+        "On a board, run python3 -m vtaops.board"
     ) from error
 
 from vtaops import __version__
@@ -37,7 +37,7 @@ from vtaops.cli.ulx3s import build_board
 
 
 class RunFirst(TyperGroup):
-    """The commands in the order of their registration, `run` before all others."""
+    """Commands in the order of their registration, with `run` first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: name != "run")
@@ -66,7 +66,7 @@ def common(
         typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Tell what is compiled, searched and built.")
+        bool, typer.Option("--verbose", "-v", help="Log what is compiled, searched and built.")
     ] = False,
 ) -> None:
     """Program the VTA tensor accelerator with today's Apache TVM."""
@@ -82,7 +82,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
     "Boards": (flash, board_app, bitstream_app),
 }
-"""The commands, and groups of commands, below their headings."""
+"""Commands and groups of commands, by heading."""
 
 board_app.command("build")(build_board)
 board_app.command("mlperf")(mlperf)
@@ -98,7 +98,7 @@ for heading, commands in COMMANDS.items():
 def main() -> None:
     """Run the command line; a VTAError becomes a message and exit code 1.
 
-    So does what the system refuses: a full disk behind the standard output, a folder that is gone.
+    So does a refusal by the operating system: a full disk behind standard output, a deleted folder.
     """
     others = warnings.showwarning
 
@@ -118,7 +118,7 @@ def main() -> None:
         message = str(error)
         if isinstance(error, OSError) and error.filename is None:
             message = f"cannot write the output: {error.strerror}"
-            # What is left would fail once more when Python ends.
+            # Buffered output would fail again when Python exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         typer.secho(f"error: {message}", err=True, fg="red")
         sys.exit(1)

@@ -1,6 +1,6 @@
 """The commands for boards: ``vtaops bitstream``, ``vtaops flash``, ``vtaops board``.
 
-Owns argument parsing and printing only; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,14 @@ if TYPE_CHECKING:
     from vtaops.runtime.ulx3s import Ulx3s
     from vtaops.session.selftest import Check, PlannedCheck, Throughput
 
-bitstream_app = Commands(
-    name="bitstream", help="The bitstreams that are known.", no_args_is_help=True
-)
-board_app = Commands(
-    name="board", help="Look at a board, test it, measure it.", no_args_is_help=True
-)
+bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.", no_args_is_help=True)
+board_app = Commands(name="board", help="Inspect, test and measure a board.", no_args_is_help=True)
 
 virtual_app = Commands(name="virtual", help="Simulate a board.", no_args_is_help=True)
 board_app.add_typer(virtual_app)
 
 ULX3S = "ulx3s:"
-"""Begins the address of a board at a port of this computer, or of a virtual one."""
+"""Prefix of the address of a board at a port of this computer, or of a virtual one."""
 
 
 # --------------------------------------------------------------------------- bitstreams
@@ -41,7 +37,7 @@ ULX3S = "ulx3s:"
 
 @bitstream_app.command("list")
 def list_bitstreams(*, as_json: bool = False) -> None:
-    """List the bitstreams that are known, and whether they are here.
+    """List the known bitstreams, and whether they are in the cache.
 
     Example: vtaops bitstream list
     """
@@ -68,14 +64,14 @@ def list_bitstreams(*, as_json: bool = False) -> None:
 
 @bitstream_app.command()
 def verify(name: str) -> None:
-    """Compare a bitstream in the cache with its checksum and its board.
+    """Check the checksum and the part of a bitstream in the cache.
 
     Example: vtaops bitstream verify pynq-hls-1x16
 
     Parameters
     ----------
     name
-        Its id (see: vtaops bitstream list).
+        Id of the bitstream (see: vtaops bitstream list).
     """
     from vtaops.board.catalogue import Catalogue
 
@@ -84,16 +80,16 @@ def verify(name: str) -> None:
 
 @bitstream_app.command()
 def fetch(name: str, *, timeout: float = 600.0) -> None:
-    """Download a published bitstream into the cache; its checksum must be that of the manifest.
+    """Download a published bitstream into the cache; its checksum must match the manifest.
 
     Example: vtaops bitstream fetch pynq-hls-1x16
 
     Parameters
     ----------
     name
-        Its id (see: vtaops bitstream list).
+        Id of the bitstream (see: vtaops bitstream list).
     timeout
-        Seconds that the download may take.
+        Time limit of the download in seconds.
     """
     from vtaops.board.catalogue import Catalogue
 
@@ -126,17 +122,17 @@ def add(
     Parameters
     ----------
     name : --id
-        Which one it is; or a new id.
+        Id of the bitstream, known or new.
     board
-        A new id: the board.
+        For a new id: the board.
     config
-        A new id: the configuration.
+        For a new id: the configuration.
     register_map
-        A new id: hls or rtl.
+        For a new id: hls or rtl.
     hw_version
-        A new id: its instruction set.
+        For a new id: the version of its instruction set.
     accept
-        Vouch for a file whose checksum is not known.
+        Trust a file whose checksum is unknown.
     """
     from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
     from vtaops.hardware.registers import RegisterMap
@@ -148,13 +144,10 @@ def add(
         design = RegisterMap(register_map) if register_map in ("hls", "rtl") else register_map
         entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))  # type: ignore[arg-type]
     else:
-        raise DeviceError(
-            f"no bitstream {name!r} is known; for a new one give --board and --config"
-        )
+        raise DeviceError(f"unknown bitstream {name!r}; for a new one give --board and --config")
     if entry.sha256 == UNKNOWN and not accept:
         raise DeviceError(
-            f"no checksum of {name} is known to compare the file with; give --accept if you trust "
-            f"its source"
+            f"the checksum of {name} is unknown; give --accept if you trust its source"
         )
     added = catalogue.add(file, replace(entry))
     typer.echo(f"{added.id} is in the cache, sha256 {added.sha256}")
@@ -162,7 +155,7 @@ def add(
 
 @bitstream_app.command()
 def info(file: Path, *, to_bin: Path | None = None, as_json: bool = False) -> None:
-    """Show what a .bit file says about itself.
+    """Show the header of a .bit file.
 
     Example: vtaops bitstream info vta.bit --to-bin vta.bin
 
@@ -201,20 +194,20 @@ def flash(
 ) -> None:
     """Program the logic of a board.
 
-    A file is taken for the configuration and the design that the server was started for; an id is
-    compared with them.
+    A file is assumed to be for the configuration and design that the server was started for; an id
+    is compared with them.
 
     Example: vtaops flash --board 192.168.2.99 --bitstream pynq-hls-1x16
 
     Parameters
     ----------
     board
-        HOST of a board that serves; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, ulx3s: for the
-        first one.
+        HOST of a board server; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, ulx3s: for the first
+        one found.
     bitstream
-        Id in the manifest, or a .bit file.
+        Id from the manifest, or a .bit file.
     permanent
-        ULX3S: write its flash memory, from which it starts.
+        ULX3S: write the flash memory from which it starts.
     """
     if board.startswith(ULX3S):
         from vtaops.board.virtual_ulx3s import flash as flash_ulx3s
@@ -245,12 +238,12 @@ def flash(
 
 
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Settings of a command whose arguments another program reads."""
+"""Settings of a command that passes its arguments to another program."""
 
 
 @board_app.command("serve", context_settings=_PASSED_ON)
 def board_serve(context: typer.Context) -> None:
-    """Serve the board that this runs on (`python -m vtaops.board serve`)."""
+    """Serve this board (`python -m vtaops.board serve`)."""
     _serve("serve", context)
 
 
@@ -268,7 +261,7 @@ def _serve(command: str, context: typer.Context) -> None:
 
 @board_app.command("info")
 def board_info(*, board: str, timeout: float = 10.0, as_json: bool = False) -> None:
-    """Show what a board says about itself.
+    """Show a board's description of itself.
 
     Example: vtaops board info --board 192.168.2.99
     """
@@ -290,26 +283,26 @@ def board_test(
 ) -> None:
     """Check memory, registers, every operation, layers, random operators and random programs.
 
-    Everything is compared with NumPy; the exit code is 1 if anything fails. What the bitstream
-    cannot do counts as skipped.
+    All results are compared with NumPy; the exit code is 1 if anything fails. Checks that the
+    bitstream does not support are skipped.
 
     Example: vtaops board test --board 192.168.2.99 --programs 1000 --seed 7
 
     Parameters
     ----------
     operators
-        Operators of random shape.
+        Number of operators with random shapes.
     programs
-        Programs of random instructions.
+        Number of programs with random instructions.
     seed
         Seed of all random numbers.
     speed
-        Also measure the layers of ResNet-18, as bench does.
+        Also measure the layers of ResNet-18, like bench.
     """
     from vtaops.session.selftest import planned_checks
 
     with _open(board, timeout) as device:
-        # At its pins, a board takes minutes for a layer.
+        # A board simulated at its pins takes minutes per layer.
         fast = not getattr(device, "simulated", False)
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=fast
@@ -333,7 +326,7 @@ def board_test(
 def _made(
     device: RemoteDevice | Ulx3s, planned: list[PlannedCheck], title: str, as_json: bool
 ) -> list[Check]:
-    """Make checks, telling of each, until the board does not answer any more."""
+    """Run checks and report each, until the board no longer answers."""
     from vtaops.session.selftest import Check, make
 
     words = {True: "ok", False: "FAILED", None: "skipped"}
@@ -346,9 +339,9 @@ def _made(
                 detail = f": {check.detail}" if check.detail else ""
                 typer.echo(f"{words[check.passed]:8}{check.name}{detail}")
             if check.passed is False and not _answers(device):
-                detail = f"{len(planned) - len(checks)} checks were not made"
+                detail = f"{len(planned) - len(checks)} checks were not run"
                 checks.append(Check("the board still answers", False, detail))
-                typer.echo(f"the board does not answer any more; {detail}", err=True)
+                typer.echo(f"the board no longer answers; {detail}", err=True)
                 break
     return checks
 
@@ -357,14 +350,14 @@ def _made(
 def board_bench(
     *, board: str, repeats: int = 5, timeout: float = 10.0, as_json: bool = False
 ) -> None:
-    """Measure the layers of ResNet-18, beside the figures published for a Pynq-Z1.
+    """Measure the layers of ResNet-18 and compare them with the figures published for a Pynq-Z1.
 
     Example: vtaops board bench --board 192.168.2.99
 
     Parameters
     ----------
     repeats
-        Launches of each layer.
+        Launches per layer.
     """
     with _open(board, timeout) as device:
         figures = _measure(device, repeats)
@@ -380,20 +373,20 @@ def board_calibrate(
     timeout: float = 60.0,
     as_json: bool = False,
 ) -> None:
-    """Fit the timing model's DRAM to a board: a dozen launches, the error before and after.
+    """Fit the timing model's DRAM to a board by a dozen launches; print old and new error.
 
-    What it prints last are options of: vtaops trace, compare and roofline.
+    The last line printed has options for: vtaops trace, compare and roofline.
 
     Example: vtaops board calibrate --board 192.168.2.99
 
     Parameters
     ----------
     clock_mhz
-        Clock of the logic: for boards that count no cycles, where the host takes times.
+        Clock of the logic, for boards without cycle counters, where the host measures time.
     repeats
-        Launches whose times are taken there.
+        Launches timed on such boards.
     timeout
-        Seconds that a launch may take.
+        Time limit of a launch in seconds.
     """
     from vtaops.session.calibration import calibrate
 
@@ -427,7 +420,7 @@ def board_calibrate(
         as_json,
         list_table("Error of the timing model", columns, rows),
         *errors,
-        f"a launch takes {found.overhead:,.0f} cycles besides" if found.overhead else "",
+        f"a launch takes another {found.overhead:,.0f} cycles" if found.overhead else "",
         f"--latency {latency} --bandwidth {round(bandwidth or 0, 3)}",
     )
 
@@ -447,8 +440,9 @@ def board_farm(
 ) -> None:
     """Measure layers on several boards at once; every result is checked on the simulator.
 
-    Layers queue. A board that dies or computes wrongly is left out and reported, and its layer goes
-    to another one; the exit code is 1 if a layer was measured nowhere.
+    Each board takes the next layer from a queue. A board that dies or computes wrong results is
+    dropped and reported, and its layer goes to another one; the exit code is 1 if no board measured
+    a layer.
 
     Example: vtaops board farm 192.168.2.99 192.168.2.100 --layer resnet18.C2 --layer resnet18.C8
 
@@ -459,15 +453,15 @@ def board_farm(
     layer
         A named layer; may be repeated. Default: ResNet-18's.
     tracker
-        HOST:PORT of a tracker of TVM that hands boards out.
+        HOST:PORT of a TVM tracker that offers boards.
     key
-        Under which they registered there.
+        Name under which they are registered there.
     count
-        How many of them to use.
+        Number of boards to use.
     repeats
-        Launches of each layer.
+        Launches per layer.
     timeout
-        Seconds that a launch may take.
+        Time limit of a launch in seconds.
     """
     import vtaops
     from vtaops.board.farm import BoardFarm, tracker_boards
@@ -517,7 +511,7 @@ def _farm_row(name: str, forecast: int, outcome: FarmResult) -> dict[str, Any]:
 
 
 def _farm_table(rows: list[dict[str, Any]]) -> Table:
-    title = "Launches as the host sees them; forecast by the timing model"
+    title = "Launches timed on the host; forecast by the timing model"
     columns = {"layer": "", "board": "", "ms": ".3f", "cycles": ",", "forecast": ","}
     keys = ("milliseconds", "cycles", "forecast_cycles")
     shown = [(r["layer"], r["board"] or "nowhere", *(r[key] for key in keys)) for r in rows]
@@ -529,12 +523,12 @@ def _tell_failures(rows: list[dict[str, Any]], lost: dict[str, str]) -> None:
         for board, reason in row["failures"].items():
             typer.echo(f"{row['layer']} failed on {board}: {reason}", err=True)
     for board, reason in lost.items():
-        typer.echo(f"{board} was left out: {reason}", err=True)
+        typer.echo(f"{board} was dropped: {reason}", err=True)
 
 
 @dataclass(frozen=True)
 class _Figures:
-    """How fast a board, or a virtual one, runs the layers."""
+    """Speed of the layers on a board, or on a virtual one."""
 
     virtual: bool
     layers: list[Throughput]
@@ -599,7 +593,7 @@ def _facts_table(title: str, facts: dict[str, Any]) -> Table:
 
 
 def _fact(value: Any) -> str:
-    """Return a value as text for people."""
+    """Return a value as readable text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

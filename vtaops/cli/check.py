@@ -1,8 +1,8 @@
-"""The command ``vtaops check``: judges an exercise of the course and explains what is wrong.
+"""The command ``vtaops check``: judge an exercise of the course and explain what is wrong.
 
 An exercise is a Python file, or the notebook that Jupyter makes of it, with an operator ``TASK``, a
-function ``program`` that returns a Program, and ``LIMITS`` of its figures. Owns the order of the
-questions and the explanations; see `vtaops.cli`.
+function ``program`` that returns a Program, and ``LIMITS`` for its figures. This file owns the
+order of the questions and the explanations; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ RULES = {
     "token-balance": "the instruction that waits for this one must pop the token",
     "completion": "FINISH must pop a token that the last STORE pushes",
     "undefined-sram": "a LOAD or a reset before it must write this element",
-    "stale-output": "STORE takes what GEMM or ALU wrote last; a reset or a load came between",
+    "stale-output": "STORE reads the last result of GEMM or ALU; a reset or a load came in between",
     "incomplete-output": "count the tiles that the STOREs write",
     "sram-bounds": "the element is start + factors * iterations: which factor is too large?",
     "dram-bounds": "the last row starts at start + (rows - 1) * stride: which is too large?",
 }
-"""Advice for rules of the verifier; the other rules explain themselves."""
+"""Advice for rules of the verifier; the other rules need none."""
 
 TOO_MUCH = {
     "inp_load_nbytes": "inputs are read again for each block of output channels: larger blocks read"
@@ -58,11 +58,11 @@ WAITING = {
     "compute token": "scratchpads are freed late: smaller loads, or two places for each tile",
     "store token": "stores are not hidden: two places for accumulators",
 }
-"""Advice for waits of the compute unit."""
+"""Advice for stalls of the compute unit."""
 
 
 class Finding(NamedTuple):
-    """The answer to one question about an exercise, with advice if it is not good enough."""
+    """Answer to one question about an exercise, with advice if it is not good enough."""
 
     question: str
     answer: str
@@ -70,18 +70,18 @@ class Finding(NamedTuple):
 
 
 def check(exercise: Path | None = None, *, new: Path | None = None, as_json: bool = False) -> None:
-    """Judge an exercise of the course: safe, right for every input, within its limits, or why not.
+    """Judge an exercise: safe, correct for every input, and within its limits.
 
-    What is wrong is explained. The file is run: check only what you trust.
+    Explains what is wrong. The file is executed: check only files that you trust.
 
     Example: vtaops check course/1_tokens.py
 
     Parameters
     ----------
     exercise
-        A Python file, or a notebook, with TASK, LIMITS and program().
+        A Python file or a notebook, with TASK, LIMITS and program().
     new
-        Write all exercises into this folder instead; files that are there stay.
+        Write all exercises to this folder instead; existing files are kept.
     """
     if (exercise is None) == (new is None):
         raise errors.ArgumentError("give an exercise, or with --new a folder for all; one of both")
@@ -199,7 +199,7 @@ def _variants(task: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _within(program: Program, task: Any, limits: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield figures beside their limits, cycles also beside the lower bound."""
+    """Yield figures with their limits, and cycles also with the lower bound."""
     from vtaops.schedule.candidates import TilingList
 
     counted = {"instructions": len(program), "extensions": len(program.config.extensions)}
@@ -217,7 +217,7 @@ def _within(program: Program, task: Any, limits: Mapping[str, int]) -> Iterator[
 
 
 def _slow(program: Program) -> str:
-    """Return the largest share of the compute unit's cycles other than products."""
+    """Return the largest share of the compute unit's cycles that is not products."""
     unit = program.timeline().units["compute"]
     spent = {name: n for name, n in (unit.busy | unit.waiting).items() if name != "gemm"}
     name = max(spent, key=spent.__getitem__)

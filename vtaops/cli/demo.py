@@ -1,6 +1,6 @@
-"""The command ``vtaops demo``: a trained network from its float model to a page of its cycles.
+"""The command ``vtaops demo``: from a trained float network to a page of its cycles.
 
-Owns the order of the steps and what is told about them; see `vtaops.cli`.
+Owns the order of the steps and their messages; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def demo(
 ) -> None:
     """Quantise, compile, prove and run a small trained network; draw where its cycles go.
 
-    The network reads characters of 34 classes; vtaops carries it with 132 images. What each step
-    reads and writes stays in the folder, and each can be repeated with the command that is shown.
+    The network reads characters of 34 classes; vtaops includes it, with 132 images. The inputs and
+    outputs of each step stay in the folder, and the commands shown repeat each step.
     Needs pip install 'vtaops[models]'.
 
     Example: vtaops demo -o demo --config pynq_ext
@@ -35,7 +35,7 @@ def demo(
     Parameters
     ----------
     output : --output, -o
-        The folder; it is made.
+        Output folder, created if necessary.
     no_open
         Do not open the page in a browser.
     """
@@ -81,7 +81,7 @@ def demo(
 
 @contextmanager
 def _step(command: str) -> Iterator[None]:
-    """Tell a command, do what it does, tell the seconds."""
+    """Print a command, run it, print the seconds."""
     typer.echo(f"$ {command}")
     begin = time.perf_counter()
     yield

@@ -1,6 +1,6 @@
-"""The commands of `vtaops` that explore: sweep, store.
+"""The commands of `vtaops` for exploration: sweep, store.
 
-Owns argument parsing and printing only; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class EffortChoice(str, Enum):
-    """How tilings are found."""
+    """Effort of the search for tilings."""
 
     bound = "bound"
     first = "first"
@@ -36,13 +36,13 @@ class EffortChoice(str, Enum):
 
 store_app = Commands(
     name="store",
-    help="What sweeps have computed: list it, write it to a file.",
+    help="List or export the results of sweeps.",
     no_args_is_help=True,
 )
 
 
 def default_store() -> Path:
-    """Return the file that keeps what sweeps compute."""
+    """Return the default file for the results of sweeps."""
     return cache_directory("explore") / "results.db"
 
 
@@ -67,51 +67,51 @@ def sweep(
     bandwidth: float = 0.0,
     as_json: bool = False,
 ) -> None:
-    """Find what many designs reach on a network, and which ones nothing beats.
+    """Find the performance of many designs on a network, and the Pareto-optimal ones.
 
-    Tilings are searched for each design, and none is worse than one with smaller scratchpads. What
-    was computed is kept: a sweep that was stopped goes on where it was.
+    Tilings are searched for each design, and none is worse than one with smaller scratchpads.
+    Results are stored: an interrupted sweep continues where it stopped.
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
 
     Parameters
     ----------
     layer
-        A named layer, or all of a network: resnet18 (default), mobilenet; repeatable.
+        A named layer, or all layers of a network: resnet18 (default), mobilenet; repeatable.
     model
-        A model file instead, as vtaops run takes it.
+        A model file instead, as for vtaops run.
     config
         A configuration to start from (default pynq); repeatable.
     vary
         An axis and its values: LOG_BLOCK=3,4,5, EXTENSIONS=,overwrite+post, PORT_BYTES=8,16,
         DRAM_LATENCY, BANDWIDTH, CLOCK_MHZ; repeatable.
     effort
-        Tilings of each layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), 48
-        (thorough) compiled and timed.
+        Tilings per layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), 48 (thorough)
+        compiled and timed.
     objective
-        What is to be small: cycles, ms, dram, energy, sram, multipliers, lut, dsp, bram;
+        Objectives to minimise: cycles, ms, dram, energy, sram, multipliers, lut, dsp, bram;
         repeatable, by default cycles, sram and multipliers.
     part : --fits
-        Leave out what this FPGA does not hold: xc7z020 …
+        Omit designs that do not fit this FPGA: xc7z020 …
     trials : --search
-        Let NSGA-II propose so many designs instead of taking all.
+        Let NSGA-II propose this many designs instead of trying all.
     journal
-        File in which that search keeps its trials.
+        File in which that search stores its trials.
     store
-        Where results are kept; by default the cache.
+        Where results are stored; the cache by default.
     resume
-        Go on: the store must exist. Known results count.
+        Continue: the store must exist. Known results are reused.
     jobs : --jobs, -j
-        Processes; 0: as many as there are cores.
+        Number of processes; 0: one per core.
     dask
         Address of a Dask scheduler that computes instead.
     output : --output, -o
         Pareto plot (.png, .svg, .pdf), interactive page (.html), or table (.csv, .json, .parquet);
         repeatable.
     parallel
-        Picture of parallel coordinates.
+        Picture with parallel coordinates.
     bandwidth
-        Bytes per cycle, both directions; 0: the port.
+        Bytes per cycle, both directions; 0: that of the port.
     """
     from vtaops.explore import Engine, Network, ResultStore, front, search
     from vtaops.explore import sweep as explore
@@ -152,7 +152,7 @@ def sweep(
 
 @store_app.command("ls")
 def store_ls(path: Path | None = None, *, as_json: bool = False) -> None:
-    """List what a store holds: kinds of records, how many, how often each was computed.
+    """List the contents of a store: kinds of records, their number, how often each was computed.
 
     Example: vtaops store ls
     """
@@ -171,7 +171,7 @@ def store_ls(path: Path | None = None, *, as_json: bool = False) -> None:
 
 @store_app.command("export")
 def store_export(path: Path | None = None, *, output: Path) -> None:
-    """Write all verdicts of a store to a table: a row for each operator, tiling and machine.
+    """Write all verdicts of a store to a table, one row per operator, tiling and machine.
 
     Example: vtaops store export -o results.csv
 
@@ -196,7 +196,7 @@ def store_export(path: Path | None = None, *, output: Path) -> None:
 def _existing(path: Path | None) -> Path:
     file = path or default_store()
     if not is_file(file):
-        raise StoreError(f"there is no store {str(file)!r}; vtaops sweep makes one")
+        raise StoreError(f"store {str(file)!r} does not exist; vtaops sweep creates one")
     return file
 
 
@@ -212,7 +212,7 @@ def _store_path(path: Path | None, resume: bool) -> Path:
 def _spaces(
     configs: Sequence[str], vary: Sequence[str], latency: int, bandwidth: float
 ) -> dict[str, Space]:
-    """Return what is asked for by the names of the configurations to start from."""
+    """Return the requested spaces by the name of the configuration that they start from."""
     from vtaops.explore import Design, Space
 
     axes = dict(map(_axis, vary))
@@ -225,25 +225,25 @@ def _spaces(
 
 
 def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
-    """Return all designs that can exist and, where a part is given, fit it."""
+    """Return all valid designs that fit the part, if one is given."""
     found: dict[Design, None] = {}
     for name, space in spaces.items():
         designs, refused = space.designs()
         found |= dict.fromkeys(designs)
         for values, reason in refused.items():
-            typer.echo(f"left out: {name} {values}: {reason}", err=True)
+            typer.echo(f"omitted: {name} {values}: {reason}", err=True)
     if not found:
-        raise ConfigError("none of these designs can exist")
+        raise ConfigError("none of these designs is valid")
     return _fitting(list(found), part) if part else list(found)
 
 
 def _searchable(spaces: dict[str, Space], part: str) -> Space:
-    """Return the one space that a search proposes designs of."""
+    """Return the space from which a search proposes designs."""
     if len(spaces) > 1:
         raise ConfigError(f"--search starts from one configuration, not {len(spaces)}")
     if part:
         raise UnsupportedError(
-            "--search proposes designs by itself; --fits sorts out those of a sweep"
+            "--search proposes designs by itself; --fits filters those of a sweep"
         )
     return next(iter(spaces.values()))
 
@@ -254,7 +254,7 @@ _AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {
     "HW_VER": str,
     "BANDWIDTH": float,
 }
-"""Types of the values of axes that are no integers."""
+"""Types of the values of axes that are not integers."""
 
 
 def _axis(text: str) -> tuple[str, list[int | float | str]]:
@@ -273,7 +273,7 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     from vtaops.hardware.synthesis import CAPACITY
 
     if part not in CAPACITY:
-        raise ConfigError(f"no part {part!r}; known are {', '.join(CAPACITY)}")
+        raise ConfigError(f"unknown part {part!r}; known parts: {', '.join(CAPACITY)}")
     found = [design for design in designs if share(area(design), part) <= 1]
     typer.echo(f"{len(found)} of {len(designs)} designs fit the {part} by the model", err=True)
     if not found:
@@ -288,7 +288,7 @@ def _tell_failures(points: Sequence[Point]) -> None:
 
 
 def _check_outputs(paths: Sequence[Path]) -> None:
-    """Refuse what could not be written, before hours of work."""
+    """Reject outputs that could not be written, before hours of work."""
     from vtaops.explore.tables import SUFFIXES, check_suffix
     from vtaops.report.files import FIGURE_SUFFIXES, new_figure
 
@@ -327,12 +327,12 @@ def _write(
 
 
 def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
-    """Return what starts the processes that compute; None to compute in this one.
+    """Return a function that starts the worker processes; None to compute in this one.
 
     Raises
     ------
     UnsupportedError
-        If Dask is asked for and not installed.
+        If Dask is requested and not installed.
     """
     if dask:
         from vtaops.explore import dask_executor

@@ -1,6 +1,6 @@
-"""The commands of `vtaops` that concern hardware and devices.
+"""The commands of `vtaops` for hardware and devices.
 
-They are isa, build-tsim, synth-report, rtl, device list and device test; see `vtaops.cli`.
+These are isa, build-tsim, synth-report, rtl, device list and device test; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def isa(config: str = "pynq", *, decode: str = "") -> None:
     Parameters
     ----------
     decode
-        An instruction in hexadecimal, to be decoded instead.
+        An instruction in hexadecimal to decode instead.
     config
         Configuration: a name or a JSON file.
     """
@@ -59,12 +59,12 @@ def _instruction_word(text: str) -> int:
     except ValueError:
         word = -1
     if not 0 <= word < 1 << 128:
-        raise EncodingError(f"{text!r} is no 128-bit word; write up to 32 hexadecimal digits")
+        raise EncodingError(f"{text!r} is not a 128-bit word; write up to 32 hexadecimal digits")
     return word
 
 
 def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) -> None:
-    """Build the model of the RTL for a configuration, as the first use of tsim would.
+    """Build the model of the RTL for a configuration, like the first use of tsim.
 
     Example: vtaops build-tsim tiny --port-bytes 16
 
@@ -73,7 +73,7 @@ def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) 
     port_bytes
         Width of the DRAM port in bytes; 0: that of the board.
     axi
-        With its AXI shell.
+        Include the AXI shell.
     config
         Configuration: a name or a JSON file.
     """
@@ -95,20 +95,20 @@ def synth_report(
     yosys: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """Estimate with Yosys what the RTL takes of the board's FPGA; takes some minutes.
+    """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
     Example: vtaops synth-report pynq --dsp-multipliers 96
 
     Parameters
     ----------
     dsp_multipliers
-        DSP blocks for the multipliers of the GEMM core; -1: all it can use.
+        DSP blocks for the multipliers of the GEMM core; -1: as many as it can use.
     packed_multipliers
-        Form two products in a DSP block.
+        Compute two products per DSP block.
     performance_counters
-        With performance counters.
+        Include performance counters.
     yosys
-        A native Yosys, faster than the one of PyPI.
+        A native Yosys, faster than PyPI's.
     config
         Configuration: a name or a JSON file.
     """
@@ -125,7 +125,7 @@ def synth_report(
     )
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
-    with Console(stderr=True).status("Yosys is at work; this takes some minutes"):
+    with Console(stderr=True).status("Running Yosys; this takes some minutes"):
         blocks = synthesize(hardware, parameters, family, yosys=yosys)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
@@ -136,7 +136,7 @@ def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
     columns = {"block": "", "LUT": ",", "FF": ",", "BRAM36": "g", "DSP": ","}
     rows = [(name, row.lut, row.ff, row.bram, row.dsp) for name, row in resources.items()]
     table = list_table(f"{title} (Yosys, estimates)", columns, rows)
-    table.rows[-3].end_section = True  # sum and capacity stand below a line
+    table.rows[-3].end_section = True  # a line above sum and capacity
     return table
 
 
@@ -150,9 +150,9 @@ def rtl(
     clock_mhz: int = 100,
     jobs: int = 2,
 ) -> None:
-    """Write RTL, generated package and Vivado script, from which a bitstream is built.
+    """Write the RTL, its generated package and a Vivado script that builds a bitstream.
 
-    The script has not been run yet: there was no Vivado. See docs/tsim.md.
+    The script has not been run yet, for lack of Vivado. See docs/tsim.md.
 
     Example: vtaops rtl pynq --output vta && cd vta && vivado -mode batch -source build.tcl
 
@@ -163,13 +163,13 @@ def rtl(
     port_bytes
         Width of the DRAM port in bytes; 0: that of the board's bus.
     dsp_multipliers
-        DSP blocks for the GEMM core; -1: what fits.
+        DSP blocks for the GEMM core; -1: as many as fit.
     performance_counters
-        With performance counters.
+        Include performance counters.
     clock_mhz
         Frequency of the logic.
     jobs
-        Processes of Vivado at a time.
+        Number of parallel Vivado processes.
     config
         Configuration: a name or a JSON file.
     """
@@ -189,7 +189,7 @@ def rtl(
 
 @device_app.command("list")
 def list_devices(*, as_json: bool = False) -> None:
-    """List the devices by name: those of vtaops, and those of other packages.
+    """List the devices by name: those of vtaops and those of other packages.
 
     Example: vtaops device list
     """
@@ -222,13 +222,13 @@ def check_device(
     name
         A device (see: vtaops device list).
     operators
-        Operators of random shape.
+        Number of operators with random shapes.
     programs
-        Random programs.
+        Number of random programs.
     seed
         Seed of all random numbers.
     layers
-        Run the layers of ResNet-18 too.
+        Also run the layers of ResNet-18.
     """
     from vtaops.runtime import open_device
     from vtaops.session.selftest import make, planned_checks

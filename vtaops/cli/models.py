@@ -1,4 +1,4 @@
-"""The commands on published models: fetch them from their publisher.
+"""The commands for published models: fetch them from their publisher.
 
 See `vtaops.cli`.
 """
@@ -27,11 +27,11 @@ class PublishedModel:
     Attributes
     ----------
     task : str
-        What it does.
+        Task of the model.
     path : str
-        Where it is, below the address of its collection.
+        Path below the URL of its collection.
     sha256 : str
-        Of its bytes.
+        SHA-256 of the file.
     """
 
     task: str
@@ -40,7 +40,7 @@ class PublishedModel:
 
     @property
     def name(self) -> str:
-        """The name of the file."""
+        """File name."""
         return self.path.rpartition("/")[2]
 
 
@@ -76,7 +76,7 @@ COLLECTIONS: dict[str, tuple[str, tuple[PublishedModel, ...]]] = {
         ),
     ),
 }
-"""Collections: the address of a publisher, and its models."""
+"""Collections: URL of the publisher, and the models."""
 
 
 @models_app.command()
@@ -90,15 +90,15 @@ def fetch(collection: str, *, output: Path | None = None, timeout: float = 120.0
     collection
         mlperf-tiny: the five int8 reference models of MLPerf Tiny, TFLite (Apache-2.0).
     output : --output, -o
-        The folder; default: the name of the collection. Files that are there and right stay.
+        Output folder; default: the name of the collection. Existing correct files are kept.
     timeout
-        Seconds that a file may take.
+        Time limit per file in seconds.
     """
     from vtaops.board.download import download
 
     if collection not in COLLECTIONS:
         known = ", ".join(COLLECTIONS)
-        raise ModelError(f"there is no collection {collection!r} of models; known are: {known}")
+        raise ModelError(f"unknown collection {collection!r} of models; known collections: {known}")
     address, models = COLLECTIONS[collection]
     folder = output or Path(collection)
     for model in models:
@@ -112,5 +112,5 @@ def fetch(collection: str, *, output: Path | None = None, timeout: float = 120.0
 def _is_right(path: Path, sha256: str) -> bool:
     try:
         return hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest() == sha256
-    except OSError:  # not there, a pipe, or too large to be right
+    except OSError:  # missing, a pipe, or too large to be correct
         return False

@@ -1,6 +1,6 @@
 """The commands of `vtaops` for whole networks: compile, prove, ops, profile, quantize, `run MODEL`.
 
-Owns argument parsing and printing only; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_CONFIG = "pynq"
 
 
 class ScaleKind(str, Enum):
-    """What scales may be."""
+    """Allowed scales."""
 
     pow2 = "pow2"
     free = "free"
@@ -70,23 +70,23 @@ def compile(
     Parameters
     ----------
     output : --output, -o
-        The file to write: .vtam.
+        Output file: .vtam.
     search
-        How tilings are found: off, fast or thorough.
+        Search for tilings: off, fast or thorough.
     host
-        Compile a model that is not quantised as well: all of it runs on the host.
+        Also compile a model that is not quantised; all of it runs on the host.
     prove
-        Prove that it computes its graph for every input, and put certificates into the file.
+        Prove that it computes its graph for every input, and add certificates to the file.
     shapes
-        The shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
+        Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
+        .vtam file.
     """
     from vtaops.model.tables import summary
 
     if _is_compiled(model):
-        raise UnsupportedError(f"{model} is compiled already")
+        raise UnsupportedError(f"{model} is already compiled")
     compiled = _compiled(model, config, search, host=host, shapes=read_shapes(shapes))
     if prove:
         with progress_bar():
@@ -112,14 +112,14 @@ def prove(
     Parameters
     ----------
     file
-        A program (.vta), a compiled network (.vtam), or a network to be compiled (.onnx).
+        A program (.vta), a compiled network (.vtam), or a network to compile (.onnx).
     layer
         A named layer, compiled for the configuration; may be repeated.
     rounds
         Independent repetitions; each multiplies the probability of an error.
     config
-        Configuration of what is compiled: a name (see: vtaops configs) or a JSON file. Default:
-        pynq, or what a .vtam was compiled for.
+        Configuration for compiling: a name (see: vtaops configs) or a JSON file. Default: pynq, or
+        that of a .vtam file.
     """
     from vtaops.proof import prove
 
@@ -161,19 +161,19 @@ def export(
     search: str = "off",
     as_json: bool = False,
 ) -> None:
-    """Write a network as C99 that needs neither Python nor an operating system.
+    """Write a network as C99, which needs neither Python nor an operating system.
 
     Example: vtaops export network.vtam --c network
 
     Parameters
     ----------
     c
-        The folder to write: blob, runtime, main.c, Makefile.
+        Output folder for the blob, the runtime, main.c and a Makefile.
     search
-        How tilings are found: off, fast or thorough.
+        Search for tilings: off, fast or thorough.
     config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
+        .vtam file.
     """
     bundle = _compiled(model, config, search).export_c(c)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
@@ -182,8 +182,8 @@ def export(
         as_json,
         f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
         f"{bundle.launches} launches of VTA",
-        f"memory: {bundle.arena_nbytes:,} bytes of the processor, "
-        f"{bundle.device_nbytes:,} bytes of the device",
+        f"memory: {bundle.arena_nbytes:,} bytes on the processor, "
+        f"{bundle.device_nbytes:,} bytes on the device",
         f"next: make -C {c}",
     )
 
@@ -195,17 +195,17 @@ def ops(
     shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Show what of a network would run where, and why, without compiling it.
+    """Show which operators of a network would run where, and why, without compiling it.
 
     Example: vtaops ops network.q.onnx --config ultra96
 
     Parameters
     ----------
     shapes
-        The shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
+        Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
+        .vtam file.
     """
     from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
@@ -216,7 +216,7 @@ def ops(
         graph = compiled.graph
     else:
         name = config or DEFAULT_CONFIG
-        from vtaops.network import plan_model  # loads TVM: seconds
+        from vtaops.network import plan_model  # loads TVM, which takes seconds
 
         plan = plan_model(_source(model), name, shapes=read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
@@ -240,23 +240,23 @@ def profile(
     quality: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Show where the cycles and the bytes of a network go, layer by layer.
+    """Show the cycles and bytes of a network, layer by layer.
 
     Example: vtaops profile network.vtam -o network.html
 
     Parameters
     ----------
     against
-        A second configuration, side by side in the table, below the first on a page.
+        A second configuration, side by side in the table and below the first on a page.
     output : --output, -o
         A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).
     picture
         What a picture shows: roofline or memory.
     quality
-        What `vtaops quantize --json` printed: SQNR of every layer.
+        Output of `vtaops quantize --json`: the SQNR of every layer.
     config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
+        .vtam file.
     """
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
@@ -308,8 +308,7 @@ def run_model(
     """Run a network on inputs.
 
     Pictures are scaled to the size of the network's input and to -1..1, or as --mean and
-    --deviation say, which are those of `vtaops quantize`. Without an input, random numbers are
-    taken.
+    --deviation say, like in `vtaops quantize`. Without --input, the inputs are random.
 
     Example: vtaops run network.vtam --input picture.png --mean 0.485,0.456,0.406
     --deviation 0.229,0.224,0.225
@@ -317,27 +316,27 @@ def run_model(
     Parameters
     ----------
     inputs : --input
-        An input: .npy, or a picture; repeat for several.
+        An input: .npy, or a picture; repeat for several inputs.
     device
         Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.
     output : --output, -o
-        Write the results: .npz.
+        Write the results to this file: .npz.
     check
         Compare with the integer reference, bit for bit.
     profiled : --profile
-        Show what the device counted, and the time.
+        Show the device's counters and the time.
     trust
-        Run machine code for this host that a .vtam may hold.
+        Run machine code for this host that a .vtam file may contain.
     config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
+        .vtam file.
     """
     from vtaops.runtime import ResidentPrograms, open_device
     from vtaops.runtime.arguments import as_tuple
 
     preparation = read_preparation(mean, deviation)
     if preparation and all(path.suffix == ".npy" for path in inputs or []):
-        raise ModelError("--mean and --deviation prepare pictures; no --input is one")
+        raise ModelError("--mean and --deviation are for pictures; none of the inputs is one")
     compiled = _compiled(model, config, trusted=trust)
     arrays = _arrays(compiled, inputs or [], preparation)
     begin = time.perf_counter()
@@ -352,7 +351,7 @@ def run_model(
         counters = opened.stats().as_dict() if profiled else {}
     if profiled:
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
-        typer.echo(f"{seconds * 1e3:,.1f} ms of this host, with loading; {counted}", err=True)
+        typer.echo(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
     found = {tensor.name: a for tensor, a in zip(compiled.graph.outputs, results, strict=True)}
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in found.items()}
@@ -369,7 +368,7 @@ def _show_results(
     equal: bool | None,
     as_json: bool,
 ) -> None:
-    """Print the outputs of a network by name, and whether they equal the reference, if asked."""
+    """Print the outputs of a network by name and, if checked, whether they equal the reference."""
     lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in found.items()]
     outputs = {name: a.tolist() for name, a in found.items()}
     data: dict[str, Any] = {"outputs": outputs, "counters": counters}
@@ -389,7 +388,7 @@ def mlperf(
     baud: int = 115_200,
     clock_mhz: float | None = None,
 ) -> None:
-    """Answer the runner of MLPerf Tiny on a serial line, until interrupted.
+    """Answer the MLPerf Tiny runner on a serial line until interrupted.
 
     Example: vtaops board mlperf images.vtam --device pynq://192.168.2.99
 
@@ -400,13 +399,13 @@ def mlperf(
     line
         A serial port. Default: a new pseudo-terminal, whose path is printed.
     baud
-        Bits a second of a serial port.
+        Bit rate of a serial port in bits per second.
     clock_mhz
-        Timestamps count the cycles of the timing model at this clock, without the host. Default:
-        the time that passes.
+        Count the timing model's cycles at this clock in timestamps, without the host. Default:
+        real time.
     config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or what a .vtam
-        was compiled for.
+        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
+        .vtam file.
     """
     from vtaops.board.mlperf import DeviceUnderTest, open_line, serve
     from vtaops.runtime import ResidentPrograms, open_device
@@ -447,7 +446,7 @@ def quantize(
     rows: Annotated[int, typer.Option(min=0)] = 20,
     as_json: bool = False,
 ) -> None:
-    """Quantise a float ONNX model to int8 with calibration data, and say what it costs.
+    """Quantise a float ONNX model to int8 with calibration data, and report the loss.
 
     Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --config pynq_ext
 
@@ -459,29 +458,29 @@ def quantize(
     model
         A float ONNX model.
     calibration
-        Inputs as in real use: an .npz file with an array for each input (its first axis counts
+        Representative inputs: an .npz file with an array for each input (the first axis counts
         images), or a folder of .npz or .npy files or of pictures, which are scaled to the size of
         the input.
     output : --output, -o
-        The QDQ model to write.
+        Output file: the QDQ model.
     config
-        The device, a name or a JSON file: what is not given of scales, zero points, equalization,
-        learned rounding and bias correction is tried, and the best way is taken.
+        The device, a name or a JSON file. All options among scales, zero points, equalization,
+        learned rounding and bias correction that are not given are tried; the best way is used.
     scales
         pow2: shifts only, for every VTA. free: fixed-point multipliers. Default: what the device
-        has; without --config pow2.
+        supports; without --config pow2.
     zero_points
-        Asymmetric activations. Default without --config: only with free scales.
+        Use asymmetric activations. Default without --config: only with free scales.
     method
         Ranges: minmax, entropy, percentile, distribution.
     equalization : --equalization, --equalize
-        Bring the channels of tensors to one range first.
+        First bring the channels of tensors to one range.
     learned_rounding : --learned-rounding, --learn-rounding
         Round weights up or down so that their errors cancel.
     bias_correction : --bias-correction, --correct-bias
-        Take mean rounding errors out of the biases.
+        Remove mean rounding errors from the biases.
     rows
-        Layers to list, the worst first; 0: all.
+        Number of layers to list, worst first; 0: all.
     as_json : --json
         Print the quality as JSON; see vtaops profile --quality.
     """
@@ -520,7 +519,7 @@ def quantize(
 
 
 def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
-    """Return the table of the ways that were tried; the first is taken."""
+    """Return the table of the ways that were tried; the first one is used."""
     columns = {"way": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
     rows = [
         (t.way, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
@@ -532,7 +531,7 @@ def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
 def _arrays(
     model: Model, paths: list[Path], preparation: Preparation | None
 ) -> list[np.ndarray[Any, Any]]:
-    """Return the inputs of a network: from files, or random ones if there are no files."""
+    """Return the inputs of a network from files, or random ones without files."""
     tensors = model.graph.inputs
     if not paths:
         return [random_input(tensor) for tensor in tensors]
@@ -544,7 +543,7 @@ def _arrays(
 def _equals_reference(
     model: Model, arrays: list[np.ndarray[Any, Any]], results: tuple[np.ndarray[Any, Any], ...]
 ) -> bool:
-    """Whether results are those of the integer reference."""
+    """Return whether the results equal those of the integer reference."""
     from vtaops.runtime.arguments import as_tuple
 
     expected = as_tuple(model.reference(*arrays))
@@ -554,12 +553,12 @@ def _equals_reference(
 def read_input(
     tensor: Tensor, path: Path, preparation: Preparation | None = None
 ) -> np.ndarray[Any, Any]:
-    """Return an input from a file: an array as it is, a picture prepared for the tensor.
+    """Return an input from a file: an array unchanged, a picture prepared for the tensor.
 
     Raises
     ------
     ModelError
-        If the file cannot be read, or does not suit.
+        If the file cannot be read, or does not match the tensor.
     """
     if path.suffix == ".npy":
         with raising(ModelError, f"cannot read {path}", OSError, ValueError):
@@ -572,7 +571,7 @@ def read_input(
 
 
 def random_input(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Return random numbers for an input; the same at every call."""
+    """Return random numbers for an input, the same at every call."""
     rng = np.random.default_rng(0)
     if tensor.dtype == "float32":
         return rng.uniform(-1, 1, tensor.shape).astype(np.float32)
@@ -580,7 +579,7 @@ def random_input(tensor: Tensor) -> np.ndarray[Any, Any]:
 
 
 def top(array: np.ndarray[Any, Any], count: int = 5) -> str:
-    """Return the greatest values of an array with their positions."""
+    """Return the largest values of an array with their positions."""
     flat = array.reshape(-1)
     order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
     return ", ".join(f"[{i}] {flat[i]:.4g}" for i in order)
@@ -594,7 +593,7 @@ def _is_compiled(path: Path) -> bool:
 
 def _source(path: Path) -> Path:
     if not exists(path):
-        raise ModelError(f"there is no file {path}")
+        raise ModelError(f"file {path} does not exist")
     return path
 
 
@@ -607,17 +606,17 @@ def _compiled(
     host: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
-    """Return a model: compiled now, or read from its file.
+    """Return a model, compiling it or reading it from its file.
 
     Raises
     ------
     UnsupportedError
-        If the file was compiled for another configuration than the one that is asked for.
+        If the file was compiled for another configuration than the requested one.
     """
     if _is_compiled(path):
         return _loaded(path, config, trusted)
     source, chosen = _source(path), config or DEFAULT_CONFIG
-    from vtaops.network import compile_model  # loads TVM: seconds
+    from vtaops.network import compile_model  # loads TVM, which takes seconds
 
     with progress_bar():
         return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
@@ -636,8 +635,8 @@ def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
 
 
 def _quality(path: Path) -> dict[str, float]:
-    """Return the SQNR of layers by name, from what `vtaops quantize --json` printed."""
-    text = f"{path} is not what vtaops quantize --json prints"
+    """Return the SQNR of layers by name from the output of `vtaops quantize --json`."""
+    text = f"{path} is not the output of vtaops quantize --json"
     wrong = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
     with raising(ModelError, text, *wrong):
         found = json.loads(read_file(path))

@@ -1,8 +1,8 @@
-"""What several commands of `vtaops` share: options, tables, JSON, progress bars.
+"""Options, tables, JSON and progress bars that several commands of `vtaops` share.
 
 A command decorated with `with_run_options` takes the fields of `RunOptions` as its own options.
 
-What the docstring of a command does not describe has the same meaning in all commands:
+A parameter that a command's docstring does not describe has the same meaning in all commands:
 
 Parameters
 ----------
@@ -11,17 +11,17 @@ as_csv : --csv
 as_json : --json
     Print the report as JSON.
 bandwidth
-    Bytes per cycle, both directions; 0: what the port takes.
+    Bytes per cycle, both directions; 0: that of the port.
 bias
     Add an int32 bias.
 board
-    Its address: HOST or HOST:PORT, where it is served.
+    Address of a board server: HOST or HOST:PORT.
 clip
     Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits.
 config
     Configuration: a name (see: vtaops configs) or a JSON file.
 deviation
-    What pictures are divided by then, as --mean. Default: 0.5.
+    Deviation by which pictures are then divided, like --mean. Default: 0.5.
 file
     A .bit file.
 files
@@ -31,19 +31,19 @@ latency
 layer
     A named layer (see: vtaops layers); may be repeated.
 mean
-    Of pictures, after scaling to 0..1: one number, or red,green,blue. Default: 0.5.
+    Mean of pictures after scaling to 0..1: one number, or red,green,blue. Default: 0.5.
 model
-    A model: .onnx, .tflite, or what `vtaops compile` wrote (.vtam).
+    A model: .onnx, .tflite, or the output of `vtaops compile` (.vtam).
 output : --output, -o
-    File to write.
+    Output file.
 path
-    The store; by default the one that sweeps use.
+    The store; the one that sweeps use by default.
 shift
     Right shift of the accumulators, 0..31.
 tiling
     A tiling, e.g. oc=128,ic=16,h=7,w=14, or 'default'; may be repeated.
 timeout
-    Seconds that the board may take for a message.
+    Time limit of a message to the board in seconds.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ DEFAULT_LATENCY = TimingParameters().dram_latency
 
 
 class ShownStage(str, Enum):
-    """Stages of the compiler that `--show` prints."""
+    """Compiler stages that `--show` prints."""
 
     tir = "tir"
     schedule = "schedule"
@@ -101,7 +101,7 @@ class ShownStage(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How an operator is compiled, where it runs, and what is told of it.
+    """How to compile an operator, where to run it, and what to print.
 
     Attributes
     ----------
@@ -110,18 +110,18 @@ class RunOptions:
     device
         Where to run: fsim, tsim, pynq://HOST:PORT … (see: vtaops device list).
     capabilities
-        What the program may use: full, fsim, hls-2020, chisel, portable. Default: what the device
-        can.
+        Capabilities that the program may use: full, fsim, hls-2020, chisel, portable. Default:
+        those of the device.
     inputs : --input
-        An input: .npy; again for the next. Default: random.
+        An input: .npy; repeat for further inputs. Default: random.
     weights
-        Weights, then a bias: .npy, as --input. Default: random.
+        Weights, then a bias: .npy, like --input. Default: random.
     output : --output, -o
         Write the result: .npy.
     seed
         Seed of the random arguments.
     show
-        Print a stage of the compiler and do not run.
+        Print a compiler stage instead of running.
     save
         Write the compiled program to this file.
     trace
@@ -129,7 +129,7 @@ class RunOptions:
     trace_window
         Cycles of the waveform, e.g. 1000:2000.
     timing
-        Add the cycles of every unit, by the timing model.
+        Add the cycles of every unit by the timing model.
     """
 
     tiling: str = ""
@@ -149,14 +149,14 @@ class RunOptions:
     as_csv: bool = False
 
     def open_device(self, config: HardwareConfig) -> Device:
-        """Open the device, with a waveform if one is asked for.
+        """Open the device, recording a waveform if requested.
 
         Raises
         ------
         DeviceError
-            If it cannot be opened.
+            If the device cannot be opened.
         UnsupportedError
-            If it records no waveforms and one is asked for.
+            If a waveform is requested and the device does not record any.
         """
         from vtaops.runtime import TSIM_INTERFACES, open_device
         from vtaops.runtime.tsim import Tsim
@@ -174,7 +174,7 @@ DEFAULTS = RunOptions()
 
 
 class OperatorsOrModels(TyperGroup):
-    """The commands of `vtaops run`: a file in the place of a command's name is a model."""
+    """Commands of `vtaops run`; a file in place of a command's name is a model."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
@@ -184,7 +184,7 @@ class OperatorsOrModels(TyperGroup):
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of `RunOptions` as options; it takes them as ``options``."""
+    """Give a command the fields of `RunOptions` as options; it receives them as ``options``."""
     fields = _described(RunOptions, "Attributes")[1]
     shared = [p.replace(default=getattr(DEFAULTS, p.name)) for p in fields]
     text, own = _described(command, "Parameters")
@@ -199,11 +199,11 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Commands(typer.Typer):
-    """Commands that are described by the NumPy style of their docstrings.
+    """Commands described by their NumPy-style docstrings.
 
-    Positional parameters of the function become arguments, keyword-only ones options. Below
-    ``Parameters`` stands the help of each, behind its name the flags where the name is not all of
-    them: ``output : --output, -o``.
+    Positional parameters of the function become arguments, keyword-only ones options. The section
+    ``Parameters`` has the help of each. Flags follow the name if they differ from it:
+    ``output : --output, -o``.
     """
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
@@ -217,7 +217,7 @@ class Commands(typer.Typer):
 
 
 def _declare(function: Any, text: str, parameters: list[inspect.Parameter]) -> None:
-    """Set docstring and parameters of a function, as Typer reads them."""
+    """Set the docstring and parameters of a function in the form that Typer reads."""
     function.__doc__ = text
     function.__signature__ = inspect.Signature(parameters)
     function.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -237,7 +237,7 @@ def _described(documented: Any, section: str) -> tuple[str, list[inspect.Paramet
 
 @cache
 def _entries(doc: str | None, section: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return a docstring up to a section, and flags and text of each entry of the section."""
+    """Return a docstring up to a section, and the flags and text of each entry of the section."""
     text, _, entries = (doc or "").partition(f"\n{section}\n{'-' * len(section)}\n")
     return text, {
         name: (flags, " ".join(lines.split()))
@@ -256,13 +256,14 @@ def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Par
     if info.help:  # one of `RunOptions`
         return parameter
     info.help = about
-    if parameter.name in _WRITTEN and not isinstance(parameter.default, Path):  # that is a folder
+    # A default marks a folder.
+    if parameter.name in _WRITTEN and not isinstance(parameter.default, Path):
         info.callback = _require_folders
     if parameter.name in _COMPLETED:
         info.autocompletion = _COMPLETED[parameter.name]
     if flags:
         info.param_decls = tuple(flags.split(", "))
-    elif hint is bool and not parameter.default:  # no flag --no-...
+    elif hint is bool and not parameter.default:  # omit the flag --no-...
         info.param_decls = (f"--{parameter.name.replace('_', '-')}",)
     kind = get_args(hint)[0] if found else hint
     return parameter.replace(annotation=Annotated[kind, info])
@@ -272,7 +273,8 @@ def _layers(incomplete: str) -> list[str]:
     source = Path(__file__).parents[1] / "schedule" / "workloads.py"
     path = cache_directory("layers") / f"{source.stat().st_mtime_ns}.txt"
     if not trusted(path):
-        from vtaops.schedule.workloads import WORKLOADS  # loads TVM: seconds, too long for a key
+        # Loads TVM, which takes too long for completion.
+        from vtaops.schedule.workloads import WORKLOADS
 
         with suppress(OSError):
             keep("\n".join(WORKLOADS).encode(), path)
@@ -285,14 +287,14 @@ def _configs(incomplete: str) -> list[str]:
 
 
 _COMPLETED = {"layer": _layers, "config": _configs, "against": _configs}
-"""Parameters whose values a shell completes, and how."""
+"""Parameters whose values a shell completes, and the functions that do."""
 
 _WRITTEN = {"output", "save", "trace", "parallel", "plot"}
-"""Options that name files to write."""
+"""Options that name output files."""
 
 
 def _require_folders(paths: Any) -> Any:
-    """Refuse a file that could not be written, before hours of work."""
+    """Reject an output file that could not be written, before hours of work."""
     for path in paths if isinstance(paths, list) else [paths]:
         if path is not None:
             try:
@@ -305,7 +307,7 @@ def _require_folders(paths: Any) -> Any:
 def write_arrays(
     path: Path, suffix: str, save: Callable[..., None], *args: Any, **named: Any
 ) -> None:
-    """Write what `numpy.save` or `numpy.savez` makes, whole or not at all.
+    """Write the output of `numpy.save` or `numpy.savez` atomically.
 
     Raises
     ------
@@ -320,12 +322,12 @@ def write_arrays(
 
 
 def read_preparation(mean: str | None, deviation: str | None) -> Preparation | None:
-    """Return what `--mean` and `--deviation` ask for, None if neither is given.
+    """Return the preparation that `--mean` and `--deviation` specify; None if neither is given.
 
     Raises
     ------
     ModelError
-        If they are no numbers, or none that suit.
+        If the values are not numbers, or are not valid.
     """
     given = {"mean": mean, "deviation": deviation}
     numbers = {}
@@ -342,12 +344,12 @@ def read_preparation(mean: str | None, deviation: str | None) -> Preparation | N
 
 
 def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """Return the shapes of inputs that `--shapes NAME=1,3,224,224` gives, None if it is not given.
+    """Return the input shapes of `--shapes NAME=1,3,224,224`; None if it is not given.
 
     Raises
     ------
     ArgumentError
-        If it is no such text.
+        If the text is malformed.
     """
     found = {}
     for text in texts or []:
@@ -360,19 +362,19 @@ def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
 
 
 def parse_tiling(text: str) -> Any:
-    """Parse ``oc=128,ic=16,...``; empty means the default tiling."""
+    """Parse ``oc=128,ic=16,...``; an empty text means the default tiling."""
     from vtaops.schedule import Tiling
 
     return Tiling.parse(text) if text else None
 
 
 def read_cycles(option: str, text: str) -> tuple[int, int] | None:
-    """Parse ``1000:2000``, the first cycle and the end of a window; None if the text is empty.
+    """Parse ``1000:2000``, the first cycle and the end of a window; None for an empty text.
 
     Raises
     ------
     ShapeError
-        If these are not two integers.
+        If the text is not two integers.
     """
     if not text:
         return None
@@ -384,16 +386,16 @@ def read_cycles(option: str, text: str) -> tuple[int, int] | None:
 
 
 def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]]) -> Table:
-    """Return a table as the commands print their lists.
+    """Return a table in the style of the command line.
 
     Parameters
     ----------
     title : str
-        Above the table.
+        Title of the table.
     columns : mapping
-        Heading -> format of the values, which are aligned to the right then; empty for text.
+        Heading -> format of the values, which are then right-aligned; empty for text.
     rows : iterable
-        The values; None leaves a cell empty.
+        Rows of values; None leaves a cell empty.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading, form in columns.items():
@@ -405,12 +407,12 @@ def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[A
 
 
 def text_columns(*headings: str) -> dict[str, str]:
-    """Return columns of text for `list_table`."""
+    """Return text columns for `list_table`."""
     return dict.fromkeys(headings, "")
 
 
 def show(data: object, as_json: bool, *parts: Table | str) -> None:
-    """Print data as JSON, or else their parts for people: tables and lines."""
+    """Print data as JSON, or else tables and lines for people."""
     if as_json:
         typer.echo(json.dumps(data, indent=2))
         return
@@ -422,7 +424,7 @@ def show(data: object, as_json: bool, *parts: Table | str) -> None:
 
 
 class Bar(Progress):
-    """Progress on the error stream, with the time that is left; it vanishes at the end."""
+    """Progress on standard error with the remaining time; it disappears at the end."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -438,7 +440,7 @@ class Bar(Progress):
         self._works: dict[str, TaskID] = {}
 
     def tell(self, work: str, done: int, total: int, step: str = "") -> None:
-        """Show how far a work is; what was done before it is told counts as done, not as speed."""
+        """Show the progress of a task; work before the first call counts as done, not as speed."""
         if work not in self._works:
             self._works[work] = self.add_task(work, total=None)
         text = f"{work} {step}".rstrip()
@@ -447,6 +449,6 @@ class Bar(Progress):
 
 @contextmanager
 def progress_bar() -> Iterator[Bar]:
-    """Show what is told of long work within (`vtaops.base.progress`)."""
+    """Show the progress reported within the context (`vtaops.base.progress`)."""
     with Bar() as bar, heard_by(bar.tell):
         yield bar

@@ -1,6 +1,6 @@
-"""The commands of `vtaops` that draw and compare: trace, compare, roofline, lesson.
+"""The commands of `vtaops` for diagrams and comparisons: trace, compare, roofline, lesson.
 
-Owns argument parsing and printing only; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def trace(
     latency: int = DEFAULT_LATENCY,
     bandwidth: float = 0.0,
 ) -> None:
-    """Draw what every unit does in every cycle; several programs one below the other.
+    """Draw the activity of every unit in every cycle; stack several programs.
 
-    The suffix of the output decides: .png .svg .pdf a picture, .html an interactive page, .json a
-    trace for ui.perfetto.dev.
+    The suffix of the output determines the format: .png .svg .pdf a picture, .html an interactive
+    page, .json a trace for ui.perfetto.dev.
 
     Example: vtaops trace --layer tutorial.convolution_opt -o c8.html
 
     Parameters
     ----------
     window
-        Cycles shown, e.g. 0:20000; by default all.
+        Cycles to show, e.g. 0:20000; all by default.
     access
         Draw addresses over time instead of units.
     config
@@ -97,7 +97,7 @@ def compare(
     as_json: bool = False,
     as_csv: bool = False,
 ) -> None:
-    """Compare schedules or configurations: all statistics side by side, ratios to the first.
+    """Compare schedules or configurations: all statistics side by side, with ratios to the first.
 
     Example: vtaops compare --layer resnet18.C8 --tiling oc=128,ic=16,h=7,w=14 --tiling default
 
@@ -182,11 +182,11 @@ def lesson(
     plot: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Run the optimisation stages of a kernel and print what each one gains.
+    """Run the optimisation stages of a kernel and print the gain of each.
 
-    For a GPU where there is none: what each one asks of memory and shared memory, counted by the
-    emulator, and the least time that a card needs for that. The plot has the limits of processor
-    or card as lines.
+    For a GPU that is not present, the emulator counts each stage's accesses to memory and shared
+    memory and derives the minimum time on a card. The plot shows the limits of the processor or
+    card as lines.
 
     Example: vtaops lesson matmul --size 64 --size 256 --threads 1 --plot matmul.png
 
@@ -198,19 +198,19 @@ def lesson(
     target
         cpu or cuda.
     size
-        Problem size, default: the lesson's; several draw curves.
+        Problem size; default: that of the lesson; several sizes give curves.
     stage
         Only this stage; may be repeated.
     budget
-        Seconds to time each stage.
+        Seconds of timing per stage.
     threads
-        Threads of CPU kernels; default: all.
+        Number of threads of CPU kernels; default: all.
     card
-        Whose bounds, without a GPU: GTX 1080, P100, V100, T4, A100, H100.
+        Card for the bounds without a GPU: GTX 1080, P100, V100, T4, A100, H100.
     script
         Print the TIR of each stage.
     plot
-        Draw the speed of the stages: .png or .svg.
+        Plot the speed of the stages: .png or .svg.
     """
     if threads is not None:
         os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
@@ -219,7 +219,7 @@ def lesson(
     chosen = lessons(target).get(name)
     sizes = size or [chosen.size if chosen else 1]
     found = {n: run_lesson(name, target, n, tuple(stage or ()), budget, card) for n in sizes}
-    assert chosen is not None  # else the first run has refused it
+    assert chosen is not None  # the first run has rejected other names
     title, machine = f"{name} on {target}", where(target, card)
     parts: list[Table | str] = []
     for n, rows in found.items():
@@ -243,7 +243,7 @@ def _draw_lesson(
     card: str,
     path: Path,
 ) -> None:
-    """Draw the speed of the stages: bars for one size, curves for several."""
+    """Plot the speed of the stages: bars for one size, curves for several."""
     from vtaops.lessons import curves_plot, lesson_plot, limits
 
     bounds = {size: limits(lesson, size, card) for size in found}
@@ -260,7 +260,7 @@ def _programs(
     tilings: list[str] | None,
     configs: list[str] | None,
 ) -> dict[str, Program]:
-    """Return all files, and all layers x tilings x configurations, by name."""
+    """Return the programs of all files and all layers x tilings x configurations, by name."""
     if not files and not layers:
         raise ShapeError("give a program file, or a named layer with --layer")
     found: dict[str, Program] = {}
@@ -273,7 +273,7 @@ def _programs(
 
 
 def _loaded(files: list[Path]) -> Iterator[tuple[str, Program]]:
-    """Yield the programs of files, named by their stems where these differ."""
+    """Yield the programs of files, named by their file stems where these differ."""
     stems = [file.stem for file in files]
     for file in files:
         yield file.stem if stems.count(file.stem) == 1 else str(file), Program.load(file)
@@ -282,7 +282,7 @@ def _loaded(files: list[Path]) -> Iterator[tuple[str, Program]]:
 def _compiled(
     layers: list[str], tilings: list[str], configs: list[str]
 ) -> Iterator[tuple[str, Program]]:
-    """Yield the programs of layers x tilings x configurations, named by what differs."""
+    """Yield the programs of layers x tilings x configurations, named by their differences."""
     from vtaops.compiler.driver import compile
     from vtaops.schedule.workloads import find
 

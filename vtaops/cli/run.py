@@ -1,6 +1,6 @@
 """The commands of `vtaops` for operators and programs: run, disasm, verify, tune, configs, layers.
 
-Owns argument parsing and printing only; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ run_app = Commands(
 
 
 Extent = int | None
-"""A number of the shape, or nothing: a named layer or the files have it."""
+"""A number of the shape; None if a named layer or the files determine it."""
 
 
 @run_app.command("conv2d")
@@ -82,15 +82,15 @@ def run_conv2d(
 ) -> None:
     """Run a convolution, compare with NumPy, print the statistics report.
 
-    It is a named layer, or has the shape that is given, or that of the arrays of --input and
-    --weights; arrays that are not given are random.
+    Its shape is that of a named layer, of the options, or of the arrays of --input and --weights;
+    other arrays are random.
 
     Example: vtaops run conv2d --layer resnet18.C8
 
     Parameters
     ----------
     batch
-        Images.
+        Batch size.
     in_channels
         Input channels.
     out_channels
@@ -108,7 +108,7 @@ def run_conv2d(
     dilation
         Dilation: 1 or 1,2.
     groups
-        Groups; as many as channels: depthwise.
+        Groups; as many as channels for a depthwise convolution.
     layer
         A named layer (see: vtaops layers); replaces the shape.
     """
@@ -148,8 +148,8 @@ def run_gemm(
 ) -> None:
     """Run a matrix product, compare with NumPy, print the statistics report.
 
-    It is a named layer, or has the sizes that are given, or those of the arrays of --input (m, k)
-    and --weights (n, k); arrays that are not given are random.
+    Its sizes are those of a named layer, of the options, or of the arrays of --input (m, k) and
+    --weights (n, k); other arrays are random.
 
     Example: vtaops run gemm -m 16 -n 1000 -k 512
 
@@ -160,7 +160,7 @@ def run_gemm(
     n : -n
         Columns of the result.
     k : -k
-        Reduction.
+        Reduction dimension.
     layer
         A named layer (see: vtaops layers); replaces the shape.
     """
@@ -210,7 +210,7 @@ def disasm(file: Path, *, as_json: bool = False) -> None:
 def verify(file: Path, *, as_json: bool = False) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
-    What a certificate says (see: vtaops prove) is proven again.
+    If there is a certificate (see: vtaops prove), prove its statement again.
 
     Example: vtaops verify c8.vta
 
@@ -245,10 +245,11 @@ def tune(
     timeout: float = 60.0,
     as_json: bool = False,
 ) -> None:
-    """Search the tiling that takes the fewest cycles, and keep it.
+    """Search the tiling that takes the fewest cycles, and store it.
 
-    By the timing model, or as measured on devices. A device that dies or computes wrongly is left
-    out and reported; the exit code is 1 if a layer was measured nowhere.
+    Cycles come from the timing model, or from measurements on devices. A device that dies or
+    computes wrong results is dropped and reported; the exit code is 1 if no device measured a
+    layer.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
 
@@ -257,15 +258,15 @@ def tune(
     layer
         A named layer; may be repeated.
     device
-        Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0; several work side by side.
+        Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0; several work in parallel.
     effort
         fast or thorough.
     fresh
         Ignore results of earlier searches.
     repeats
-        Launches of each candidate whose times are taken.
+        Timed launches per candidate.
     timeout
-        Seconds that a launch may take.
+        Time limit of a launch in seconds.
     """
     from vtaops.schedule.workloads import find
 
@@ -335,7 +336,7 @@ def _tuned_on(
 
     results = tune_on(measure, list(ops.values()), hardware, effort)
     for name, reason in farm.lost.items():
-        typer.echo(f"{name} was left out: {reason}", err=True)
+        typer.echo(f"{name} was dropped: {reason}", err=True)
     return dict(zip(ops, results, strict=True))
 
 
@@ -354,7 +355,7 @@ def _cost(cost: int | float | None) -> str:
 
 
 def configs(config: str = "", *, as_json: bool = False) -> None:
-    """List the hardware configurations that vtaops ships, or show one.
+    """List the hardware configurations shipped with vtaops, or show one.
 
     Example: vtaops configs pynq
 
@@ -410,7 +411,7 @@ def _run(
     shape: dict[str, Any],
     steps: dict[str, Any],
 ) -> None:
-    """Run a named layer, or the operator of a shape that is given or that of the files."""
+    """Run a named layer, or the operator with the given shape or that of the files."""
     from vtaops.schedule.workloads import find
 
     if layer:
@@ -429,7 +430,7 @@ def _run(
 
 
 def _run_operator(op: Operator, tiling: Any, options: RunOptions, layer: str = "") -> None:
-    """Compile, save, show or run an operator, as the options ask for."""
+    """Compile, save, show or run an operator, as the options request."""
     from vtaops.compiler.driver import compile
 
     tiling = parse_tiling(options.tiling) or tiling
@@ -476,7 +477,7 @@ def _execute(
 def _arguments(
     op: Operator, config: HardwareConfig, options: RunOptions
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Return the arrays of an operator: those of the files, and random ones for the rest."""
+    """Return the arrays of an operator: those of the files, and random ones for the others."""
     from vtaops.ops.reference import random_arguments
 
     arrays = list(random_arguments(op, np.random.default_rng(options.seed)))
@@ -539,18 +540,16 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
 
 
 def _operator(text: str) -> Any:
-    """Read an operator as it is written in Python: a name and keywords with literal values."""
+    """Parse an operator written in Python: a name, and keywords with literal values."""
     from vtaops import ops
 
     kinds = [name for name in ops.__all__ if name != "Operator"]
     try:
         call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError("it is no call with keywords")
+            raise ValueError("it is not a call with keywords")
         if call.func.id not in kinds:
-            raise ValueError(
-                f"there is no operator {call.func.id}{suggestion(call.func.id, kinds)}"
-            )
+            raise ValueError(f"unknown operator {call.func.id}{suggestion(call.func.id, kinds)}")
         values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, TypeError) as error:
         raise ShapeError(

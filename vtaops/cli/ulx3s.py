@@ -1,6 +1,6 @@
 """The commands ``vtaops board build`` and ``vtaops board virtual``, for boards with open tools.
 
-Owns argument parsing and printing only; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build_board(
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
-    It ends with an error, and without a bitstream, if any path is slower than its clock.
+    Fails without a bitstream if any path is slower than its clock.
 
     Example: vtaops board build ulx3s --config ulx3s -o board
 
@@ -48,9 +48,9 @@ def build_board(
     device
         FPGA of the board: LFE5U-85F or LFE5U-45F.
     seed
-        Of placement.
+        Seed of the placement.
     multipliers
-        DSP blocks for the GEMM core; -1: all it can use.
+        DSP blocks for the GEMM core; -1: as many as it can use.
     """
     from vtaops.hardware.ulx3s import Ulx3sDesign, build_bitstream
     from vtaops.machine.config import HardwareConfig
@@ -87,7 +87,7 @@ def virtual_ulx3s(
     port: int = 3101,
     terminal: bool = False,
 ) -> None:
-    """Simulate a board at its pins, for hosts at a TCP port of this computer.
+    """Simulate a board at its pins, for hosts on a TCP port of this computer.
 
     Example: vtaops board virtual ulx3s --config ulx3s
 
@@ -96,11 +96,11 @@ def virtual_ulx3s(
     config
         Configuration: a name or a JSON file.
     clock_mhz
-        Clock that the system is made for; the SDRAM's latency in cycles depends on it.
+        Clock for which the system is built; the SDRAM's latency in cycles depends on it.
     port
-        TCP port; 0: any that is free.
+        TCP port; 0 picks a free port.
     terminal
-        Serve at a pseudo-terminal instead.
+        Serve on a pseudo-terminal instead.
     """
     from vtaops.board.virtual_ulx3s import VirtualUlx3s, listen, open_terminal
     from vtaops.machine.config import HardwareConfig
@@ -121,4 +121,4 @@ def virtual_ulx3s(
 
 def _check_board(board: str) -> None:
     if board != "ulx3s":
-        raise typer.BadParameter(f"no board {board!r} is known; it must be ulx3s")
+        raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s")

@@ -1,6 +1,6 @@
 """The blob of a bundle: tables, steps and constants in the format of ``sim/c/vta_blob.h``.
 
-Knows bytes, not networks. All numbers are 32-bit words, little-endian.
+Handles bytes, not networks. All numbers are 32-bit little-endian words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vtaops.program.memory import Lifetime, place
 
 FORMAT_VERSION = 2
 NONE = 0xFFFFFFFF
-"""Instead of a slot: there is none."""
+"""Placeholder for a slot that does not exist."""
 
 _MAGIC = b"VTAC"
 _HEADER_BYTES = 104
@@ -30,11 +30,11 @@ _ALIGNMENT = 8
 
 
 class SlotNumber(int):
-    """The number of a slot: what a step reads or writes."""
+    """Number of a slot, which a step reads or writes."""
 
 
 class StepKind(IntEnum):
-    """The kinds of steps."""
+    """Kinds of steps."""
 
     COPY = 0
     WRITE = 1
@@ -57,7 +57,7 @@ class StepKind(IntEnum):
 
 
 class SlotKind(IntEnum):
-    """Where a slot lies."""
+    """Location of a slot."""
 
     ARENA = 0
     INPUT = 1
@@ -66,7 +66,7 @@ class SlotKind(IntEnum):
 
 
 class BufferKind(IntEnum):
-    """What a buffer on the device holds when the model is loaded."""
+    """Content of a device buffer when the model is loaded."""
 
     PLAIN = 0
     IMAGE = 1
@@ -76,16 +76,16 @@ class BufferKind(IntEnum):
 
 @dataclass
 class Blob:
-    """A blob that grows.
+    """A blob under construction.
 
     Attributes
     ----------
     slots, buffers, programs : list of tuple of int
-        The tables; places of slots in the arena are found by `finished`.
+        The tables; `finished` assigns the arena slots their places.
     steps : list of int
         The words of all steps.
     data : bytearray
-        The constants, which begin behind the header.
+        The constants, which follow the header.
     """
 
     slots: list[tuple[int, int, int]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Blob:
     _lives: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, content: npt.NDArray[np.generic] | bytes) -> int:
-        """Keep bytes, or the little-endian bytes of an array; return their offset."""
+        """Append bytes, or the little-endian bytes of an array; return their offset."""
         array = content if isinstance(content, bytes) else _little_endian(content)
         key = hashlib.sha256(array).digest()
         if key not in self._known:
@@ -107,32 +107,32 @@ class Blob:
         return self._known[key]
 
     def slot(self, kind: SlotKind, place: int, nbytes: int) -> SlotNumber:
-        """Return a new slot."""
+        """Add a slot and return it."""
         self.slots.append((kind, place, nbytes))
         return SlotNumber(len(self.slots) - 1)
 
     def temporary(self, nbytes: int) -> SlotNumber:
-        """Return a slot of the arena, which it keeps from its first step to its last."""
+        """Return an arena slot that is live from its first step to its last."""
         return self.slot(SlotKind.ARENA, 0, nbytes)
 
     def constant(self, content: npt.NDArray[np.generic]) -> SlotNumber:
-        """Return a slot that holds an array."""
+        """Return a slot with the elements of an array."""
         return self.slot(SlotKind.CONSTANT, self.add(content), content.nbytes)
 
     def buffer(self, kind: BufferKind, nbytes: int, place: int = 0, offset: int = 0) -> int:
-        """Return the number of a new buffer on the device."""
+        """Add a buffer on the device and return its number."""
         self.buffers.append((kind, place, offset, nbytes))
         return len(self.buffers) - 1
 
     def step(self, kind: StepKind, *words: int) -> None:
-        """Add a step; words that are slots live at least until it."""
+        """Add a step; every slot among its words stays live at least until this step."""
         at = len(self.steps)
         for slot in (word for word in words if isinstance(word, SlotNumber)):
             self._lives[slot] = self._lives.get(slot, (at, at))[0], at
         self.steps += [kind | len(words) << 8, *words]
 
     def arena(self) -> int:
-        """Give the slots of the arena their places; return the bytes of the arena."""
+        """Assign places to the arena slots; return the size of the arena in bytes."""
         table = ceil_div(4 * len(self.buffers), _ALIGNMENT) * _ALIGNMENT
         lifetimes = {
             str(number): Lifetime(*self._lives[number], self.slots[number][2])
@@ -152,11 +152,11 @@ class Blob:
         Parameters
         ----------
         config : int
-            Of the hardware.
+            Word that identifies the hardware configuration.
         dram : (int, int)
             Lowest bit and width of the DRAM address in an instruction.
         inputs, outputs : int
-            Their numbers.
+            Number of inputs and of outputs.
 
         Raises
         ------

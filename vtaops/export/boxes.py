@@ -1,8 +1,8 @@
-"""Rearranged arrays as boxes: which element of which source stands where, without moving any.
+"""Rearranged arrays as boxes that record the source of each element, without moving any.
 
-A `Patchwork` is an array that consists of boxes; in each, the elements of one source lie at regular
-steps. Transpositions, slices, borders, windows and layouts turn one patchwork into another. In the
-end every box is one step `COPY` of a bundle.
+A `Patchwork` is an array made of boxes; within a box, the elements of one source lie at regular
+steps. Transpositions, slices, padding, windows and layouts turn one patchwork into another. In the
+end every box becomes one `COPY` step of a bundle.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Box:
-    """A part of an array, from one source.
+    """A part of an array that comes from one source.
 
     Attributes
     ----------
     source : int
-        SlotNumber of the elements, or None for a constant.
+        SlotNumber of the source, or None for a constant.
     first : int
-        Element of the source at the first corner of the box; or the constant.
+        Source element at the first corner of the box; or the constant.
     start, extent, steps : tuple of int
-        For each axis: where the box begins in the array, its size, and the distance in the source
-        from one element to the next.
+        For each axis: the start of the box in the array, its size, and the distance in the source
+        between adjacent elements.
     """
 
     source: int | None
@@ -43,7 +43,7 @@ class Box:
     steps: Shape
 
     def on(self, axis: int, start: int, extent: int, step: int, skipped: int = 0) -> Box:
-        """Return the box with another range on an axis, `skipped` elements of the source later."""
+        """Return the box with another range on an axis, `skipped` source elements later."""
         first = self.first + skipped * self.steps[axis] if self.source is not None else self.first
         parts = zip((self.start, self.extent, self.steps), (start, extent, step), strict=True)
         found = [(*part[:axis], value, *part[axis + 1 :]) for part, value in parts]
@@ -58,20 +58,20 @@ class Box:
 
 @dataclass(frozen=True)
 class Patchwork:
-    """An array of some shape that consists of boxes."""
+    """An array that consists of boxes."""
 
     shape: Shape
     boxes: tuple[Box, ...]
 
     @staticmethod
     def of(source: int | None, shape: Shape, first: int = 0) -> Patchwork:
-        """Return a whole source in C order; without a source the constant `first`."""
+        """Return a whole source in C order; without a source, the constant `first`."""
         steps = strides(shape) if source is not None else (0,) * len(shape)
         return Patchwork(shape, (Box(source, first, (0,) * len(shape), shape, steps),))
 
     @property
     def whole(self) -> int | None:
-        """The source whose elements these are, from its first on in C order; None for others."""
+        """The source if the array is all of it, from its first element in C order; else None."""
         box, *others = self.boxes
         if others or box.source is None or box.first or box.extent != self.shape:
             return None
@@ -96,7 +96,7 @@ class Patchwork:
         return Patchwork(turned(self.shape), tuple(boxes))
 
     def sliced(self, axis: int, start: int, count: int, step: int = 1) -> Patchwork:
-        """Return `count` elements of an axis from `start` on."""
+        """Return `count` elements of an axis, starting at `start`."""
         found = []
         for box in self.boxes:
             low, high = box.start[axis], box.start[axis] + box.extent[axis]
@@ -109,30 +109,30 @@ class Patchwork:
         return Patchwork(_with(self.shape, axis, count), tuple(found))
 
     def padded(self, axis: int, before: int, after: int, value: int) -> Patchwork:
-        """Return the array with a constant before and behind an axis."""
+        """Return the array with a constant before and after the elements of an axis."""
         sides = [Patchwork.of(None, _with(self.shape, axis, n), value) for n in (before, after)]
         parts = [sides[0], self, sides[1]]
         return joined([part for part in parts if part.shape[axis]], axis)
 
     def split(self, axis: int, block: int) -> Patchwork:
-        """Return the array with an axis as two, (extent // block, block)."""
+        """Return the array with an axis split in two, (extent // block, block)."""
         boxes = [part for box in self.boxes for part in _split(box, axis, block)]
         cut = self.shape[axis] // block, block
         return Patchwork((*self.shape[:axis], *cut, *self.shape[axis + 1 :]), tuple(boxes))
 
     def repeated(self, axis: int, count: int) -> Patchwork:
-        """Return the array with a new axis, on which it is repeated."""
+        """Return the array with a new axis along which it is repeated."""
         boxes = [box.with_axis(axis, 0, count, 0) for box in self.boxes]
         return Patchwork((*self.shape[:axis], count, *self.shape[axis:]), tuple(boxes))
 
 
 def strides(shape: Shape) -> Shape:
-    """Return the elements from one index to the next on each axis, in C order."""
+    """Return the C-order strides of an array in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
-    """Return arrays one after the other on an axis."""
+    """Return the concatenation of arrays along an axis."""
     starts = [0, *accumulate(part.shape[axis] for part in parts)]
     boxes = [
         box.on(axis, box.start[axis] + start, box.extent[axis], box.steps[axis])
@@ -143,12 +143,12 @@ def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
 
 
 def packed(array: Patchwork, layout: Layout) -> Patchwork:
-    """Return an array as a layout packs it: what `Layout.pack` does.
+    """Return an array in the order of a layout, like `Layout.pack`.
 
     Raises
     ------
     UnsupportedError
-        If the layout has a view that arguments of a network do not have.
+        If the layout has a view that arguments of networks do not use.
     """
     if layout.view is not None:
         array = _viewed(array, layout.view)
@@ -167,10 +167,10 @@ def packed(array: Patchwork, layout: Layout) -> Patchwork:
 
 
 def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
-    """Yield each box with the place of its first element, and (extent, source step, step) by axis.
+    """Yield each box, the place of its first element, and (extent, source step, step) by axis.
 
-    Axes that are one are joined. The last is a long one of small steps, so that what is near in
-    memory is moved together; the others are ordered by their steps too.
+    Contiguous axes are merged. The last axis is long with small steps, so that a step copies
+    adjacent memory; the others are also ordered by their steps.
     """
     places = strides(array.shape)
     for box in array.boxes:
@@ -181,7 +181,7 @@ def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, in
 
 
 def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return the axes of a copy without those of one element, neighbours joined where they can."""
+    """Return the axes of a copy without axes of extent 1, merging adjacent axes where possible."""
     found: list[tuple[int, int, int]] = []
     for extent, source, place in axes:
         if extent == 1:
@@ -203,7 +203,7 @@ def _viewed(array: Patchwork, view: View) -> Patchwork:
 
 
 def _taps(array: Patchwork, window: Window, constants: int) -> Patchwork:
-    """Return the pixels of each tap of a window as channels; then channels of constants."""
+    """Return the pixels of each tap of a window as channels, followed by channels of constants."""
     rows, columns = window.out_size(*array.shape[2:])
     top, left, bottom, right = window.padding
     array = array.padded(2, top, bottom, 0).padded(3, left, right, 0)
@@ -219,7 +219,7 @@ def _taps(array: Patchwork, window: Window, constants: int) -> Patchwork:
 
 
 def _split(box: Box, axis: int, block: int) -> Iterator[Box]:
-    """Yield the parts of a box in a first block, in whole blocks, and in a last."""
+    """Yield the parts of a box in its first partial block, its whole blocks, and its last one."""
     start, end, step = box.start[axis], box.start[axis] + box.extent[axis], box.steps[axis]
     first = min(end, ceil_div(start, block) * block)
     cuts = sorted({start, first, max(first, end // block * block), end})

@@ -1,4 +1,4 @@
-"""The files of a bundle: the blob, headers that state a model and its hardware, and the runtime."""
+"""The files of a bundle: the blob, headers that describe model and hardware, and the runtime."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from vtaops.model import HostStage, Model
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
 STACK_NBYTES = 2560
-"""Stack that `vta_run` needs beside that of the device; tests measure it."""
+"""Stack that `vta_run` needs in addition to the device's; tests measure it."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What was exported.
+    """Figures of an exported bundle.
 
     Attributes
     ----------
     folder : Path
-        Where it is.
+        Folder of the bundle.
     blob_nbytes, arena_nbytes, device_nbytes : int
-        Constant data; memory of the processor; memory of the device.
+        Size of the constant data; memory on the processor; memory on the device.
     launches : int
-        Launches of a run.
+        Number of launches per run.
     """
 
     folder: Path
@@ -62,12 +62,12 @@ def export_c(model: Model, folder: str | Path) -> Bundle:
 
 
 def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
-    """Return a bundle's figures, and its files by their paths in the folder.
+    """Return a bundle's figures, and its files by path within the folder.
 
     Raises
     ------
     UnsupportedError
-        If a part of the model has no C code, naming it.
+        If a part of the model has no C code; the message names it.
     """
     values = _values(model)
     graph, blob = model.graph, values.blob
@@ -90,7 +90,7 @@ def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
 
 
 def config_word(config: HardwareConfig) -> int:
-    """Return the first 32 bits of a fingerprint: blobs and devices compare them."""
+    """Return the first 32 bits of a fingerprint, by which blobs and devices are matched."""
     return int(config.fingerprint[:8], 16)
 
 
@@ -99,7 +99,7 @@ def _sources(folder: str, pattern: str) -> list[Path]:
 
 
 def _values(model: Model) -> Values:
-    """Return the values of a model after all of its stages."""
+    """Return the values of a model after all its stages."""
     values = Values(model.graph.inputs, model.graph.outputs)
     nodes = {node.name: node for node in model.graph.nodes}
     arena = max((program.arena_nbytes for program in model.programs), default=0)
@@ -124,16 +124,16 @@ def _guarded(name: str, about: str, lines: Sequence[str]) -> str:
 
 
 def _model_header(model: Model, bundle: Bundle) -> str:
-    """Return ``model.h``: what goes in and comes out, and the memory that it takes."""
+    """Return ``model.h``: the inputs and outputs, and the memory that the model needs."""
     inputs, outputs = model.graph.inputs, model.graph.outputs
     lines = [
         '#include "vta.h"',
         "",
         f"#define VTA_MODEL_NAME {_quoted(model.name)}",
         f"#define VTA_MODEL_HARDWARE {_quoted(model.config.name)}",
-        f"#define VTA_ARENA_NBYTES {bundle.arena_nbytes}u /* of this processor */",
-        f"#define VTA_STACK_NBYTES {STACK_NBYTES}u /* of this processor, at most, in vta_run */",
-        f"#define VTA_DEVICE_NBYTES {bundle.device_nbytes}u /* and up to a page a buffer */",
+        f"#define VTA_ARENA_NBYTES {bundle.arena_nbytes}u /* on this processor */",
+        f"#define VTA_STACK_NBYTES {STACK_NBYTES}u /* on this processor, at most, in vta_run */",
+        f"#define VTA_DEVICE_NBYTES {bundle.device_nbytes}u /* plus up to a page per buffer */",
         "",
         f"#define VTA_INPUTS {len(inputs)}",
         f"#define VTA_OUTPUTS {len(outputs)}",
@@ -150,9 +150,9 @@ def _model_header(model: Model, bundle: Bundle) -> str:
         f"#define VTA_INPUT_TABLE {_table(inputs)}",
         f"#define VTA_OUTPUT_TABLE {_table(outputs)}",
         "",
-        "/* Loads the model into a device; again after an error, once the device is reset. */",
+        "/* Load the model into a device; again after an error and a reset of the device. */",
         "int vta_model_init(const vta_device *device);",
-        "/* Runs once; loads the model first where that was not done for this device. */",
+        "/* Run the model once, loading it first if it is not loaded on this device. */",
         "int vta_model_run(const vta_device *device, const void *const *inputs,",
         "                  void *const *outputs);",
     ]
@@ -181,7 +181,7 @@ def _table(tensors: Sequence[Tensor]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a name as it can stand in a comment or a string of C."""
+    """Return a name that is safe in a comment or a string in C."""
     return "".join(
         c if c.isascii() and c.isprintable() and c not in '"*/?\\' else "_" for c in text
     )
@@ -192,7 +192,7 @@ def _quoted(text: str) -> str:
 
 
 def _hardware_header(config: HardwareConfig) -> str:
-    """Return ``hardware.h``: the configuration and the control registers of both designs."""
+    """Return ``hardware.h``: the configuration, and the control registers of both designs."""
     nothing = words_to_array([Encoding.of(config).encode(Load(memory=Memory.UOP))])
     words = ", ".join(f"0x{word:x}u" for word in nothing.view("<u4").reshape(-1).tolist())
     lines = [
@@ -218,7 +218,7 @@ def _ulx3s(config: HardwareConfig) -> Iterator[tuple[str, Any]]:
     yield from ((name.upper(), address) for name, address in ADDRESSES.items())
     yield from (("MEMORY_NBYTES", MEMORY_BYTES), ("BAUD", BAUD))
     yield "IDENTITY", Ulx3sDesign(config).identity
-    for clock_mhz in (50, 100):  # on which the latency of the SDRAM depends
+    for clock_mhz in (50, 100):  # the latency of the SDRAM depends on the clock
         design = Ulx3sDesign(config, clock_mhz)
         start = tuple((ADDRESSES[name], value) for name, value in design.sdram_start)
         yield f"SDRAM_START_CL{design.cas_latency}", start
@@ -231,7 +231,7 @@ def _number(value: Any) -> str:
 
 
 def _fsim_config(config: HardwareConfig, capabilities: Capabilities) -> str:
-    """Return what the functional simulator is told about the hardware, as calls of macros."""
+    """Return the functional simulator's configuration of the hardware as macro calls."""
     lines = [f"SIZE({name}, {value})" for name, value in sizes_of(config).items()]
     lines += [f"LIMIT({name}, {int(value)})" for name, value in limits_of(capabilities).items()]
     lines += [

@@ -1,4 +1,4 @@
-"""The regions of a model in a bundle: programs, memory of the device, packing and unpacking."""
+"""The regions of a model in a bundle: programs, device memory, packing and unpacking."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PARTS = ("all", "units", "rest")
 
 
 def add_region(region: Region, graph: Graph, values: Values, arena: int) -> None:
-    """Add a region: its program and memory, and the steps of its launch.
+    """Add a region: its program, its memory, and the steps of its launch.
 
     Parameters
     ----------
     arena : int
-        Buffer of the device for the images of all regions.
+        Device buffer for the images of all regions.
     """
     program, blob = region.program, values.blob
     numbers = _buffers(region, blob, arena)
@@ -48,12 +48,12 @@ def add_region(region: Region, graph: Graph, values: Values, arena: int) -> None
 
 
 def dram_field(config: HardwareConfig) -> tuple[int, int]:
-    """Return lowest bit and width of the DRAM address in LOAD and STORE.
+    """Return the lowest bit and the width of the DRAM address in LOAD and STORE.
 
     Raises
     ------
     UnsupportedError
-        If they differ, or the address is not in the low half.
+        If LOAD and STORE differ, or the address is not in the low half.
     """
     encoding = Encoding.of(config)
     places = {
@@ -64,7 +64,7 @@ def dram_field(config: HardwareConfig) -> tuple[int, int]:
     }
     (offset, width), *others = places
     if others or offset + width > 64:
-        raise UnsupportedError(f"DRAM addresses lie at the bits {sorted(places)}")
+        raise UnsupportedError(f"DRAM addresses are at the bits {sorted(places)}")
     return offset, width
 
 
@@ -72,7 +72,7 @@ def dram_field(config: HardwareConfig) -> tuple[int, int]:
 
 
 def _buffers(region: Region, blob: Blob, arena: int) -> list[int]:
-    """Return the buffers of a program on the device; last, that of its micro-ops."""
+    """Return the device buffers of a program; the last one holds its micro-ops."""
     found = []
     for buffer in region.program.buffers:
         image = region.parameters.get(buffer.name)
@@ -106,9 +106,9 @@ def _program(program: Program, blob: Blob, numbers: list[int]) -> int:
 
 
 def _relocations(program: Program, numbers: list[int]) -> list[tuple[int, int]]:
-    """Return instructions that address DRAM, each with ``buffer << 8 | log2(bytes of its unit)``.
+    """Return instructions that address DRAM, each with ``buffer << 8 | log2(bytes per unit)``.
 
-    A program refers to its micro-ops as `MICRO_OPS`, which stand last in `numbers`.
+    A program calls its micro-ops `MICRO_OPS`; their buffer is last in `numbers`.
     """
     encoding = Encoding.of(program.config)
     units = [program.config.dram_element_bytes(memory) for memory in Memory]
@@ -145,7 +145,7 @@ def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) ->
 
 
 def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
-    """Return a matrix with the columns that `RowSums.added_to` gives it."""
+    """Return a matrix with the columns that `RowSums.added_to` adds."""
     *rows, columns = array.shape
     last = len(rows)
     matrix = values.in_order(array, 1)
@@ -169,7 +169,7 @@ def _constants(rows: list[int], count: int) -> list[Patchwork]:
 def _unpack(
     argument: Argument, buffer: Buffer, image: SlotNumber, graph: Graph, values: Values
 ) -> None:
-    """Move a result from the DRAM image of its buffer: what unpacking and `from_device` do."""
+    """Copy a result from the DRAM image of its buffer, like unpacking and `from_device`."""
     tensor = graph.tensors[argument.tensor]
     result, size = values.result(tensor), np.dtype(buffer.dtype).itemsize
     array = _lanes(argument.lanes, buffer.shape, result)
@@ -179,7 +179,7 @@ def _unpack(
 
 
 def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: SlotNumber) -> Patchwork:
-    """Return a buffer as the places in a tensor to which its channels go."""
+    """Return a buffer as the places in a tensor that receive its channels."""
     boxes = []
     steps = strides((shape[0], len(lanes), *shape[2:]))
     rest = (0,) * len(shape[2:])

@@ -1,8 +1,7 @@
-"""The host stages of a model in C: the steps and the runtime of its bundles, in this process.
+"""The host stages of a model in C: run the steps and the runtime of a bundle in this process.
 
-The native module ``vtaops._steps`` runs them. Where it is not installed (the wheel for boards has
-no native code), and for functions of importers, nodes run by their meaning in NumPy, which defines
-the results of both.
+The native module ``vtaops._steps`` runs them. If it is not installed (the wheel for boards has no
+native code), and for importers' functions, nodes run in NumPy, which defines the results of both.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ Results = dict[str, Array]
 Run = Callable[[Mapping[str, Array]], Results]
 
 _VIEWS = operators.Reshape, operators.Slice, operators.Transpose
-"""What NumPy does without touching an element."""
+"""Operators that NumPy performs without touching an element."""
 
 
 def host_stage(stage: HostStage, graph: Graph) -> Run:
-    """Return what computes, of the values so far, those of a stage that are read behind it."""
+    """Return a function from the values so far to the stage's results that later stages read."""
     wanted = set(stage.nodes)
     parts = list(_parts([node for node in graph.nodes if node.name in wanted], graph))
 
@@ -45,7 +44,7 @@ def host_stage(stage: HostStage, graph: Graph) -> Run:
 
 
 def _in_turn(parts: Sequence[Callable[[Results], Results]], values: Mapping[str, Array]) -> Results:
-    """Return what the parts make, each of which knows what those before it made."""
+    """Run the parts in order, each on the results of those before; return all results."""
     known, made = dict(values), Results()
     for part in parts:
         made |= part(known)
@@ -54,7 +53,7 @@ def _in_turn(parts: Sequence[Callable[[Results], Results]], values: Mapping[str,
 
 
 def _parts(nodes: Sequence[Node], graph: Graph) -> Iterator[Run]:
-    """Yield what computes each run of nodes that C, or NumPy, can do alone."""
+    """Yield a function for each run of nodes that C, or NumPy, can compute by itself."""
     for is_host, group in groupby(nodes, key=lambda node: isinstance(node.op, Host)):
         part = list(group)
         plain = is_host or Steps is None or all(isinstance(node.op, _VIEWS) for node in part)
@@ -78,7 +77,7 @@ def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
             add_node(node, values)
         values.finish()
         blob = values.blob.finished(0, (0, 1), len(inputs), len(outputs))
-    except UnsupportedError:  # more than 32 bits of something
+    except UnsupportedError:  # a quantity exceeds 32 bits
         return _by_meaning(nodes)
     steps = Steps(blob, values.blob.arena())
 
@@ -92,7 +91,7 @@ def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
 
 
 def _ends(nodes: Sequence[Node], graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors that nodes read, and those of theirs that are read elsewhere."""
+    """Return the tensors that the nodes read, and their results that are read elsewhere."""
     names = {node.name for node in nodes}
     made = {tensor.name: tensor for node in nodes for tensor in node.outputs}
     read = {tensor.name: tensor for node in nodes for tensor in node.inputs}

@@ -1,4 +1,4 @@
-"""The operators of a graph as steps of a bundle: their words, in the order of ``vta_steps.h``."""
+"""The operators of a graph as steps of a bundle, encoded in the order of ``vta_steps.h``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_node(node: Node, values: Values) -> None:
     Raises
     ------
     UnsupportedError
-        If it is a function in float that TVM compiled for this processor.
+        If it is a float function that TVM compiled for this processor.
     """
     _add(node.op, node, values)
 
@@ -38,7 +38,7 @@ def add_node(node: Node, values: Values) -> None:
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
     raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: it is a function in float that TVM compiles for "
+        f"{node.name} ({op.kind}) has no C code: it is a float function that TVM compiles for "
         f"this processor{f' ({reason})' if reason else ''}; export a network whose float parts "
         f"are quantised, or that ends before them"
     )
@@ -57,7 +57,7 @@ def _(op: operators.Convolution, node: Node, values: Values) -> None:
 
 @_add.register
 def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
-    """Add a convolution for each place that a result has within the strides; interleave them."""
+    """Add a convolution for each phase of the result within the strides, and interleave them."""
     (n, o, *size), (down, across), blob = node.outputs[0].shape, op.strides, values.blob
     shape = n, o, ceil_div(size[0], down), ceil_div(size[1], across)
     data, rows = values.slot(node.inputs[0]), []
@@ -77,10 +77,10 @@ def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
 
 
 def _taps(weight: np.ndarray, axis: int, place: int, stride: int) -> tuple[np.ndarray, int]:
-    """Return the taps that results at a place within the stride read, and the pixels before them.
+    """Return the taps that the results of a phase read, and the number of pixels before them.
 
-    From the last to the first: so a transposed convolution is one of stride 1. Taps of zeros stand
-    for pixels that no tap reads.
+    The taps are in reverse order, which turns a transposed convolution into one of stride 1. Zero
+    taps stand for pixels that no tap reads.
     """
     before, first = divmod(place, stride)
     count = max(before + 1, len(range(first, weight.shape[axis], stride)))
@@ -100,13 +100,13 @@ def _convolution(
     shape: Words,
     residual: tuple[Tensor, np.ndarray] | None = None,
 ) -> None:
-    """Add a convolution of one slot to another, which holds a tensor of `shape`."""
+    """Add a convolution from one slot to another that holds a tensor of `shape`."""
     blob, data, groups = values.blob, node.inputs[0], getattr(op, "groups", 1)
     (n, channels, *size), found = data.shape, list(shape[2:])
-    if size[1] == found[1] == window.kernel[1] == 1:  # a column: as a row
+    if size[1] == found[1] == window.kernel[1] == 1:  # treat a column as a row
         window, weight = _turned(window), weight.swapaxes(2, 3)
         size, found = size[::-1], found[::-1]
-    if window == Window((1, 1)) and size == found:  # rows of a better length
+    if window == Window((1, 1)) and size == found:  # choose a better row length
         size = found = _rows(math.prod(size), size[1])
     added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
@@ -135,7 +135,7 @@ def _turned(window: Window) -> Window:
 
 
 def _rows(pixels: int, columns: int) -> list[int]:
-    """Return the shape of an image whose pixels may lie in rows of any length: about 64."""
+    """Return an image shape for pixels that may form rows of any length, with about 64 per row."""
     whole = [n for n in range(1, 65) if pixels % n == 0]
     return (
         [pixels // max(whole), max(whole)] if max(whole) > columns else [pixels // columns, columns]
@@ -143,7 +143,7 @@ def _rows(pixels: int, columns: int) -> list[int]:
 
 
 def _work_nbytes(weight: Words, groups: int, found: Words, window: Window) -> int:
-    """Return the bytes that a convolution works in: what ``vta_products.c`` asks for."""
+    """Return the workspace of a convolution in bytes, as ``vta_products.c`` requires it."""
     outputs, inside, *_ = weight
     rows, columns = found
     (down, across), stride, dilation = window.kernel, window.strides[1], window.dilation[1]
@@ -211,9 +211,9 @@ def _window(size: Words, found: Words, window: Window) -> Words:
 
 
 def _scaling(blob: Blob, scaling: Requantization) -> Words:
-    """Return the words of a requantisation: with shifts of at least 17 bits, which are faster.
+    """Return the words of a requantization, with shifts of at least 17 bits, which are faster.
 
-    Twice the multiplier, shifted by one bit more, is the same.
+    Doubling the multiplier and shifting by one more bit gives the same result.
     """
     found = _pairs(scaling)
     if not scaling.by_sign.any():
@@ -224,7 +224,7 @@ def _scaling(blob: Blob, scaling: Requantization) -> Words:
 
 
 def _pairs(scaling: Requantization) -> np.ndarray:
-    """Return multipliers and shifts, with what the rounding gains or loses by the sign."""
+    """Return multipliers and shifts, and the rounding correction by sign."""
     shifts = scaling.shift | (scaling.by_sign >> 14) % (1 << 24) << 8
     pairs = np.stack(np.broadcast_arrays(scaling.multiplier, shifts), axis=-1)
     return pairs.reshape(-1, 2).astype(np.uint32)
@@ -253,7 +253,7 @@ def _(op: operators.AveragePool, node: Node, values: Values) -> None:
 
 
 def _of_values(scaling: Requantization) -> Requantization:
-    """Return a quotient of sums of values as a product; another requantisation as it is."""
+    """Return a quotient of sums of values as a product; leave other requantizations unchanged."""
     if scaling.rounding != "quotient":
         return scaling
     scale = quotient_scale(int(scaling.multiplier))
@@ -287,8 +287,8 @@ def _(op: operators.Add, node: Node, values: Values) -> None:
 @_add.register
 def _(op: operators.RescaledAdd, node: Node, values: Values) -> None:
     raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: no factors of an addition give its results; "
-        f"compile the network from its file, which finds them where there are some"
+        f"{node.name} ({op.kind}) has no C code: no factors of an addition reproduce its results; "
+        f"compile the network from its file, which finds such factors if they exist"
     )
 
 
@@ -314,7 +314,7 @@ def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values
 
 
 def _channels(tensor: Tensor, needed: bool) -> Words:
-    """Return a shape as (outer, channels, inner): channels lie on axis 1."""
+    """Return a shape as (outer, channels, inner), with channels on axis 1."""
     if not needed:
         return 1, 1, tensor.elements
     return tensor.shape[0], tensor.shape[1], math.prod(tensor.shape[2:])
@@ -324,7 +324,7 @@ def _channels(tensor: Tensor, needed: bool) -> Words:
 @_add.register(operators.Requantize)
 @_add.register(operators.LeakyRelu)
 def _(op: GraphOperator, node: Node, values: Values) -> None:
-    """Add functions of one value: as the table of their results."""
+    """Add a function of one value as a table of its results."""
     data = node.inputs[0]
     scaling = getattr(op, "requantization", Requantization())
     tables = max(scaling.multiplier.size, scaling.shift.size)

@@ -1,7 +1,7 @@
-"""The values of a network on their way through a bundle: what has been computed, and where it is.
+"""The values of a network in a bundle: which have been computed, and where they are.
 
-Movements of elements are not carried out: they change the `Patchwork` of a tensor, and become steps
-where a computation needs the elements in order.
+Rearrangements of elements are not executed: they change the `Patchwork` of a tensor, and become
+steps only when a computation needs the elements in order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from vtaops.export.boxes import Patchwork, copies
 from vtaops.graph import Tensor
 
 _MANY_BOXES = 16
-"""A patchwork of more is put in order before it is rearranged further."""
+"""Maximum number of boxes; a larger patchwork is put in order before it is rearranged further."""
 
 
 class Values:
-    """The tensors of a graph as slots of a blob, from inputs to outputs."""
+    """Map the tensors of a graph to slots of a blob, from inputs to outputs."""
 
     def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self.blob = Blob()
@@ -37,7 +37,7 @@ class Values:
         }
 
     def array(self, tensor: Tensor) -> Patchwork:
-        """Return a tensor as it is."""
+        """Return a tensor in its current arrangement."""
         found = self._known[tensor.name]
         if len(found.boxes) > _MANY_BOXES:
             self.slot(tensor)
@@ -57,7 +57,7 @@ class Values:
         return Patchwork.of(self.slot(tensor), shape)
 
     def result(self, tensor: Tensor) -> SlotNumber:
-        """Return a slot for a tensor, to be written by the next step."""
+        """Return a slot for a tensor that the next step writes."""
         slot = self._results.get(tensor.name)
         if slot is None:
             slot = self.blob.temporary(nbytes_of(tensor))
@@ -65,11 +65,11 @@ class Values:
         return slot
 
     def define(self, tensor: Tensor, array: Patchwork) -> None:
-        """Say what a tensor consists of."""
+        """Define the arrangement of a tensor."""
         self._known[tensor.name] = array
 
     def in_order(self, array: Patchwork, size: int) -> SlotNumber:
-        """Return a slot with the elements of an array, of `size` bytes each, in C order."""
+        """Return a slot with the elements of an array in C order, `size` bytes each."""
         if array.whole is not None:
             return SlotNumber(array.whole)
         slot = self.blob.temporary(math.prod(array.shape) * size)
@@ -77,7 +77,7 @@ class Values:
         return slot
 
     def copy(self, array: Patchwork, slot: SlotNumber, size: int, *, back: bool = False) -> None:
-        """Move the elements of an array to a slot; or `back`, from the slot to their sources."""
+        """Copy the elements of an array to a slot; with `back`, from the slot to their sources."""
         for box, at, axes in copies(array):
             if box.source is None:
                 if back:
@@ -91,20 +91,20 @@ class Values:
             self.blob.step(StepKind.COPY, *ends, *words)
 
     def finish(self) -> None:
-        """Move outputs that are elsewhere to their places."""
+        """Copy outputs that are elsewhere to their slots."""
         for number, tensor in enumerate(self._outputs):
             slot = self._results[tensor.name]
-            if self.blob.slots[slot][1] != number:  # an output that is there twice
+            if self.blob.slots[slot][1] != number:  # an output that occurs twice
                 slot = self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
             if self._known[tensor.name].whole != slot:
                 self.copy(self._known[tensor.name], slot, itemsize(tensor))
 
 
 def itemsize(tensor: Tensor) -> int:
-    """Return the bytes of an element."""
+    """Return the bytes per element."""
     return np.dtype(tensor.dtype).itemsize
 
 
 def nbytes_of(tensor: Tensor) -> int:
-    """Return the bytes of a tensor."""
+    """Return the size of a tensor in bytes."""
     return tensor.elements * itemsize(tensor)

@@ -61,10 +61,10 @@ class OnnxFunction(HostFunction):
         Raises
         ------
         ProgramError
-            If it is no ONNX model, uses non-ONNX operator domains, or refers to external weights.
+            If it is not an ONNX model, uses foreign operator domains, or refers to external data.
         """
         onnx = optional("onnx", "onnx", "parts of ONNX models need", "'vtaops[models]'")
-        with raising(ProgramError, "a host function is no ONNX model", Exception):
+        with raising(ProgramError, "a host function is not an ONNX model", Exception):
             model = onnx.load_model_from_string(data)
         if any(tensor.external_data or tensor.data_location for tensor in _tensors(model)):
             raise ProgramError("a host function names weights in another file")

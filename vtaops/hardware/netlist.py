@@ -1,6 +1,6 @@
-"""What other vendors' tools do to a netlist by themselves, and Yosys and nextpnr do not.
+"""Netlist optimizations that Yosys and nextpnr lack but other vendors' tools perform.
 
-Netlists are those of Yosys's ``write_json`` for a Lattice ECP5.
+Netlists are those that Yosys's ``write_json`` produces for a Lattice ECP5.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 
 
 def _natural(load: tuple[str, str, int]) -> list[tuple[int, int, str]]:
-    """Order names by the numbers in them, so that loads of one lane stand together."""
+    """Order names by the numbers in them, so that the loads of a lane are adjacent."""
     pieces = re.split(r"(\d+)", load[0])
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces]
 
 
 class Replication:
-    """Duplicates drivers of more than `limit` loads: flip-flops, LUTs, and pairs of them.
+    """Duplicate drivers with more than `limit` loads: flip-flops, LUTs, and pairs of them.
 
-    Loads are dealt to the copies in the order of their names. The inputs of a driver thereby get
-    more loads, so it is repeated until nothing drives too many.
+    Loads are distributed over the copies in the order of their names. Each copy adds a load to the
+    inputs of its driver, so the process repeats until no driver exceeds the limit.
 
     Parameters
     ----------
     module : dict
-        The module as `write_json` of Yosys writes it; changed in place.
+        The module as Yosys's ``write_json`` represents it; changed in place.
     limit : int
-        Loads that one driver may have.
+        Maximum number of loads per driver.
     """
 
     COPIED = ("TRELLIS_FF", "LUT4", "PFUMX")
@@ -72,7 +72,7 @@ class Replication:
         self.copies += 1
         new, self.next_bit = self.next_bit, self.next_bit + 1
         cell["connections"][port][index] = new
-        if cell["type"] == "PFUMX":  # it stands in one slice with its two look-up tables
+        if cell["type"] == "PFUMX":  # shares a slice with its two look-up tables
             for table in ("ALUT", "BLUT"):
                 cell["connections"][table] = [self._copy(cell["connections"][table][0])]
         title = f"{name}$copy{self.copies}"
@@ -94,14 +94,15 @@ class Replication:
 
 
 FACTOR_BITS = 18
-"""Of a multiplier (``MULT18X18D``); a product has twice as many."""
+"""Input width of a multiplier (``MULT18X18D``); its product is twice as wide."""
 
 
 def align(module: dict[str, Any]) -> int:
     """Move the factors of signed multipliers to the top of their inputs, in place.
 
-    Yosys extends a factor of 8 bits by ten copies of its sign, each a wire into the block. At the
-    top it needs none: the bits below are constants, and the product lies as much higher.
+    Yosys sign-extends an 8-bit factor with ten copies of its sign bit, each of which is a wire into
+    the block. A factor at the top of the input needs no such wires: the lower bits are constant,
+    and the product is shifted accordingly.
 
     Returns
     -------
@@ -124,9 +125,9 @@ def align(module: dict[str, Any]) -> int:
 
 
 def _raise(pins: dict[str, Any], port: str) -> int:
-    """Move the factor at a port to its top; return by how many bits."""
+    """Move the factor at a port to the top; return the shift in bits."""
     bits = [pins[f"{port}{i}"] for i in range(FACTOR_BITS)]
-    up = 0  # copies of the sign
+    up = 0  # copies of the sign bit
     while up < FACTOR_BITS - 1 and bits[-1 - up] == bits[-2 - up]:
         up += 1
     for i, bit in enumerate([["0"]] * up + bits[: FACTOR_BITS - up]):
@@ -135,10 +136,10 @@ def _raise(pins: dict[str, Any], port: str) -> int:
 
 
 def as_text(module: dict[str, Any]) -> bytes:
-    """Return a module as ``sim/tsim/ulx3s/netlist.h`` reads it: a port or a cell in each line.
+    """Return a module in the format of ``sim/tsim/ulx3s/netlist.h``: one port or cell per line.
 
-    A cell has its type, then ``NAME=VALUE`` for each parameter and pin; the pins of a bus end in
-    numbers. Nets are numbers: 0 and 1 are constants, and what is not known is 0.
+    A cell is its type, followed by ``NAME=VALUE`` for each parameter and pin; pins of a bus end in
+    numbers. Nets are numbers: 0 and 1 are constants, and an unknown value is 0.
     """
     lines = [
         f"port {name} {' '.join(map(str, port['bits']))}" for name, port in module["ports"].items()

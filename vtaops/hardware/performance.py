@@ -1,6 +1,6 @@
-"""TsimPerformance: the performance counters of the RTL; their order is that of its registers.
+"""TsimPerformance: the performance counters of the RTL, in the order of its registers.
 
-And the time of a launch as the host sees it, which needs no counters.
+Also measures the time of a launch on the host, which needs no counters.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from vtaops.base.counts import Counts
 
 @dataclass(frozen=True)
 class TsimPerformance(Counts):
-    """Where the cycles of one or more launches went.
+    """Cycles of one or more launches, by cause.
 
-    Per unit, the cycles fall into exactly one of the classes busy, stalled by a cause, idle (no
-    instruction); each unit's classes sum to the cycles in which the device was not quiet. That is
-    slightly more than `cycles`, which ends with FINISH.
+    Each cycle of a unit belongs to exactly one class: busy, stalled by a cause, or idle (no
+    instruction). The classes of a unit sum to the cycles in which the device was active, which is
+    slightly more than `cycles`, because `cycles` ends with FINISH.
 
     Attributes
     ----------
@@ -30,23 +30,23 @@ class TsimPerformance(Counts):
     fetch_stall_queue : int
         Cycles in which an instruction waited because the queue of its unit was full.
     load_busy, load_stall_token, load_stall_dram, load_idle : int
-        Load unit: writes its scratchpads; waits for a token of the compute unit; waits for DRAM.
+        Load unit: writes its scratchpads; waits for a token from the compute unit; waits for DRAM.
     compute_gemm, compute_alu : int
         Compute unit: cycles in which GEMM (resets included) or ALU micro-ops were issued.
     compute_load : int
-        Cycles in which only a LOAD UOP, ACC or ACC_8BIT was written.
+        Cycles in which only the data of a LOAD UOP, ACC or ACC_8BIT were written.
     compute_stall_load_token, compute_stall_store_token : int
-        Waits for a token of the load unit; of the store unit.
+        Waits for a token from the load unit; from the store unit.
     compute_stall_dram : int
         Waits for the data of a LOAD UOP, ACC or ACC_8BIT.
     compute_drain : int
-        Waits for its pipeline, or a cycle in which an instruction only carries tokens.
+        Waits for its pipeline, or executes an instruction that only passes tokens.
     compute_idle : int
         Has no instruction.
     store_busy, store_stall_token, store_stall_dram, store_idle : int
-        Store unit: sends a port word; waits for a token of the compute unit; waits for DRAM.
+        Store unit: sends a port word; waits for a token from the compute unit; waits for DRAM.
     port_read_bursts, port_read_beats, port_read_stall : int
-        Read requests, port words read, cycles in which a request was not accepted.
+        Read requests; port words read; cycles in which a request was not accepted.
     port_write_bursts, port_write_beats : int
         Write requests and port words written.
     inp_elements, wgt_elements, acc_elements, uop_elements, out_elements : int
@@ -89,7 +89,7 @@ class TsimPerformance(Counts):
 
     @property
     def compute_bound(self) -> int:
-        """Cycles that the compute unit needs at least: the micro-ops that it issued."""
+        """Lower bound on the cycles of the compute unit: the micro-ops that it issued."""
         return self.compute_gemm + self.compute_alu
 
     @property

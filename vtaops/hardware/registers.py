@@ -1,7 +1,7 @@
-"""The control registers of VTA in hardware: offsets, and how a run is started and observed.
+"""The control registers of VTA in hardware: their offsets, and how to start and observe a run.
 
-Two designs exist: upstream's four HLS cores, each with its own page, and the one control block of
-our RTL. Both are reached through objects with the interface of ``pynq.MMIO``.
+There are two designs: upstream's four HLS cores, each with its own page, and the single control
+block of our RTL. Both are accessed through objects with the interface of ``pynq.MMIO``.
 
 Imports no TVM: a board installs this file.
 """
@@ -16,11 +16,11 @@ from vtaops.base.errors import DeviceError
 from vtaops.hardware.performance import COUNTERS, TsimPerformance
 
 REGISTER_PAGE = 0x1000
-"""Distance between the register pages of two cores, and length of each."""
+"""Distance between the register pages of two cores, and size of each page."""
 
 
 class Mmio(Protocol):
-    """A page of registers: the part of ``pynq.MMIO`` that is used here."""
+    """A page of registers: the part of ``pynq.MMIO`` that vtaops uses."""
 
     def read(self, offset: int) -> int:
         """Return the 32-bit register at a byte offset."""
@@ -29,19 +29,19 @@ class Mmio(Protocol):
         """Set the 32-bit register at a byte offset."""
 
 
-_STOP_POLLS = 1000  # the transfers under way take microseconds, as does each poll
+_STOP_POLLS = 1000  # pending transfers take microseconds, as does each poll
 
 MapPage = Callable[[int, int], Mmio]
-"""Maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
+"""Function that maps a page of registers: (physical byte address, length in bytes) -> Mmio."""
 
 
 def names_of(mask: int, names: Iterable[str]) -> list[str]:
-    """Return the names of the bits that are set, the lowest first."""
+    """Return the names of the bits that are set, from the lowest bit."""
     return [name for bit, name in enumerate(names) if mask >> bit & 1]
 
 
 class RegisterMap(str, Enum):
-    """The designs, by the name that manifests and commands use."""
+    """The hardware designs, by the names used in manifests and commands."""
 
     HLS = "hls"
     """Upstream's HLS cores: fetch, load, compute, store."""
@@ -50,10 +50,10 @@ class RegisterMap(str, Enum):
 
 
 class ControlRegisters(Protocol):
-    """Starts runs and observes them; the defaults are for designs that lack a function."""
+    """Start and observe runs; the defaults are for designs that lack a function."""
 
     finish_is_sticky: bool = False
-    """Whether `finished` still tells of the previous run until the compute unit starts."""
+    """Whether `finished` refers to the previous run until the compute unit starts."""
 
     def start(self, insn_address: int, count: int) -> None:
         """Start `count` instructions at a physical byte address."""
@@ -62,37 +62,37 @@ class ControlRegisters(Protocol):
         """Whether FINISH has executed."""
 
     def stop(self) -> None:
-        """Abort the run once pending transfers have ended, if the design can."""
+        """Abort the run after pending transfers have ended, if the design supports it."""
         return
 
     def failure(self) -> str:
-        """Return the fault that the hardware reports; empty if none, or if it cannot tell."""
+        """Return the fault that the hardware reports; empty if there is none or it cannot tell."""
         return ""
 
     def values(self) -> dict[str, int]:
-        """Return the registers that are safe to read at any time, for display."""
+        """Return the registers that may be read at any time, for display."""
 
     @staticmethod
     def after_run(insn_address: int, count: int) -> dict[str, int]:
         """Return the entries that `values` must contain after a run."""
 
     def performance(self) -> TsimPerformance | None:
-        """Return the performance counters since the logic was programmed; None if it has none."""
+        """Return the counters since the logic was programmed; None if the design has none."""
         return None
 
 
 class HlsRegisters(ControlRegisters):
-    """Upstream's HLS cores: four pages with the block protocol of Vivado HLS at offset 0.
+    """Upstream's HLS cores: four pages, with the block protocol of Vivado HLS at offset 0.
 
-    A run: instruction count and address to the fetch core; 0 to the five bases of DRAM, because
-    instructions carry absolute addresses; start the fetch core once, and the other three with
-    automatic restart. The compute core holds a done flag, which it clears when it starts an
-    instruction and sets at FINISH.
+    To start a run, the driver writes the instruction count and address to the fetch core and 0 to
+    the five DRAM bases, because instructions carry absolute addresses. It then starts the fetch
+    core once, and the other three with automatic restart. The compute core has a done flag: it
+    clears the flag when it starts an instruction and sets it at FINISH.
 
     Parameters
     ----------
     map_page : MapPage
-        Maps a page.
+        Function that maps a page.
     base : int
         Physical byte address of the first of the four pages.
     """
@@ -104,7 +104,7 @@ class HlsRegisters(ControlRegisters):
     COMPUTE_DONE, COMPUTE_UOP, COMPUTE_BIAS = 0x18, 0x20, 0x28
     STORE_OUT = 0x10
     ORIGINS = ((1, LOAD_INP), (1, LOAD_WGT), (2, COMPUTE_UOP), (2, COMPUTE_BIAS), (3, STORE_OUT))
-    """Page and register of each base of DRAM."""
+    """Page and register of each DRAM base."""
 
     finish_is_sticky = True
 
@@ -142,7 +142,7 @@ class RtlRegisters(ControlRegisters):
     Parameters
     ----------
     map_page : MapPage
-        Maps a page.
+        Function that maps a page.
     base : int
         Physical byte address of the page.
     """
@@ -151,8 +151,8 @@ class RtlRegisters(ControlRegisters):
     CYCLES_LOW, CYCLES_HIGH, FAULTS, TOKENS = 0x04, 0x30, 0x28, 0x2C
     COUNTERS = 0x80  # pairs of low and high halves, in the order of `TsimPerformance`
     LAUNCH, FINISHED, QUIET = 0x1, 0x2, 0x4
-    RUNNING = LAUNCH  # as read: from a launch to its FINISH, or a stop; another launch is ignored
-    UNCOUNTED = 0x10  # there are no performance counters
+    RUNNING = LAUNCH  # read: set from a launch to its FINISH or a stop, while launches are ignored
+    UNCOUNTED = 0x10  # the RTL has no performance counters
     STOP, STOPPING = 0x2, 0x8  # of the AXI shell (``sim/tsim/axi/axi_shell.sv``)
     WAITS = (
         "load waits for a token of compute",
@@ -170,7 +170,7 @@ class RtlRegisters(ControlRegisters):
         Raises
         ------
         DeviceError
-            If a program is still running: the logic would ignore the launch.
+            If a program is still running, because the logic would ignore the launch.
         """
         if self._page.read(self.CONTROL) & self.RUNNING:
             raise DeviceError("the logic still runs another program; stop it before a launch")
@@ -192,7 +192,7 @@ class RtlRegisters(ControlRegisters):
     def failure(self) -> str:
         faults = self._page.read(self.FAULTS)
         if faults:
-            from vtaops.hardware.rtl import FAULTS  # where the RTL is generated from
+            from vtaops.hardware.rtl import FAULTS  # only where the RTL is generated
 
             return f"the hardware reports a fault: {'; '.join(names_of(faults, FAULTS.values()))}"
         waits = self._page.read(self.TOKENS)
@@ -225,14 +225,14 @@ class RtlRegisters(ControlRegisters):
 
     @classmethod
     def counters(cls) -> dict[str, tuple[int, int]]:
-        """Return the offsets of low and high half of each performance counter, by its name."""
+        """Return the offsets of the low and high half of each performance counter, by name."""
         lows = {name: cls.COUNTERS + 8 * index for index, name in enumerate(COUNTERS)}
         pairs = {name: (low, low + 4) for name, low in lows.items()}
         return {"cycles": (cls.CYCLES_LOW, cls.CYCLES_HIGH), **pairs}
 
     @classmethod
     def read_performance(cls, read: Callable[[int], int]) -> TsimPerformance:
-        """Return the performance counters; `read` returns the register at a byte offset."""
+        """Return the performance counters; `read` reads the register at a byte offset."""
         halves = cls.counters().items()
         return TsimPerformance(
             **{name: read(low) | read(high) << 32 for name, (low, high) in halves}

@@ -1,8 +1,8 @@
-"""Generates the SystemVerilog package with everything that depends on a configuration.
+"""Generate the SystemVerilog package with everything that depends on a configuration.
 
 Bit positions come from `vtaops.machine.isa.Encoding`, sizes from `HardwareConfig`; the modules in
-``sim/tsim`` import the package and contain no such number. Also owns the parameters of the RTL that
-are no part of the ISA (port width, queue depths).
+``sim/tsim`` import the package and contain no such numbers. This file also defines the parameters
+of the RTL that are not part of the ISA (port width, queue depths).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AXI_BURST_BEATS = 256
 PACKAGE = "vta_pkg"
 
 FAULTS = {
-    "dispatch": "the opcode or the memory of an instruction is not one of the ISA",
+    "dispatch": "the opcode or the memory of an instruction is not defined by the ISA",
     "load": "LOAD writes beyond the end of its scratchpad, pads a table, or forwards from beyond "
     "the output scratchpad or to another memory than that of the inputs",
     "compute": "LOAD UOP or LOAD ACC writes beyond the end of its scratchpad",
@@ -49,15 +49,15 @@ FAULTS = {
     "early_finish": "FINISH executed before all other instructions were complete",
     "memory_error": "the memory answered an access with an error",
 }
-"""The bits of the fault register from the lowest: name in the RTL -> meaning."""
+"""Bits of the fault register, from the lowest: name in the RTL -> meaning."""
 
 EVENT_BITS = 5
-"""Width of a counter's increment per cycle: at most the 16 elements of a port word."""
+"""Width of the increment of a counter per cycle: at most the 16 elements of a port word."""
 
 
 @dataclass(frozen=True)
 class RtlParameters:
-    """Parameters of the RTL that programs do not depend on.
+    """Parameters of the RTL that do not affect programs.
 
     Attributes
     ----------
@@ -66,30 +66,30 @@ class RtlParameters:
     burst_beats : int
         Longest burst, in port words (a power of two; AXI3 allows 16).
     outstanding : int
-        Read bursts that may be in flight.
+        Maximum number of read bursts in flight.
     load_buffer_beats : int
-        Port words that a load unit can have in flight; at least the latency of the DRAM in
-        cycles, or loads cannot use the whole bandwidth.
+        Maximum number of port words that a load unit can have in flight. Below the latency of
+        the DRAM in cycles, loads cannot use the full bandwidth.
     command_depth : int
-        Instructions that wait in front of each unit.
+        Capacity of the instruction queue in front of each unit.
     token_capacity : int
-        Tokens that a token queue holds.
+        Capacity of a token queue.
     address_bits : int
         Width of a DRAM byte address.
     dsp_multipliers : int or None
-        How many DSP blocks of an FPGA the GEMM core's multipliers may take; the products that
-        find no place are built from LUTs. None: as many as there are multipliers.
+        Number of the GEMM core's multipliers that use DSP blocks of an FPGA; the others are
+        built from LUTs. None for all.
     packed_multipliers : bool
-        Whether a DSP block forms two products, those of one input with the weights of two
-        neighbouring output channels (``gemm_core.sv``); otherwise each takes its own.
+        Whether a DSP block computes two products, those of one input with the weights of two
+        adjacent output channels (``gemm_core.sv``), instead of one.
     performance_counters : bool
-        Whether there are the performance counters of `TsimPerformance`; cycles, faults and tokens
-        are counted in any case. Without them a device cannot say where its cycles went.
+        Include the performance counters of `TsimPerformance`; without them a device cannot
+        report cycles by cause. Cycles, faults and tokens are counted in any case.
 
     Raises
     ------
     ConfigError
-        If a value cannot be built.
+        If a value is not supported.
     """
 
     port_bytes: int = 8
@@ -139,13 +139,13 @@ class RtlParameters:
 
 
 def sources() -> list[Path]:
-    """Return the SystemVerilog files of the RTL, packages first, without the generated one."""
+    """Return the SystemVerilog files of the RTL, packages first, except the generated one."""
     files = data_directory("sim/tsim").glob("*.sv")
     return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.name))
 
 
 def axi_sources() -> list[Path]:
-    """Return the files of the AXI shell around the RTL: SystemVerilog, and its Verilog top."""
+    """Return the files of the AXI shell around the RTL: SystemVerilog and the Verilog top."""
     folder = data_directory("sim/tsim/axi")
     return [*sorted(folder.glob("*.sv")), folder / f"{AXI_TOP_MODULE}.v"]
 
@@ -159,9 +159,9 @@ class RtlDesign:
     files : dict
         File name -> content, packages first.
     top : str
-        The top module.
+        Name of the top module.
     values : dict
-        Values of its parameters.
+        Values of the top module's parameters.
     """
 
     files: dict[str, bytes]
@@ -175,7 +175,7 @@ def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> 
     Raises
     ------
     ConfigError
-        If it cannot be built with these parameters.
+        If these parameters are not supported.
     """
     if axi and parameters.burst_beats > AXI_BURST_BEATS:
         raise ConfigError(
@@ -192,7 +192,7 @@ def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> 
 
 
 def harness(axi: bool = False) -> list[Path]:
-    """Return the C++ files that drive the model and are its DRAM; the first includes the others."""
+    """Return the C++ files that drive the model and simulate DRAM; the first includes the rest."""
     folder = data_directory("sim/tsim")
     port = "axi/axi_port.h" if axi else "bare_port.h"
     return [folder / name for name in ("harness.cpp", "dram.h", port)]
@@ -204,7 +204,7 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
     Parameters
     ----------
     config : HardwareConfig
-        The configuration; gives geometry and field widths.
+        The configuration, which determines geometry and field widths.
     parameters : RtlParameters
         Port width, queue depths and the like.
 
@@ -255,11 +255,11 @@ def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
 
 
 WINDOW_BANKS = 4
-"""Banks of the input scratchpad, a power of two, where windows of three tiles are read."""
+"""Number of banks of the input scratchpad, a power of two, if windows of three tiles are read."""
 
 
 def reads_windows(config: HardwareConfig) -> bool:
-    """Return whether three input tiles are read at once."""
+    """Return whether the configuration reads three input tiles at once."""
     return not {"depthwise", "pool"}.isdisjoint(config.extensions)
 
 
@@ -324,7 +324,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         values[f"{name}_BITS"] = memory.element_bytes * 8
         values[f"{name}_DEPTH"] = memory.depth
         values[f"{name}_INDEX_BITS"] = memory.log_depth
-        # Elements and parts of an element that one port word holds.
+        # Elements, and parts of an element, per port word.
         values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
     values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
@@ -334,7 +334,8 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "UOP_READS": micro_ops,
         "UOP_BANKS": max(values["UOP_SLOTS"], micro_ops),
         "WINDOW_PARTS": WINDOW_PARTS,
-        # Input tiles that are read at once, banks for that, tiles that the GEMM core multiplies.
+        # Input tiles read at once, the banks that this needs, and tiles that the GEMM core
+        # multiplies.
         "INP_READS": WINDOW_TILES if reads_windows(config) else 1,
         "INP_BANKS": max(values["INP_SLOTS"], WINDOW_BANKS if reads_windows(config) else 1),
         "INP_GROUPS": WINDOW_PARTS if windows else 1,
@@ -348,7 +349,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
 
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
-    """Return whether the configuration has each extension, and where its bits of words lie."""
+    """Return whether the configuration has each extension, and the positions of its bits."""
     slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
     bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
     extended = ("overwrite", "forward", "use_table", "table_index", "fine")
@@ -372,7 +373,7 @@ def _struct(name: str, fields: Iterable[tuple[int, int, str]], total: int) -> li
 
 
 def _record(name: str, widths: dict[str, int]) -> list[str]:
-    """Return a packed struct whose first member takes the lowest bits."""
+    """Return a packed struct whose first member has the lowest bits."""
     offsets = accumulate(widths.values(), initial=0)
     fields = [(next(offsets), width, member) for member, width in widths.items()]
     return _struct(name, fields, sum(widths.values()))
@@ -388,16 +389,16 @@ def _instruction(config: HardwareConfig, cls: type[isa.Instruction]) -> list[str
 
 
 def _post_slot(config: HardwareConfig) -> list[str]:
-    """Return the fields of POST that accompany a pipeline step: all but the factors."""
+    """Return the fields of POST that accompany a pipeline step: all except the factors."""
     common = {f.name for f in fields(isa.Instruction)} | {"row_factor_out", "row_factor_in"}
     slots = [slot for slot in isa.slots_of(isa.Post, config) if slot.name not in common]
-    # Those of extensions are 0 without them.
+    # Fields of absent extensions are 0.
     extended = {"use_table": 1, "table_index": config.table.log_depth, "fine": 2}
     return _record("post_slot_t", {**{slot.name: slot.width for slot in slots}, **extended})
 
 
 def _memory_functions(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
-    """Return functions of a memory identifier: how its elements lie in DRAM and in SRAM."""
+    """Return functions of a memory identifier: the layout of its elements in DRAM and in SRAM."""
     port = parameters.port_bytes
     sizes = {memory: config.dram_element_bytes(memory) for memory in config.memories}
     per_beat = [max(1, port // size) for size in sizes.values()]

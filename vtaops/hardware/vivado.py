@@ -1,6 +1,6 @@
-"""Writes the files from which Vivado builds a bitstream of our RTL.
+"""Write the files from which Vivado builds a bitstream of our RTL.
 
-Owns what the script ``bitstreams/vivado/build.tcl`` has to know of a configuration and its board.
+Determines what the script ``bitstreams/vivado/build.tcl`` needs of a configuration and its board.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ PARTS = {
     "ultra96": ("zynqmp", "xczu3eg-sbva484-1-e"),
     "zcu104": ("zynqmp", "xczu7ev-ffvc1156-2-e"),
 }
-"""Target -> procedure of the script for its processing system, and part."""
+"""Target -> the script's procedure for its processing system, and the part."""
 
 ADDRESS_BITS = 32
-"""Of the AXI master: the driver and the instructions of these boards use DRAM below 4 GiB."""
+"""Address width of the AXI master: the driver and these boards use DRAM below 4 GiB."""
 
 CLOCK_MHZ = 100
-"""The driver sets this frequency, if it is told no other."""
+"""Frequency that the driver sets by default."""
 
 DSP_PER_ALU_LANE = 3
 DSP_RESERVE = 4
 
 
 def dsp_multipliers(config: HardwareConfig) -> int:
-    """Return how many DSP blocks of the board's part the GEMM core's multipliers may take.
+    """Return the number of DSP blocks of the board's part for the GEMM core's multipliers.
 
-    The vector ALU has its multipliers there too; a few blocks are left to the tool.
+    The vector ALU also uses DSP blocks for its multipliers, and the tool gets a few.
     """
     _, capacity = CAPACITY[part_of(config)]
     free = capacity.dsp - DSP_PER_ALU_LANE * config.acc.lanes - DSP_RESERVE
@@ -51,21 +51,21 @@ def write_design(
     clock_mhz: int = CLOCK_MHZ,
     jobs: int = 2,
 ) -> Path:
-    """Write everything that Vivado needs into a folder.
+    """Write all files that Vivado needs to a folder.
 
     Parameters
     ----------
     config : HardwareConfig
-        The configuration; its target is a board.
+        The configuration; its target must be a board.
     folder : Path
-        Where to; made if it does not exist. Files of the same names are replaced.
+        Output folder, created if necessary. Existing files of the same names are replaced.
     parameters : RtlParameters, optional
-        Of the RTL; by default the port width of the board's bus, and as many multipliers in DSP
-        blocks as fit. The address width is that of the boards, `ADDRESS_BITS`.
+        Parameters of the RTL. By default the port has the width of the board's bus, and as many
+        multipliers use DSP blocks as fit. The address width is always `ADDRESS_BITS`.
     clock_mhz : int
         Frequency of the logic.
     jobs : int
-        Processes of Vivado at a time.
+        Number of parallel Vivado processes.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def write_design(
     Raises
     ------
     ConfigError
-        If the target is a simulator, or the RTL cannot be built with these parameters.
+        If the target is a simulator, or the parameters are not supported.
     """
     if config.target not in PARTS:
         raise ConfigError(

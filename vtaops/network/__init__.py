@@ -1,4 +1,4 @@
-"""The compiler of networks: plan, mapping to operators, memory, one program for each region."""
+"""The network compiler: plan, mapping to operators, memory, one program per region."""
 
 from vtaops.network.compile import as_graph, compile_model, plan_model, target_of
 from vtaops.network.plan import Plan, plan

@@ -1,8 +1,9 @@
-"""Means that exclude their padding: pools of parts of the image, whose windows have equal sizes.
+"""Means that exclude their padding: one pool for each part of the image with equal windows.
 
-Rows of the result whose windows lose the same taps to the padding form a band, columns too. In a
-part, a band of rows by one of columns, all windows have the same pixels, so it is an ordinary pool
-without padding, with a scale of its own: an image with a border of one pixel has nine parts.
+Rows of the result whose windows lose the same taps to the padding form a band, and so do columns.
+In a part, which is a band of rows by a band of columns, all windows have the same number of pixels.
+It is therefore an ordinary pool without padding, with its own scale: an image with a border of one
+pixel has nine parts.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from vtaops.ops import AvgPool2d
 
 @dataclass(frozen=True)
 class Band:
-    """Neighbouring rows, or columns, of the result whose windows have the same taps.
+    """Adjacent rows, or columns, of the result whose windows have the same taps.
 
     Attributes
     ----------
     first, stop : int
-        Of the result.
+        Range within the result.
     begin, end : int
         Pixels of the image that they read.
     taps : int
-        Pixels of each window.
+        Number of pixels of each window along the axis.
     """
 
     first: int
@@ -43,7 +44,7 @@ class Band:
 
 
 def bands(window: Window, axis: int, size: int, outputs: int) -> list[Band]:
-    """Return the bands of an axis; without taps where windows lie in the padding as a whole."""
+    """Return the bands of an axis; without taps if their windows lie entirely in the padding."""
     found = []
     for taps, group in groupby(range(outputs), partial(window.taps_inside, axis, size)):
         results = [*group]
@@ -62,9 +63,9 @@ class WindowsPart:
     Attributes
     ----------
     pool : AvgPool2d
-        What computes it, of one block of channels.
+        Operator that computes it for one block of channels.
     data, res : (int, int, int, int)
-        What it does not see of the image and of the result, as negative numbers.
+        Parts of the image and of the result that it does not see, as negative numbers.
     """
 
     pool: AvgPool2d
@@ -87,7 +88,7 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
     Raises
     ------
     ShapeError
-        If a part has no pixels, or a scale that the hardware has not.
+        If a part has no pixels, or needs a scale that the hardware lacks.
     """
     window, image, outputs = op.window(data), data.shape, result.shape
     along = [bands(window, axis, image[2 + axis], outputs[2 + axis]) for axis in (0, 1)]
@@ -95,7 +96,7 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
         for columns in along[1]:
             count = rows.taps * columns.taps
             if not count:
-                raise ShapeError("some windows lie in the padding as a whole")
+                raise ShapeError("some windows lie entirely in the padding")
             factor, scaling = op.of_count(count, window.count)
             pool = AvgPool2d(
                 batch=image[0],

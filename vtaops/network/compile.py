@@ -1,4 +1,4 @@
-"""compile_model: the whole way from a network to a verified `Model`."""
+"""compile_model: from a network to a verified `Model`."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def compile_model(
     config : HardwareConfig, str or Path
         The configuration, its name, or a JSON file.
     search : "off", "fast" or "thorough"
-        How tilings are found: by an estimate of cycles (results of earlier searches are taken too),
-        or by timing a dozen or some fifty compiled programs for each shape.
+        How to find tilings: by estimated cycles (using results of earlier searches if there are
+        any), or by timing about a dozen or about fifty compiled programs per shape.
     capabilities : Capabilities or str, optional
-        What the device can execute; by default what the target of the configuration can.
+        Capabilities of the device; by default those of the configuration's target.
     verify : bool
-        Whether to prove every program free of races, deadlocks and accesses out of bounds.
+        Whether to prove that every program is free of races, deadlocks and accesses out of bounds.
     host : bool
-        Compile a model that is not quantised as well: all of it runs on the host.
+        Also compile a model that is not quantised; all of it then runs on the host.
     prove : bool
-        Whether to prove that every launch computes its nodes for every input, and to put
-        certificates into the model (`vtaops.prove`).
+        Whether to prove that every launch computes its nodes for every input, and to add
+        certificates to the model (`vtaops.prove`).
     shapes : mapping of str to sequence of int, optional
-        Shapes of inputs whose dimensions a model file leaves open.
+        Shapes of inputs whose dimensions the model file leaves open.
 
     Returns
     -------
@@ -68,19 +68,19 @@ def compile_model(
     Raises
     ------
     ConfigError
-        If there is no such configuration.
+        If the configuration does not exist.
     ShapeError
-        If the source is no network, or a network that cannot be.
+        If the source is not a network, or an invalid one.
     ModelError
-        If the model is not quantised, and `host` is not given.
+        If the model is not quantised and `host` is false.
     UnsupportedError
-        If an importer does not know an operator.
+        If an importer does not support an operator.
     NotEquivalent
-        If a launch computes something else: a defect of vtaops.
+        If a launch computes something else, which is a bug in vtaops.
     ProgramError
-        If something cannot be proven.
+        If a proof fails for another reason.
     VerificationError
-        If the compiler has produced a wrong program: a defect of vtaops.
+        If the compiler produced a wrong program, which is a bug in vtaops.
 
     Warns
     -----
@@ -101,7 +101,7 @@ def compile_model(
 
 
 def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
-    """Return the model of a graph for the hardware that it was planned for, not verified."""
+    """Return the unverified model of a graph for the hardware of its plan."""
     target = fragments.target
     stages: list[Stage] = []
     for stage in decided.stages:
@@ -114,7 +114,7 @@ def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
 
 
 def _judge(source: Any, graph: Graph, decided: Plan) -> None:
-    """Refuse a float model, and warn of one that hardly uses the accelerator."""
+    """Reject a float model, and warn about one that hardly uses the accelerator."""
     placed = placement(graph, decided.rows)
     if not placed.on_vta and any(row.reason == NOT_QUANTIZED for row in decided.rows):
         name = str(source) if isinstance(source, str | Path) else "MODEL.onnx"
@@ -137,16 +137,16 @@ def plan_model(
     capabilities: Capabilities | str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
-    """Return the plan of a network without compiling it; as `compile_model`."""
+    """Return the plan of a network without compiling it; parameters as for `compile_model`."""
     target = target_of(config, capabilities)
     return plan(for_target(as_graph(source, shapes), target), target)
 
 
 def for_target(graph: Graph, target: Target) -> Rounded:
-    """Return the graph that some hardware executes.
+    """Return the graph that the hardware executes.
 
-    With tables where the hardware has them, two operators for some that it lacks, and rounded as it
-    rounds.
+    It uses tables if the hardware has them, replaces some operators that the hardware lacks by two,
+    and rounds like the hardware.
     """
     tables = functions_as_tables(graph) if target.tables else graph
     return as_hardware_rounds(decomposed(tables, target), target)
@@ -155,19 +155,19 @@ def for_target(graph: Graph, target: Target) -> Rounded:
 def target_of(
     config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
 ) -> Target:
-    """Return the hardware that configuration and capabilities describe.
+    """Return the hardware described by configuration and capabilities.
 
     Raises
     ------
     ConfigError
-        If there is no such configuration, or no such capabilities.
+        If the configuration or the capabilities do not exist.
     """
     hardware = HardwareConfig.of(config)
     return Target(hardware, of_target(hardware, capabilities))
 
 
 def as_graph(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """Return a network as a graph; anything but a graph goes through `vtaops.relax`.
+    """Return a network as a graph; everything but a graph is imported by `vtaops.relax`.
 
     Raises
     ------

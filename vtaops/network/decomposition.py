@@ -1,12 +1,12 @@
-"""Operators that VTA computes as two: the same integers, in operators that it has.
+"""Replace operators that VTA lacks by two that it has, with the same integer results.
 
 A leaky ReLU whose tensor has a zero point, or whose factors differ by channel, is a sum of the
-tensor and of its negative part: ``p * v + (n - p) * min(v, 0)``. The negative part is a clip at the
-zero point, the sum a depthwise convolution with a residual.
+tensor and its negative part: ``p * v + (n - p) * min(v, 0)``. The negative part is a clip at the
+zero point, and the sum is a depthwise convolution with a residual.
 
-A transposed convolution of a tensor with a zero point has other taps, hence another constant, for
-each phase of its result. As a convolution every phase is channels of its own; then pixels of the
-phases are put in place, which is a transposed convolution with one tap.
+A transposed convolution of a tensor with a zero point uses other taps, and hence another constant,
+for each phase of its result. A convolution computes every phase in separate channels; then a
+transposed convolution with one tap moves the pixels of the phases into place.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.network.rules import Target, reason_for_host
 
 First = tuple[GraphOperator, GraphOperator, bool]
-"""What is computed first, what of that, and whether the second reads the input as well."""
+"""The first operator, its operand, and whether the second operator also reads the input."""
 
 
 def decomposed(graph: Graph, target: Target) -> Graph:
-    """Return a graph that computes the same, with operators that VTA has where it lacks one."""
+    """Return an equivalent graph that replaces operators which VTA lacks."""
     found = {node.name: pair for node in graph.nodes if (pair := _pair(node, graph, target))}
     if not found:
         return graph
@@ -47,7 +47,7 @@ def decomposed(graph: Graph, target: Target) -> Graph:
 
 
 def _pair(node: Node, graph: Graph, target: Target) -> First | None:
-    """Return two operators for a node that VTA cannot execute as one; None: there are none."""
+    """Return two operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
     if make is None or len(node.inputs[0].shape) != 4 or not reason_for_host(node, graph, target):
         return None
@@ -76,7 +76,7 @@ def _transposed(node: Node) -> First | None:
     rows, columns = node.outputs[0].shape[2:]
     window, (top, left, *_) = op.window, op.padding
     (stride_h, stride_w), outputs = window.strides, op.weight.shape[1]
-    # Rows of each phase: those of the result and what is cut off above them.
+    # Rows per phase: those of the result and those cut off above them.
     size = ceil_div(top + rows, stride_h), ceil_div(left + columns, stride_w)
     taps = tuple(map(ceil_div, window.kernel, window.strides))
     bottom, right = size[0] - height, size[1] - width
@@ -98,13 +98,13 @@ def _transposed(node: Node) -> First | None:
 
 
 MOST_WEIGHTS = 1 << 24
-"""Weights of the convolution of phases, at most."""
+"""Maximum number of weights of the convolution for the phases."""
 
 
 def _phases(weight: Array, strides: tuple[int, int], taps: tuple[int, int]) -> Array:
-    """Return the weights (O * phases, C, taps) of a convolution that makes all phases.
+    """Return the weights (O * phases, C, taps) of a convolution that computes all phases.
 
-    Phase r of the result reads tap ``r + stride * t`` at the pixel that lies t before.
+    Phase r of the result reads tap ``r + stride * t`` at the pixel t positions before.
     """
     channels, outputs, *kernel = weight.shape
     padded = np.zeros((channels, outputs, taps[0] * strides[0], taps[1] * strides[1]), np.int8)
@@ -115,7 +115,7 @@ def _phases(weight: Array, strides: tuple[int, int], taps: tuple[int, int]) -> A
 
 
 def _repeated(scaling: Requantization, count: int) -> Requantization:
-    """Return a requantisation for channels of which each has become `count`."""
+    """Return a requantisation after each channel has been repeated `count` times."""
     multiplier, shift = (
         np.repeat(value, count) if value.ndim else value
         for value in (scaling.multiplier, scaling.shift)
@@ -127,4 +127,4 @@ _DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node], First | None]] = {
     ops.LeakyRelu: _leaky_relu,
     ops.TransposedConvolution: _transposed,
 }
-"""How operators become two."""
+"""Decompositions by operator."""

@@ -1,8 +1,8 @@
-"""Epilogues: how operators of VTA requantise as the graph says.
+"""Epilogues: how VTA's operators requantise in the same way as the graph.
 
-Plain hardware shifts all channels alike: zero points and rounding join the bias, and a factor that
-is no shift enlarges the weights or the residual. Hardware with the extension ``post`` has a
-multiplier and a shift for each channel, and adds the zero point itself.
+Plain hardware shifts all channels alike: zero points and rounding are added to the bias, and a
+factor that is not a shift enlarges the weights or the residual. Hardware with the extension
+``post`` has a multiplier and a shift per channel, and adds the zero point itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
 @dataclass(frozen=True, eq=False)
 class MappedEpilogue:
-    """What follows the sums of products of an operator.
+    """The epilogue of an operator's sums of products.
 
     Attributes
     ----------
     fields : dict
-        Parameters of the operator of VTA.
+        Parameters of the operator on VTA.
     constant : ndarray of int64, shape (channels,)
-        What is added to the sums.
+        Constant added to the sums.
     left : int
-        By how many bits weights are shifted to the left.
+        Left shift of the weights in bits.
     vectors : dict of str to ndarray
-        Further arguments of the operator, channels first.
+        Additional arguments of the operator, channels first.
     """
 
     fields: dict[str, Any]
@@ -57,11 +57,11 @@ class MappedEpilogue:
         Parameters
         ----------
         weight, bias, scaling
-            Those of the graph's operator, output channels first.
+            Those of the graph's operator, with output channels first.
         zero_points : tuple of int
-            Of its inputs: the data, the residual.
+            Zero points of its inputs: the data, the residual.
         factor : int
-            Of the residual; 0: there is none.
+            Factor of the residual; 0 if there is none.
         """
         shift = scaling.right_shift
         assert shift is not None
@@ -69,7 +69,7 @@ class MappedEpilogue:
         shift += left
         given = None if bias is None else bias.astype(np.int64) << left
         weights = weight.astype(np.int64) << left
-        # The zero point of the result and the half that rounds come before the shift, too.
+        # The zero point of the result and the half for rounding are added before the shift.
         constant = sum_constant(weights, given, zero_points, factor) + scaling.constant
         residual: dict[str, Any] = {}
         if factor:
@@ -87,7 +87,7 @@ class MappedEpilogue:
         zero_points: tuple[int, ...],
         factor: Array | None = None,
     ) -> MappedEpilogue:
-        """Return the epilogue on hardware with ``post``; as `shifted`, factors by channel."""
+        """Return the epilogue on hardware with ``post``; as `shifted`, with factors by channel."""
         channels = len(weight)
         fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
         fields["zero_point"] = scaling.zero_point
@@ -103,19 +103,19 @@ class MappedEpilogue:
         return MappedEpilogue(fields, constant, vectors=vectors)
 
     def on_lanes(self, lanes: Lanes, size: int) -> MappedEpilogue:
-        """Return the epilogue for lanes, of which some hold the channels."""
+        """Return the epilogue for lanes, some of which hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
         return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
 
     def with_bias(self, op: Sum) -> tuple[Sum, Array | None]:
-        """Return an operator that adds the constant, and its bias; None if there is none."""
+        """Return an operator that adds the constant, and its bias; None if the constant is zero."""
         if not self.constant.any():
             return op, None
-        return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap, too
+        return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap as well
 
 
 def common_shift(factor: int, shift: int) -> int:
-    """Return how many of the `shift` bits of a factor are zero."""
+    """Return how many of the low `shift` bits of a factor are zero."""
     return min(shift, (factor & -factor).bit_length() - 1)
 
 
@@ -127,8 +127,8 @@ def sum_constant(
 ) -> Array:
     """Return the part of the sums of each output channel that does not depend on the data.
 
-    The bias, and the zero points of the inputs times their weights. Output channels lie on axis 0
-    of `weight`.
+    It consists of the bias, and of the inputs' zero points times their weights. Output channels are
+    on axis 0 of `weight`.
     """
     sums = weight.astype(np.int64).reshape(len(weight), -1).sum(axis=1)
     total = -zero_points[0] * sums
@@ -138,9 +138,9 @@ def sum_constant(
 
 
 def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
-    """Return the parameters of one scale for all channels; None if there is no such scale.
+    """Return the parameters of one scale for all channels; None if channels differ.
 
-    `factor` multiplies the sums before, exactly.
+    `factor` is an exact factor of the sums.
     """
     multiplier, shift = np.unique(scaling.multiplier), np.unique(scaling.shift)
     if multiplier.size > 1 or shift.size > 1 or factor < 0:
@@ -159,7 +159,7 @@ def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
 
 
 def divided(count: int) -> dict[str, Any]:
-    """Return the parameters of the one scale of a quotient of sums by `count`."""
+    """Return the scale parameters of a quotient of sums by `count`."""
     scale = quotient_scale(count)
     return {
         "multiplier": scale.multiplier,
@@ -170,5 +170,5 @@ def divided(count: int) -> dict[str, Any]:
 
 
 def as_int32(value: int) -> int:
-    """Return an integer as int32 holds it."""
+    """Return an integer wrapped to int32."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -1,4 +1,4 @@
-"""The operations of the steps of networks, each emitted once; and which steps run together."""
+"""The operations of a network's steps, each emitted once, and the steps that run together."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from vtaops.schedule.turns import (
 Search = Literal["off"] | Effort
 
 GAIN = 0.99
-"""Steps run together if they take less than this part of the cycles of one after the other."""
+"""Steps run together if they take less than this fraction of their cycles in sequence."""
 
 WORTH = 0.95
-"""Steps are tried together if their busiest unit is busy for less than this part of the cycles."""
+"""Try steps together if their busiest unit is busy for less than this fraction of the cycles."""
 
 MOST = 3
-"""The most steps that run together: more would leave too little of the scratchpads to each."""
+"""Maximum number of steps that run together; more would get too little scratchpad space each."""
 
 CLOSE = 0
-"""Lag of steps that go hand in hand; where that pays, one more is tried."""
+"""Lag of interleaved steps; if it pays, a lag of one more is tried."""
 
 NEAR = 1.1
-"""Steps that go hand in hand in less than this many times the cycles of their busiest unit are not
-tried with a lag too."""
+"""Interleaved steps that take less than this multiple of their busiest unit's cycles are not also
+tried with a lag."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Turns:
     Attributes
     ----------
     fragments : list of Fragment
-        Of each step, side by side in the scratchpads.
+        Fragment of each step, side by side in the scratchpads.
     lag : int
-        Groups of operations between a tile and one that reads it
+        Number of groups of operations between a tile and its reader
         (`vtaops.lowering.passes.interleave.interleaved`).
     """
 
@@ -64,7 +64,7 @@ class Turns:
 
 
 Groups = dict[range, Turns]
-"""Steps that run together, by their numbers."""
+"""Steps that run together, by step number."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Fragments:
     target : Target
         The hardware.
     search : "off", "fast" or "thorough"
-        How tilings are found. Known results of searches are always taken.
+        How to find tilings. Known results of searches are always used.
     """
 
     target: Target
@@ -88,9 +88,9 @@ class Fragments:
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
     def hand_in_hand(self, steps: Sequence[MappedOperator], limit: float) -> list[Fragment] | None:
-        """Return steps side by side that take tiles from each other; None if there is no such way.
+        """Return interleaved steps that pass tiles to each other; None if that is impossible.
 
-        None either if all ways take `limit` cycles or more, by estimate.
+        Also returns None if all variants take `limit` cycles or more by estimate.
         """
         ops, config = self._settled(steps), self.target.config
         if "forward" not in config.extensions or _is_classifier(ops):
@@ -99,7 +99,7 @@ class Fragments:
         return self._beside(steps, tilings[0]) if tilings else None
 
     def in_turns(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
-        """Return steps side by side in the scratchpads; None if there is no room."""
+        """Return steps side by side in the scratchpads; None if they do not fit."""
         ops = self._settled(steps)
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
         tilings = find(ops, self.target.config)
@@ -111,7 +111,7 @@ class Fragments:
     def _beside(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
     ) -> list[Fragment] | None:
-        """Return the operations of steps side by side in the scratchpads; None if no room."""
+        """Return the operations of steps side by side in the scratchpads; None if too large."""
         rows = parameter_rows(tilings, self.target.config)
         return beside([*map(self._emitted, steps, tilings, rows)])
 
@@ -148,16 +148,16 @@ def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[in
 
 
 def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
-    """Return the steps that run together: where that takes fewer cycles.
+    """Return the groups of steps that take fewer cycles together.
 
-    Tried are chains of convolutions, one of each two depthwise, and classifiers (a convolution, the
-    mean of its image, and a matrix product): some keep the array busy and others the memory. Of
-    those that overlap, the ones are taken that save most together.
+    The candidates are chains of convolutions, one of each two depthwise, and classifiers (a
+    convolution, the mean of its image, and a matrix product), because some steps keep the array
+    busy and others the memory. Among overlapping groups, those that save most in total are chosen.
     """
     if "post" not in fragments.target.config.extensions:
         return {}
     known: dict[object, _Trial] = {}
-    best: list[tuple[int, Groups]] = [(0, {})]  # of the first 0, 1, 2, ... steps: cycles saved
+    best: list[tuple[int, Groups]] = [(0, {})]  # for the first 0, 1, 2, ... steps: cycles saved
     for end, _ in enumerate(tracked("pair layer", steps, lambda step: step.node), 1):
         choices = [best[-1]]
         for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
@@ -178,13 +178,13 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
 
 
 _Trial = tuple[int, Turns | None]
-"""Cycles saved, and how."""
+"""Cycles saved, and the group that saves them."""
 
 
 def _is_chain(steps: Sequence[MappedOperator]) -> bool:
-    """Whether each step reads, from its first block on, what the one before it stores.
+    """Return whether each step reads, from its first block on, the result of the step before it.
 
-    Of two convolutions one is depthwise: two others both keep the array busy.
+    One of two adjacent convolutions must be depthwise, because two others both keep the array busy.
     """
     ops = [step.op for step in steps]
     convolutions = all(isinstance(op, Conv2d) for op in ops)
@@ -208,7 +208,7 @@ def _is_depthwise(op: Operator) -> bool:
 
 
 def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
-    """Return how many cycles steps save by running together, and their fragments."""
+    """Return the cycles that steps save by running together, and their fragments."""
     apart = chained([fragments.of(step) for step in steps])
     timeline = simulate(apart, events=False)
     stats, port = apart.stats(), timeline.port
@@ -237,9 +237,9 @@ def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
 
 
 def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
-    """Return the program of steps of which each reads what the one before it stores.
+    """Return the program of steps of which each reads the result of the one before it.
 
-    Their tiles take turns with a `lag`; None: they run one after the other.
+    Their tiles are interleaved with a `lag`; with None, the steps run in sequence.
     """
     buffers: list[Buffer] = []
     parts = []

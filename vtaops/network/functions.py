@@ -1,8 +1,9 @@
-"""Functions of one int8 value: whatever a graph computes point by point of one tensor, as tables.
+"""Functions of one int8 value as tables: everything that a graph computes pointwise of a tensor.
 
-A hard-swish is a table; a sigmoid times its argument, or a LeakyReLU between two scales, is a few
-operators of one tensor, and a table as well. On hardware with the extension ``table`` each such
-function becomes one `LookupTable`, of 256 values that the graph's own definition gives.
+A hard-swish is a table. A sigmoid times its argument, or a LeakyReLU between two scales, consists
+of several operators of one tensor and becomes a table as well. On hardware with the extension
+``table``, each such function becomes one `LookupTable` of 256 values, computed from the graph's
+definition.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _INT8 = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
 
 
 def functions_as_tables(graph: Graph) -> Graph:
-    """Return a graph that computes the same, its functions of one int8 value being tables.
+    """Return an equivalent graph in which functions of one int8 value are tables.
 
-    What only such a function needs is left out; names of tensors and operators stay.
+    Operators that only such a function needs are removed; tensors and operators keep their names.
     """
     roots = _roots(graph)
     tables = _tables(graph, roots)
@@ -40,7 +41,7 @@ def functions_as_tables(graph: Graph) -> Graph:
 
 
 def _needed(graph: Graph, roots: Mapping[str, Tensor]) -> set[str]:
-    """Return the tensors that something else reads than a function of the same argument."""
+    """Return the tensors that are read by anything but a function of the same argument."""
     needed = {tensor.name for tensor in graph.outputs}
     for node in graph.nodes:
         own = roots.get(node.outputs[0].name)

@@ -1,4 +1,4 @@
-"""First layers of few channels: the host gathers the pixels of windows, so that they fill tiles."""
+"""First layers with few channels: the host gathers pixels of windows, so that they fill tiles."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from vtaops.ops import Conv2d
 from vtaops.program import Buffer
 
 GAIN = 1.1
-"""Pixels are gathered if the operator takes more than this many times the cycles without."""
+"""Gather pixels if the operator takes more than this multiple of the cycles without."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """A convolution whose input the host gathers.
+    """A convolution whose input is gathered by the host.
 
     Attributes
     ----------
     op : Conv2d
         The operator.
     buffer : Buffer
-        Its input, as the host packs it.
+        Its input, as packed by the host.
     weight : ndarray of int8
         Its weights.
     constant : ndarray of int64
-        What is left to be added to its sums.
+        The remaining constant to add to its sums.
     """
 
     op: Conv2d
@@ -41,11 +41,11 @@ class Gathered:
 
 
 def gathered(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -> Gathered | None:
-    """Return a convolution of an image that the host packs for it alone; None: as it is.
+    """Return a convolution with an image packed for it by the host; None to leave it unchanged.
 
-    All pixels of a window become channels, or those of a row of it, whichever takes fewer cycles;
-    over a slow line to the board, those of sending the image count.
-    What is left of the last tile holds constants, which add the bias.
+    All pixels of a window, or those of one of its rows, become channels, whichever takes fewer
+    cycles; over a slow line to the board, the transfer of the image counts too. Constants that add
+    the bias fill the rest of the last tile.
     """
     columns = replace(op, fold_columns=True)
     patches, view = _as_patches(op, config.block_in)
@@ -66,7 +66,7 @@ def gathered(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig)
 
 
 def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
-    """Return the convolution of one tap that reads `Patches`, and those."""
+    """Return a convolution with one tap that reads `Patches`, and the patches."""
     pixels = op.in_channels * op.window.count
     spare = -pixels % block
     view = Patches.of(op.window, constants=spare)
@@ -76,9 +76,9 @@ def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
 
 
 def _cost(op: Conv2d, config: HardwareConfig) -> float:
-    """Estimate the cycles of a first layer: its products, or its image over the bus.
+    """Estimate the cycles of a first layer: its products, or the transfer of its image.
 
-    Over a serial line the image comes first, a byte in ten bits.
+    A serial line transfers the image first, with ten bits per byte.
     """
     (oh, ow), (kh, kw) = op.out_size, op.window.kernel
     blocks = ceil_div(op.in_channels, config.block_in)

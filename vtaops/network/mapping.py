@@ -1,12 +1,11 @@
-"""From the nodes of a graph to operators of VTA and the places of their tensors.
+"""Map the nodes of a graph to operators of VTA, and their tensors to places.
 
-`Mapper` walks the nodes that one region executes, in order, and collects steps. Constants are
-folded on the way: weights are spread over the lanes that hold their channels, and everything that
-is added to the sums, zero points included, becomes one bias (``docs/quantization.md``). Where
-padding must hold a zero point other than 0, the operator reads it from a border in DRAM and pads
-nothing itself.
+`Mapper` visits the nodes of one region in order and collects steps. Constants are folded: weights
+are spread over the lanes that hold their channels, and all terms of the sums, including zero
+points, become one bias (``docs/quantization.md``). If padding must hold a zero point other than 0,
+the operator reads it from a border in DRAM and does not pad.
 
-Relies on `vtaops.network.rules`: a node comes here only if no reason keeps it on the host.
+Relies on `vtaops.network.rules`: only nodes without a reason to run on the host are mapped.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from vtaops.ops import (
 from vtaops.ops.elementwise import Function
 
 MAX_WEIGHTS = 1 << 28
-"""Bytes of weights that no file holds: they move channels, or are zeros between groups."""
+"""Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
 
 
 class Mapper(Places):
@@ -63,14 +62,14 @@ class Mapper(Places):
     graph : Graph
         The network.
     nodes : sequence of Node
-        What the region executes, in order; VTA can execute each.
+        Nodes that the region executes, in order; VTA must support each.
     target : Target
         The hardware.
 
     Attributes
     ----------
     steps : list of MappedOperator
-        What VTA executes, in order.
+        Operators that VTA executes, in order.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], target: Target) -> None:
@@ -79,7 +78,7 @@ class Mapper(Places):
         self.scales = target.scales
         self.steps: list[MappedOperator] = []
         self._tables: dict[str, Array] = {}
-        """Tables through which results of operators are stored, by the names of the results."""
+        """Tables that operators apply to their results, by name of the result."""
         if target.tables:
             self._join_functions()
         for tensor in self.inputs:
@@ -91,8 +90,8 @@ class Mapper(Places):
             self._hand_over(tensor)
 
     def _join_functions(self) -> None:
-        """Join a table with the operator before it, if nothing else reads what that makes."""
-        joined: dict[str, Node] = {}  # by the name of the operator before
+        """Merge a table with the operator before it if nothing else reads that result."""
+        joined: dict[str, Node] = {}  # by the name of the preceding operator
         makers = {node.name for node in self.nodes if isinstance(node.op, ops.Requantized)}
         for node in self.nodes:
             name = node.inputs[0].name
@@ -106,7 +105,7 @@ class Mapper(Places):
         ]
 
     def _hand_over(self, tensor: Tensor) -> None:
-        """Make sure that the host can read a tensor of the region."""
+        """Ensure that the host can read a tensor of the region."""
         place = self.places[tensor.name]
         memory = place.memory
         if memory.role == "input" or memory.filled or any(memory.border):
@@ -120,7 +119,7 @@ class Mapper(Places):
     def _step(
         self, node: Node, op: Operator, uses: dict[str, Use], **weights: Array | None
     ) -> None:
-        """Emit a step that makes the result of a node, mapped by the function behind it."""
+        """Emit a step that computes the result of a node, mapped by the function after it."""
         table = self._tables.get(node.outputs[0].name)
         self._append(node.name, op, uses, **weights, table=table)
 
@@ -135,7 +134,7 @@ class Mapper(Places):
     def _copy(
         self, node: str, source: TensorPlace, target: TensorPlace, sides: Sides = NO_SIDES
     ) -> None:
-        """Copy a tensor, to other lanes if need be; `sides` of the target stay as they are."""
+        """Copy a tensor, to other lanes if necessary, without touching `sides` of the target."""
         lanes, wanted = source.relative(self.block), target.relative(self.block)
         inputs, outputs = self.width(source), self.width(target)
         data = Use(source)
@@ -157,12 +156,12 @@ class Mapper(Places):
         self._append(node, op, uses, kernel=weight)
 
     def _shape(self, place: TensorPlace) -> tuple[int, int, int, int]:
-        """Return the image of the blocks that hold a tensor."""
+        """Return the shape of the blocks that hold a tensor."""
         n, _, h, w = place.memory.image
         return n, self.width(place), h, w
 
     def _packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
-        """Return a tensor with its channels one after the other, copied if they are not."""
+        """Return a tensor with contiguous channels, copied if necessary."""
         place = self.places[tensor.name]
         if place.relative(self.block) == packed_lanes(len(place.lanes)):
             return place
@@ -171,7 +170,7 @@ class Mapper(Places):
         return copy
 
     def _padded(self, tensor: Tensor, padding: Sides) -> tuple[Sides, Sides]:
-        """Return the padding that the operator does itself, and the border that it reads."""
+        """Return the padding that the operator performs itself, and the border that it reads."""
         if tensor.zero_point == 0 or not any(padding):
             return padding, NO_SIDES
         return NO_SIDES, padding
@@ -190,7 +189,7 @@ class Mapper(Places):
         self._convolve(node, op.weight, op, groups=op.groups)
 
     def _depthwise(self, node: Node, weight: Array, op: ops.Convolution) -> None:
-        """Map a convolution in which every channel reads itself: its lanes stay as they are."""
+        """Map a convolution in which every channel reads itself; its lanes do not change."""
         data = self._alike(node)
         lanes, size = data.relative(self.block), self.width(data)
         self._sum(node, op, data, on_lanes(weight, lanes, size), lanes, groups=size)
@@ -220,13 +219,13 @@ class Mapper(Places):
         return packed_lanes(image_of(result)[1])
 
     def _lanes_of(self, lanes: Lanes) -> int:
-        """Return the lanes of the blocks that hold these, counted from the first block."""
+        """Return the number of lanes of the blocks that hold these lanes, from the first block."""
         return ceil_div(max(lanes) + 1, self.block) * self.block
 
     def _alike(self, node: Node) -> TensorPlace:
-        """Return the first input of an operator that keeps lanes, its channels where they must be.
+        """Return the first input of an operator that keeps lanes, with channels in the right lanes.
 
-        If the result is part of a concatenation, or the inputs lie in different lanes, they are
+        If the result is part of a concatenation, or the inputs have different lanes, they are
         packed.
         """
         tensors = node.inputs
@@ -238,7 +237,7 @@ class Mapper(Places):
         return self.places[tensors[0].name]
 
     def _second(self, node: Node, lanes: Lanes) -> TensorPlace:
-        """Return the second input, its channels in certain lanes."""
+        """Return the second input with its channels in the given lanes."""
         tensor = node.inputs[1]
         place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
         if place.relative(self.block) != lanes:
@@ -255,7 +254,7 @@ class Mapper(Places):
         groups: int,
         inputs: int = 0,
     ) -> None:
-        """Emit a convolution on lanes: weights are those of all lanes."""
+        """Emit a convolution on lanes; the weights cover all lanes."""
         source, (result,) = node.inputs[0], node.outputs
         padding, sides = self._padded(source, op.padding)
         place = self.result(result, outputs)
@@ -288,10 +287,10 @@ class Mapper(Places):
         self._emit_sum(node, convolution, uses, weight, epilogue)
 
     def _is_for(self, node: Node, data: TensorPlace) -> bool:
-        """Whether the host packs the first input of a node for it alone."""
+        """Return whether the host packs the first input of a node for this node only."""
         tensor = node.inputs[0]
         alone = [n for n in self.nodes if tensor in n.inputs] == [node]
-        twice = node.inputs.count(tensor) > 1  # it may be the residual too
+        twice = node.inputs.count(tensor) > 1  # it may also be the residual
         given = data.memory.role == "input" and tensor not in self.graph.outputs
         return given and alone and not twice
 
@@ -301,7 +300,7 @@ class Mapper(Places):
         node: Node,
         residual: Array | None = None,
     ) -> MappedEpilogue:
-        """Return what follows the sums of products of an operator."""
+        """Return the epilogue of an operator's sums of products."""
         weight = op.weight
         if isinstance(op, ops.TransposedConvolution):
             weight = rules.constant_weight(op)
@@ -314,7 +313,7 @@ class Mapper(Places):
     def _emit_sum(
         self, node: Node, op: Conv2d, uses: dict[str, Use], weight: Array, epilogue: MappedEpilogue
     ) -> None:
-        """Emit a convolution with what is added to its sums."""
+        """Emit a convolution with the terms that are added to its sums."""
         constant = epilogue.constant
         digits = None if self.scales else constant_digits(constant, self.block)
         if digits is None:
@@ -346,7 +345,7 @@ class Mapper(Places):
     def _(self, op: ops.Dense, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        if h * w > 1:  # of a flattened image: a convolution of the size of the image
+        if h * w > 1:  # a flattened image: use a convolution of the image's size
             weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return
@@ -364,7 +363,7 @@ class Mapper(Places):
         name: str,
         axes: tuple[int, int],
     ) -> None:
-        """Emit a product with weights, whose input and output channels lie on two `axes`."""
+        """Emit a product with weights whose input and output channels are on two `axes`."""
         data, place = self.places[node.inputs[0].name], self.result(node.outputs[0])
         inputs, outputs = self.width(data), self.width(place)
         lanes, epilogue = place.relative(self.block), self._epilogue(op, node)
@@ -392,7 +391,7 @@ class Mapper(Places):
         self._step(node, pool, {"data": data, "res": self._kept(node, place)})
 
     def _kept(self, node: Node, data: TensorPlace) -> Use:
-        """Return the result of an operator that keeps the lanes of what it reads."""
+        """Return the result of an operator that keeps the lanes of its input."""
         return Use(self.result(node.outputs[0], data.relative(self.block)))
 
     @_map.register
@@ -411,7 +410,7 @@ class Mapper(Places):
         self._depthwise(node, weight, convolution)
 
     def _average_in_parts(self, node: Node, op: ops.AveragePool) -> None:
-        """Map a mean that excludes its padding: a pool for each part of the result."""
+        """Map a mean that excludes its padding to one pool for each part of the result."""
         (source,), (result,) = node.inputs, node.outputs
         data = self._alike(node)
         res = self._kept(node, data)
@@ -421,7 +420,7 @@ class Mapper(Places):
             self._step(node, pool, uses)
 
     def _average(self, node: Node, op: ops.AveragePool, kernel: tuple[int, int]) -> bool:
-        """Map a pool to the one of VTA, whose weights are one tile; False if it is another."""
+        """Map a pool to that of VTA, whose weights are one tile; False if it does not fit."""
         place, source = self._alike(node), node.inputs[0]
         padding, sides = self._padded(source, op.padding)
         data = Use(place, sides)
@@ -449,10 +448,10 @@ class Mapper(Places):
         return True
 
     def _divided(self, op: ops.AveragePool, pool: AvgPool2d, zero: int) -> AvgPool2d | None:
-        """Return a pool that divides by a shift; None where a depthwise convolution does better.
+        """Return a pool that divides by a shift; None if a depthwise convolution is better.
 
-        That is where a constant, which takes the pool passes over the results, is a product there,
-        and the results outnumber the weights.
+        That is the case if the pool needs passes over the results to add a constant, which is a
+        product in a convolution, and if the results outnumber the weights.
         """
         shift = op.requantization.right_shift
         assert shift is not None
@@ -532,7 +531,7 @@ class Mapper(Places):
         other_factor: int,
         constant: int = 0,
     ) -> None:
-        """Emit a function of two tensors, or of one and itself."""
+        """Emit a function of two tensors, or of one tensor and itself."""
         data = self._alike(node)
         other = self._second(node, data.relative(self.block)) if len(node.inputs) > 1 else data
         fields: dict[str, Any] = {"shift": op.requantization.right_shift, "rounding": "half_up"}
@@ -556,7 +555,7 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.LookupTable, node: Node) -> None:
-        """Map a table that no operator before it takes along: it maps a copy."""
+        """Map a table that no operator before it applies to a copy."""
         data = self._alike(node)
         copy = Elementwise(function="identity", shape=self._shape(data), multiplier=1)
         self._tables[node.outputs[0].name] = op.table
@@ -579,7 +578,7 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.Slice | ops.ChannelShuffle | ops.Reshape, node: Node) -> None:
-        """Map what moves nothing to another view of the same image."""
+        """Map an operator that moves no data to another view of the same image."""
         place = self.places[node.inputs[0].name]
         lanes = place.lanes
         if isinstance(op, ops.Slice):
@@ -617,11 +616,11 @@ class Mapper(Places):
 
 
 def _zeros(node: str, *shape: int) -> Array:
-    """Return weights of zeros, of which the caller sets some."""
+    """Return zero weights, some of which the caller sets."""
     if math.prod(shape) > MAX_WEIGHTS:
         raise UnsupportedError(
             f"{node} takes {shape[0]:,} x {shape[1]:,} weights of {shape[2]} x {shape[3]} on VTA, "
-            f"most of them zeros; at most {MAX_WEIGHTS:,} bytes are made"
+            f"most of them zeros; the limit is {MAX_WEIGHTS:,} bytes"
         )
     return np.zeros(shape, np.int8)
 

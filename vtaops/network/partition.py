@@ -1,12 +1,12 @@
-"""Partition and code generation, the way TVM's own backends do it ("bring your own codegen").
+"""Partition and code generation in the way of TVM's own backends ("bring your own codegen").
 
     mod = partition_for_vta(mod)                            # regions with Codegen = "vta"
     mod = relax.transform.RunCodegen({"vta": {"config": "pynq"}})(mod)
     vm = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
 
 `partition_for_vta` marks chains of quantised operators; `RunCodegen` calls `relax.ext.vta` below,
-which compiles each region with `vtaops.compile_model`. What a region then computes is a function of
-this process, so such a module is not exported; `vtaops.compile_model` makes what is saved.
+which compiles each region with `vtaops.compile_model`. A compiled region is a function of this
+process, so such a module cannot be exported; use `vtaops.compile_model` to save a model.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from vtaops.relax.graphs import to_graph
 from vtaops.relax.importing import normalize
 
 NAME = "vta"
-"""Of the backend: prefix of the patterns, and of `relax.ext.vta`."""
+"""Name of the backend: prefix of the patterns, and of `relax.ext.vta`."""
 
 
 def get_patterns() -> list[tuple[str, Any]]:
-    """Return names and dataflow patterns of what VTA takes, the longest first."""
+    """Return names and dataflow patterns that VTA supports, longest first."""
     found: list[tuple[str, Any]] = []
     for name, inner in _inner_patterns():
         for suffix, activation in (("_relu", "relax.nn.relu"), ("_clip", "relax.clip"), ("", "")):
@@ -40,26 +40,26 @@ def get_patterns() -> list[tuple[str, Any]]:
 
 
 def register() -> None:
-    """Give the patterns to TVM's registry and the code generator its name; once is enough."""
+    """Register the patterns and the code generator with TVM; calling it once is enough."""
     if not get_patterns_with_prefix(NAME):
-        # The registry prefers what was registered last.
+        # The registry prefers the pattern registered last.
         register_patterns(list(reversed(get_patterns())))
         tvm.register_global_func(f"relax.ext.{NAME}", _codegen, override=True)
 
 
 def partition_for_vta(mod: Any) -> Any:
-    """Return a module whose quantised operators lie in functions for VTA.
+    """Return a module whose quantised operators are in functions for VTA.
 
     Parameters
     ----------
     mod
-        A Relax module with quantize and dequantize, as `vtaops.relax.to_relax` gives.
+        A Relax module with quantize and dequantize, as returned by `vtaops.relax.to_relax`.
 
     Returns
     -------
     tvm.IRModule
-        Neighbouring operators share a function with the attribute ``Codegen = "vta"``; what no
-        pattern takes stays where it was.
+        Adjacent operators share a function with the attribute ``Codegen = "vta"``; operators that
+        match no pattern are unchanged.
     """
     register()
     return tvm.transform.Sequential(
@@ -97,7 +97,7 @@ def _activated(inner: Any, activation: str) -> Any:
 
 
 def _inner_patterns() -> Iterator[tuple[str, Any]]:
-    """Yield the float operators between dequantize and quantize."""
+    """Yield patterns of the float operators between dequantize and quantize."""
     for kind in ("conv2d", "conv2d_transpose"):
         product = is_op(f"relax.nn.{kind}")(_dequantized(), _constant())
         bias = is_op("relax.reshape")(_constant(), wildcard())
@@ -118,7 +118,7 @@ def _inner_patterns() -> Iterator[tuple[str, Any]]:
 
 
 def _own_dequantize(mod: Any, _: Any) -> Any:
-    """Give each reader a dequantize of its own.
+    """Give each reader its own dequantize.
 
     A shared one would have to leave the function of its composite, and the match would be lost.
     """
@@ -126,7 +126,7 @@ def _own_dequantize(mod: Any, _: Any) -> Any:
 
     @mutator
     class Copies(PyExprMutator):  # type: ignore[misc]
-        """Repeats the dequantize of each argument."""
+        """Duplicate the dequantize of each argument."""
 
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
@@ -158,7 +158,7 @@ def _own_dequantize(mod: Any, _: Any) -> Any:
 
 
 def _codegen(functions: Sequence[Any], options: Mapping[str, Any], _: Any) -> list[Any]:
-    """Compile each region and register what runs it under the region's name."""
+    """Compile each region and register its runner under the region's name."""
     config = str(options["config"]) if options and "config" in options else "pynq"
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
@@ -168,7 +168,7 @@ def _codegen(functions: Sequence[Any], options: Mapping[str, Any], _: Any) -> li
 
 
 class _Runner:
-    """Calls a model as TVM calls a function: inputs first, then tensors for the results."""
+    """Call a model like a TVM function: inputs first, then tensors for the results."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

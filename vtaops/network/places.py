@@ -1,6 +1,6 @@
-"""The images of a region in DRAM, and where in them each tensor lies.
+"""The images of a region in DRAM, and the place of each tensor in them.
 
-The inputs of a concatenation lie in one image from the start, so that joining them moves nothing.
+The inputs of a concatenation are stored in one image from the start, so that joining moves nothing.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Places:
     graph : Graph
         The network.
     nodes : sequence of Node
-        What the region executes, in order.
+        Nodes that the region executes, in order.
     block : int
-        Channels of a block.
+        Number of channels in a block.
 
     Attributes
     ----------
     inputs, outputs : list of Tensor
-        What the region reads of the host, and what others read of it.
+        Tensors that the region reads from the host, and those that others read from it.
     memories : dict of str to StoredImage
         The images in DRAM, by name.
     places : dict of str to TensorPlace
-        Where each tensor lies, by its name.
+        Place of each tensor, by name.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], block: int) -> None:
@@ -49,7 +49,7 @@ class Places:
         self._slots: dict[str, TensorPlace] = {}
 
     def reads_alone(self, node: Node) -> bool:
-        """Whether nothing else reads the first input of a node."""
+        """Return whether nothing else reads the first input of a node."""
         tensor = node.inputs[0]
         return self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
 
@@ -58,7 +58,7 @@ class Places:
         return tensor in self.graph.outputs or any(node not in self.nodes for node in readers)
 
     def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
-        """Return a new image for a tensor, its channels one after the other."""
+        """Return a new image for a tensor, with contiguous channels."""
         image = image_of(tensor)
         memory = self._memory(name or tensor.name, image, tensor, role)
         return TensorPlace(memory, packed_lanes(image[1]))
@@ -67,14 +67,14 @@ class Places:
         self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
     ) -> StoredImage:
         n, c, h, w = image
-        if role != "input":  # the host pads what it hands over
+        if role != "input":  # the host pads inputs
             c = ceil_div(c, self.block) * self.block
         memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
         self.memories[name] = memory
         return memory
 
     def result(self, tensor: Tensor, lanes: Lanes | None = None) -> TensorPlace:
-        """Return where a step puts a tensor: its part of a concatenation, or a new image.
+        """Return the place of a step's result: its part of a concatenation, or a new image.
 
         `lanes` are those that the operator keeps from its input, counted from the first block.
         """
@@ -90,16 +90,16 @@ class Places:
         return tensor.name in self._slots
 
     def width(self, place: TensorPlace) -> int:
-        """Return the lanes of the blocks that hold a tensor."""
+        """Return the number of lanes of the blocks that hold a tensor."""
         return place.blocks(self.block)[1] * self.block
 
     # ---------------------------------------------------------------- concatenations
 
     def join_concatenations(self) -> None:
-        """Give the inputs of every concatenation their parts of one image.
+        """Assign the inputs of every concatenation to parts of one image.
 
-        An input that lies elsewhere anyway, in another concatenation or as a view of something, is
-        copied; the others are stored where they belong.
+        An input that already has another place, in another concatenation or as a view, is copied;
+        the others are stored directly in their parts.
         """
         joins = [node for node in self.nodes if isinstance(node.op, ops.Concat)]
         parts = self._parts(joins)
@@ -123,7 +123,7 @@ class Places:
                 start += widths[name]
 
     def _parts(self, joins: Sequence[Node]) -> dict[str, list[tuple[str, Tensor]]]:
-        """Return the inputs of each concatenation by name; copies have names of their own."""
+        """Return the inputs of each concatenation by name; copies have separate names."""
         makers = {tensor.name: node for node in self.nodes for tensor in node.outputs}
         parts: dict[str, list[tuple[str, Tensor]]] = {}
         taken: set[str] = set()
@@ -139,12 +139,12 @@ class Places:
         return parts
 
     def joined(self, node: Node, position: int) -> TensorPlace | None:
-        """Return where the copy of an input of a concatenation belongs; None: there is none."""
+        """Return the place for the copy of an input of a concatenation; None if there is none."""
         return self._slots.get(copy_name(node, position))
 
 
 def image_of(tensor: Tensor) -> tuple[int, int, int, int]:
-    """Return the image of a tensor that can lie on the device."""
+    """Return the image shape of a tensor that the device can hold."""
     image = image_shape(tensor.shape)
     assert image is not None
     return image
@@ -156,5 +156,5 @@ def copy_name(node: Node, position: int) -> str:
 
 
 def unique(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return tensors once each, in order."""
+    """Return the distinct tensors in order."""
     return list({tensor.name: tensor for tensor in tensors}.values())

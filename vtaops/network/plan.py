@@ -1,4 +1,4 @@
-"""The plan of a network: what runs where, and why; decided without compiling."""
+"""The plan of a network: where each node runs and why, decided without compiling."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from vtaops.schedule import default_tiling
 
 @dataclass(frozen=True)
 class Stretch:
-    """Nodes that run one after the other in one place.
+    """Consecutive nodes that run in one place.
 
     Attributes
     ----------
     where : "vta" or "host"
         The place.
     nodes : tuple of Node
-        In the order of computation; products of two tensors on VTA have stretches of their own.
+        In the order of computation; products of two tensors on VTA have separate stretches.
     """
 
     where: str
@@ -37,16 +37,16 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs where.
+    """Where each node runs.
 
     Attributes
     ----------
     rows : tuple of Row
-        One for each node, in the order of the graph.
+        One per node, in the order of the graph.
     stages : tuple of Stretch
-        All nodes, in the order of execution: as few changes between VTA and host as possible.
+        All nodes in execution order, with as few changes between VTA and host as possible.
     graph : Graph
-        Of what.
+        The graph of the plan.
     """
 
     rows: tuple[Row, ...]
@@ -57,7 +57,7 @@ class Plan:
 def plan(rounded: Rounded, target: Target) -> Plan:
     """Return the plan of a graph: where each node runs.
 
-    What VTA could execute but has no room for, runs on the host too.
+    Nodes that VTA supports but that do not fit its scratchpads also run on the host.
     """
     graph, refused = rounded.graph, dict(rounded.refused)
     while True:
@@ -108,7 +108,7 @@ def _plan(rounded: Rounded, target: Target, refused: Mapping[str, str]) -> Plan:
 
 
 def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[str, str]:
-    """Return why each node runs on the host; empty where it runs on VTA."""
+    """Return why each node runs on the host; empty if it runs on VTA."""
     reasons = {
         node.name: refused.get(node.name) or reason_for_host(node, graph, target)
         for node in graph.nodes
@@ -122,7 +122,7 @@ def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[s
 
 
 def _reason_beside(node: Node, before: Sequence[str], behind: Sequence[str]) -> str:
-    """Return why a node goes with its neighbours on the host, by their reasons; else empty."""
+    """Return why a node runs on the host with its neighbours, given their reasons; else empty."""
     if moves_for_dense(node) and any(behind):
         return "its bytes move, and what reads it is on the host"
     if is_free(node.op) and all(before):
@@ -131,7 +131,7 @@ def _reason_beside(node: Node, before: Sequence[str], behind: Sequence[str]) -> 
 
 
 def _stages(graph: Graph, where: Mapping[str, str]) -> Iterator[Stretch]:
-    """Yield stretches: all nodes that can run in one place, then all that can run in the next."""
+    """Yield stretches: all nodes that can run in one place, then all that can run in the other."""
     known = {tensor.name for tensor in graph.inputs}
     left = list(graph.nodes)
     for place in cycle(("host", "vta", "products")):

@@ -1,16 +1,16 @@
-"""Products of two tensors on VTA: regions of their own, whose operands the host packs.
+"""Products of two tensors on VTA: separate regions whose operands are packed by the host.
 
-The second operand lies in the scratchpad of weights, in tiles of rows and columns; no image has
-that layout, so both operands come from the host and the results go there. Products that can run at
-the same time share a launch.
+The second operand is in the weight scratchpad, in tiles of rows and columns. No image has that
+layout, so both operands come from the host, and the results go there. Products that can run at the
+same time share a launch.
 
-With zero points the sums of the rows of both operands are part of the result::
+With zero points, the row sums of both operands are part of the result::
 
     sum((a - za) * (b - zb)) = sum(a * b) - zb * sum(a) - za * sum(b) + K * za * zb
 
-The second term is one number for each row, the third one for each column of the result. The host,
-which holds both operands to pack them, appends these numbers as digits to the operands, so that the
-product of the appended columns adds them (`vtaops.model.region.RowSums`).
+The second term is one number per row of the result, the third one per column. The host, which packs
+both operands, appends these numbers as digits to the operands, so that the product of the appended
+columns adds them (`vtaops.model.region.RowSums`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from vtaops.program import Buffer
 
 @dataclass(frozen=True)
 class MappedProduct:
-    """The operator of VTA for a product of two tensors.
+    """VTA's operator for a product of two tensors.
 
     Attributes
     ----------
     op : BatchMatmul
-        The operator; the second operand comes transposed.
+        The operator; its second operand is transposed.
     sums : dict of str to RowSums
-        What the host adds to its operands, by the names of their buffers.
+        Numbers that the host appends to its operands, by buffer name.
     """
 
     op: BatchMatmul
@@ -51,12 +51,12 @@ class MappedProduct:
 
 
 def are_products(nodes: Sequence[Node]) -> bool:
-    """Whether nodes on VTA are products of two tensors, which no image holds."""
+    """Return whether nodes on VTA are products of two tensors, which no image holds."""
     return any(isinstance(node.op, Matmul) for node in nodes)
 
 
 def product(node: Node, target: Target) -> MappedProduct:
-    """Return the operator of VTA for a product of two tensors that VTA can execute."""
+    """Return VTA's operator for a product of two tensors that VTA can execute."""
     assert isinstance(node.op, Matmul)
     (a, b), (result,) = node.inputs, node.outputs
     *leading, rows, inner = a.shape
@@ -93,10 +93,10 @@ def _epilogue(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], 
 
 
 def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> MappedProduct:
-    """Return a product to which the numbers of the rows of both operands are added.
+    """Return a product that adds the numbers for the rows of both operands.
 
-    All digits may be columns of the operands; or units of 128 are products of their own, which
-    are shifted to the left by one pass over the results. Taken is what costs fewer cycles.
+    Either all digits are columns of the operands, or units of 128 are separate products that one
+    pass over the results shifts left. The variant with fewer cycles is chosen.
     """
     needed = [
         lanes_for(sums.bound(op.k)) if sums.factor or sums.constant else 0
@@ -121,7 +121,7 @@ def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> 
 
 
 def _joined(first: RowSums, second: RowSums, lanes: Sequence[int]) -> tuple[RowSums, RowSums]:
-    """Let the digits of each operand meet the constants of the other."""
+    """Align the digits of each operand with the constants of the other."""
     own, other = lanes
     return replace(first, digits=own, behind=other), replace(second, before=own, digits=other)
 

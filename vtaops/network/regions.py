@@ -1,4 +1,4 @@
-"""From the steps of a region to one Program: fragments, buffers, the arena, packed weights."""
+"""From the steps of a region to one Program: fragments, buffers, arena, packed weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
 
 
 def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
-    """Return the program of nodes that VTA executes one after the other."""
+    """Return the program of nodes that VTA executes in sequence."""
     mapper = Mapper(graph, nodes, fragments.target)
     groups = find_groups(mapper.steps, fragments)
     buffers = _Buffers(mapper, fragments.target, groups)
@@ -120,7 +120,7 @@ class _Buffers:
         return Part(fragment, tuple(places), step.node)
 
     def _constant(self, buffer: Buffer) -> int:
-        """Return the one buffer of equal constants."""
+        """Return the buffer shared by equal constants."""
         key = replace(buffer, name="")
         if key not in self._constants:
             name = f"constant:{len(self._constants)}"

@@ -1,11 +1,11 @@
-"""Requantisations of TFLite as those that a device has: equal where it can, counted where not.
+"""Replace TFLite's requantisations by those of a device: equal if possible, else with a count.
 
-A graph from TFLite rounds as its reference kernels do (`vtaops.graph.requantization.Rounding`). For
+A graph from TFLite rounds like its reference kernels (`vtaops.graph.requantization.Rounding`). For
 hardware, `as_hardware_rounds` replaces each such requantisation by one that the hardware has. With
-the extension ``exact`` fine scales are found whose thresholds are those of TFLite for every sum
-that weights and values allow (`vtaops.graph.thresholds`); else the nearest scale is taken. What is
-not equal is counted: at how many of the sums that can occur the result is a step off. The new graph
-is what the compiled network computes, bit for bit, on every device.
+the extension ``exact`` it finds fine scales whose thresholds equal TFLite's for every sum that
+weights and values allow (`vtaops.graph.thresholds`); otherwise it uses the nearest scale, and
+counts for how many possible sums the result differs by a step. The new graph is what the compiled
+network computes, bit for bit, on every device.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ EQUAL = "equal to TFLite"
 KINDS = {"once": (1,), "twice": (2, 1, 3)}
 """Kinds of fine scales to try for a rounding."""
 CONSTANT_SHIFT = 32
-"""Of a channel whose sum is a number: its scale is ``2**23 / 2**32``."""
+"""Value of a channel with a constant sum; its scale is ``2**23 / 2**32``."""
 FACTORS_TRIED = 12
-"""Pairs of factors that are tried for a sum of two tensors, of one digit and of two."""
+"""Number of factor pairs to try for a sum of two tensors, with one digit and with two."""
 
 Span = tuple[Integers, Integers]
-"""The least and the greatest value of each channel (axis 1) of a tensor, or of all channels."""
+"""Minimum and maximum of each channel (axis 1) of a tensor, or of all channels."""
 
 
 @dataclass
 class Rounded:
-    """A graph as hardware rounds.
+    """A graph that rounds like the hardware.
 
     Attributes
     ----------
     graph : Graph
-        What the network computes.
+        The graph that the network computes.
     notes : dict of str to str
-        How operators compare with TFLite, by the names of their nodes.
+        How operators compare with TFLite, by node name.
     refused : dict of str to str
-        Why nodes run on the host that do so for their scales.
+        Why nodes run on the host if their scales are the reason.
     """
 
     graph: Graph
@@ -65,14 +65,14 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Form:
-    """What the hardware computes instead of an operator.
+    """The hardware's replacement for an operator.
 
     Attributes
     ----------
     op : GraphOperator
         The operator.
     differing, sums : int
-        At how many of the sums that can occur it is off by a step.
+        Number of possible sums with a difference of one step, and of all possible sums.
     """
 
     op: GraphOperator
@@ -81,7 +81,7 @@ class Form:
 
     @property
     def note(self) -> str:
-        """How it compares with TFLite, for people."""
+        """The comparison with TFLite as text."""
         if not self.differing:
             return EQUAL
         share = 100 * self.differing / self.sums
@@ -91,7 +91,7 @@ class Form:
 
 
 def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
-    """Return a graph whose operators round as hardware does; others run on the host, unchanged."""
+    """Return a graph whose operators round like the hardware; others run on the host, unchanged."""
     if not any(_is_tflite(node.op) for node in graph.nodes):
         return Rounded(graph)
     forms = _forms(graph, target)
@@ -117,7 +117,7 @@ def _is_tflite(op: GraphOperator) -> bool:
 
 
 def _rebuilt(graph: Graph, instead: dict[str, GraphOperator]) -> Graph:
-    """Return a graph with other operators at some nodes."""
+    """Return a graph with some operators replaced."""
     return graph.rewritten(lambda result, node: result.add_like(node, instead.get(node.name)))
 
 
@@ -143,7 +143,7 @@ _ANY: Span = (np.array(-128), np.array(127))
 
 @singledispatch
 def _span(op: GraphOperator, node: Node, given: Sequence[Span]) -> Span | None:
-    """Return the values that the result of a node can have; None: any."""
+    """Return the possible values of a node's result; None if they are unknown."""
     return None
 
 
@@ -172,13 +172,13 @@ def _applied(scaling: Requantization, sums: Integers) -> Integers:
 
 
 def _real(span: Span, tensor: Tensor, *, padded: bool = False) -> Span:
-    """Return a span in steps from the zero point, with 0 if there is padding."""
+    """Return a span in steps from the zero point, including 0 if there is padding."""
     low, high = (part - tensor.zero_point for part in span)
     return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
 
 
 def _interval(op: Weighted, node: Node, span: Span) -> Span:
-    """Return the least and the greatest sum of each output channel."""
+    """Return the minimum and maximum sum of each output channel."""
     padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     weight = op.weight.astype(np.int64)
     weight = np.moveaxis(weight, op.outputs_axis, 0)
@@ -201,7 +201,7 @@ def _interval(op: Weighted, node: Node, span: Span) -> Span:
 
 @singledispatch
 def _form(op: Any, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    """Return what the hardware computes instead; None: the operator stays as it is."""
+    """Return the hardware's replacement; None if the operator is unchanged."""
     return None
 
 
@@ -245,9 +245,9 @@ def _off(coarse: Requantization, scaling: Requantization, channel: int, low: int
 def _fine_channels(
     scaling: Requantization, low: Integers, high: Integers
 ) -> tuple[list[FineScale], Integers]:
-    """Return a scale for each channel, all of one kind, and what their biases gain.
+    """Return a scale per channel, all of one kind, and the additional biases.
 
-    A channel whose sum is a number gets a sum and a scale that give its result.
+    A channel with a constant sum gets a sum and a scale that give its result.
     """
     best: list[FineScale] = []
     fixed = low == high
@@ -264,7 +264,7 @@ def _fine_channels(
 def _scales_of_kind(
     scaling: Requantization, low: Integers, high: Integers, fixed: Array, kind: int
 ) -> list[FineScale]:
-    """Return a scale for each channel: one for all that share a ratio, if it is equal there."""
+    """Return a scale per channel: a common one for channels with the same ratio, if it is exact."""
     multipliers, shifts = (
         np.broadcast_to(part, low.shape) for part in (scaling.multiplier, scaling.shift)
     )
@@ -292,7 +292,7 @@ def _scales_of_kind(
 
 
 def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> Requantization:
-    """Return scales as a requantisation: with one number for all channels if they are alike."""
+    """Return scales as a requantisation, with one number for all channels if they are equal."""
     columns = [[getattr(s, name) for s in scales] for name in ("multiplier", "shift", "nudge")]
     multiplier, shift, nudge = (np.array(column) for column in columns)
     if all(len(set(column)) == 1 for column in columns):
@@ -328,7 +328,7 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
 
 
 def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
-    """Return a pool of TFLite: as it is with fine scales, else the nearest."""
+    """Return TFLite's pool: unchanged with fine scales, else the nearest one."""
     (source,) = node.inputs
     size, scaling = op.window(source).count, op.requantization
     counts = [size]
@@ -382,7 +382,7 @@ def _values(node: Node, given: Sequence[Span]) -> list[Integers]:
 
 
 def _pointwise(op: Any, sums: tuple[Array], results: Array, target: Target) -> Form:
-    """Return an operator of one sum with the scale that gives certain results at those sums."""
+    """Return an operator of one sum with the scale that gives the specified results at its sums."""
     scaling, (values,) = op.requantization, sums
     if target.fine:
         ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
@@ -397,7 +397,7 @@ def _pointwise(op: Any, sums: tuple[Array], results: Array, target: Target) -> F
 
 
 def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -> Steps | None:
-    """Return the steps between sums that occur; None if the results are not monotone in them."""
+    """Return the steps between possible sums; None if the results are not monotone in them."""
     least, most = scaling.clip
     low, high = int(sums.min()), int(sums.max())
     first = np.full(256, high + 1, np.int64)
@@ -438,7 +438,7 @@ def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: b
 
 
 def _on_host(node: Node) -> Form | None:
-    """Return an addition equal to TFLite's, which any processor executes; None if there is none."""
+    """Return a host addition equal to TFLite's; None if there is none."""
     if not isinstance(node.op, ops.RescaledAdd):
         return None
     form = _addition(node.op, node, [_ANY, _ANY], fine=True)
@@ -451,7 +451,7 @@ def _pairs_off(op: ops.Add, a: Integers, b: Integers, results: Array) -> int:
 
 
 def _factors(first: float, second: float) -> list[tuple[int, int]]:
-    """Return pairs of integers whose ratio is next to that of the scales, cheap ones first."""
+    """Return pairs of integers whose ratio is close to that of the scales, cheapest first."""
     great, small = max(abs(first), abs(second)), min(abs(first), abs(second))
     sign = -1 if second < 0 else 1
     pairs: list[tuple[int, int]] = []
@@ -474,7 +474,7 @@ def _fine_add(
     results: Array,
     scaling: Requantization,
 ) -> ops.Add | None:
-    """Return the addition with some factors that is nearest to results; None: none can be."""
+    """Return the addition whose factors come nearest to the results; None if there is none."""
     sums = factors[0] * a[:, None] + factors[1] * b[None, :]
     steps = _steps_of_results(sums, results, scaling)
     if steps is None:

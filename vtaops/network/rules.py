@@ -1,7 +1,7 @@
-"""Rules: which nodes of a graph VTA can execute, and why not the others.
+"""Rules: which nodes of a graph VTA can execute, and the reasons against the others.
 
-Decided from a node and the hardware alone, without compiling, so that a plan costs nothing. A node
-without a reason against it is mapped by `vtaops.network.mapping`, which relies on it.
+They depend only on a node and the hardware, without compiling, so that a plan is cheap. A node
+without a reason is mapped by `vtaops.network.mapping`, which relies on it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LARGEST_WEIGHT = 127
 
 @dataclass(frozen=True)
 class Target:
-    """The hardware that a network is compiled for."""
+    """The hardware for which a network is compiled."""
 
     config: HardwareConfig
     capabilities: Capabilities
 
     @property
     def scales(self) -> bool:
-        """Whether it requantises by fixed-point scales, and not by shifts alone."""
+        """Whether it requantises by fixed-point scales instead of only by shifts."""
         return "post" in self.config.extensions
 
     @property
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def tables(self) -> bool:
-        """Whether it maps results by tables."""
+        """Whether it supports lookup tables for results."""
         return "table" in self.config.extensions
 
 
@@ -62,10 +62,10 @@ def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
 
 
 def _rounding_reason(op: GraphOperator, target: Target) -> str:
-    """Return why VTA does not round as an operator does; empty if it does."""
+    """Return why VTA cannot round like an operator; empty if it can."""
     rounding = op.requantization.rounding if isinstance(op, ops.Requantized) else "half_up"
     if rounding in ("once", "twice"):
-        return "it rounds as TFLite does, and VTA has only the like of it"
+        return "it rounds like TFLite, which VTA can only approximate"
     if rounding != "half_up" and not target.fine:
         return f"{target.config.name} has no extension 'exact', which has its scales"
     return ""
@@ -83,7 +83,7 @@ def _reason(op: GraphOperator, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Host, node: Node, graph: Graph, target: Target) -> str:
-    return op.reason or "it is no operator on integers"
+    return op.reason or "it is not an integer operator"
 
 
 @_reason.register
@@ -117,7 +117,7 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
 @_reason.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
     zero_point = node.inputs[0].zero_point
-    if zero_point and not one_tap(op):  # every phase has taps, hence a constant, of its own
+    if zero_point and not one_tap(op):  # each phase has other taps, hence another constant
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
     return _sum_reason(constant_weight(op), op.bias, op.requantization, node, target)
 
@@ -167,7 +167,7 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     if shift is None:
         return no_shift(op.requantization)
     if shift < 0 or addition(op.factors, shift) is None:
-        return f"its factors {op.factors} are no int8 times a power of two up to 2**{shift}"
+        return f"its factors {op.factors} are not int8 times a power of two up to 2**{shift}"
     constant = addition_constant(op, node)
     if 128 * sum(map(abs, op.factors)) + abs(constant) >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"
@@ -199,7 +199,7 @@ def _(op: ops.LeakyRelu, node: Node, graph: Graph, target: Target) -> str:
 def _(op: ops.LookupTable, node: Node, graph: Graph, target: Target) -> str:
     if op.table.ndim > 1:
         return "it has a table for each channel; VTA maps all channels alike"
-    return "" if target.tables else f"{op.kind} is a table, which {target.config.name} has not"
+    return "" if target.tables else f"{op.kind} is a table, which {target.config.name} lacks"
 
 
 @_reason.register
@@ -230,17 +230,17 @@ def _(op: ops.Reshape, node: Node, graph: Graph, target: Target) -> str:
 
 
 def same_image(before: Tensor, after: Tensor) -> bool:
-    """Whether two shapes of the same scalars have the same bytes on the device."""
+    """Return whether two shapes of the same scalars have the same bytes on the device."""
     return image_shape(before.shape) == image_shape(after.shape)
 
 
 def moves_for_dense(node: Node) -> bool:
-    """Whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
+    """Return whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
     return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
 
 
 def one_tap(op: ops.TransposedConvolution) -> bool:
-    """Whether every pixel of the result has one tap, all with the same sum of weights."""
+    """Return whether every pixel of the result has one tap, all with the same sum of weights."""
     weight = op.weight.astype(np.int64)
     sums = np.stack([weight.sum(axis=0), np.abs(weight).sum(axis=0)])
     alone = op.weight.shape[2:] == op.strides and op.output_padding == (0, 0)
@@ -248,13 +248,13 @@ def one_tap(op: ops.TransposedConvolution) -> bool:
 
 
 def constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
-    """Return the weights that meet the zero point of the input, output channels first."""
+    """Return the weights that multiply the zero point of the input, output channels first."""
     weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
     return weight[..., :1, :1] if one_tap(op) else weight
 
 
 def is_flattening(node: Node, graph: Graph) -> bool:
-    """Whether a reshape makes rows of images for dense layers, which read images as well."""
+    """Return whether a reshape flattens images for dense layers, which can also read images."""
     before, after = node.inputs[0].shape, node.outputs[0].shape
     return (
         len(before) == 4
@@ -269,7 +269,7 @@ def is_flattening(node: Node, graph: Graph) -> bool:
 
 
 def no_shift(scaling: Requantization) -> str:
-    """Return why a requantisation is no shift; empty if it is one that VTA has."""
+    """Return why a requantisation is not a shift that VTA has; empty if it is."""
     shift = scaling.right_shift
     if shift is None:
         each = " for each channel" if scaling.multiplier.ndim or scaling.shift.ndim else ""
@@ -280,10 +280,10 @@ def no_shift(scaling: Requantization) -> str:
 
 
 def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int] | None:
-    """Return how VTA adds: (swapped, first factor, second factor, bits shifted in between).
+    """Return VTA's form of an addition: (swapped, first factor, second factor, intermediate shift).
 
-    The first operand is multiplied, shifted by those bits, and the second is added before the rest
-    of the shift: exact, since the second product is a multiple of ``2**bits``.
+    The first operand is multiplied and shifted by the intermediate bits; the second is added before
+    the rest of the shift. This is exact, since the second product is a multiple of ``2**bits``.
     """
     for swapped, (first, second) in ((False, factors), (True, factors[::-1])):
         bits = common_shift(second, shift)
@@ -293,22 +293,22 @@ def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int]
 
 
 def addition_zeros(op: ops.Add, node: Node) -> int:
-    """Return the constant that the zero points of the operands contribute to an addition."""
+    """Return the contribution of the operands' zero points to an addition."""
     return -sum(f * t.zero_point for f, t in zip(op.factors, node.inputs, strict=True))
 
 
 def addition_constant(op: ops.Add, node: Node) -> int:
-    """Return the constant that VTA adds to the sums of an addition; as `sum_constant`."""
+    """Return the constant that VTA adds to the sums of an addition; like `sum_constant`."""
     return addition_zeros(op, node) + op.requantization.constant
 
 
 def _factor_reason(op: ops.Convolution) -> str:
-    """Return why the factor of a residual has no two int8 digits; empty if it has."""
+    """Return why a residual's factor does not have two int8 digits; empty if it has."""
     return "" if op.residual_factor is None else _wide("its residual has", op.residual_factor)
 
 
 def _one_scale(scaling: Requantization) -> str:
-    """Return why a requantisation is not the same for all channels; empty if it is."""
+    """Return why a requantisation differs between channels; empty if it does not."""
     several = max(np.unique(scaling.multiplier).size, np.unique(scaling.shift).size) > 1
     return "it has a scale for each channel; VTA scales all its channels alike" if several else ""
 
@@ -330,7 +330,7 @@ def _sum_reason(
 ) -> str:
     """Return why VTA cannot compute or requantise the sums of a node; empty if it can.
 
-    With fixed-point scales the constants are those of the sums, which int32 holds (`Graph.add`).
+    With fixed-point scales, the constants are those of the sums, which fit int32 (`Graph.add`).
     """
     shift = scaling.right_shift
     if target.scales or shift is None or shift > MAX_SHIFT:
@@ -361,7 +361,7 @@ def _one_constant(scaling: Requantization, node: Node, target: Target) -> str:
 
 def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
     """Return why VTA cannot execute an operator that adds no constant; empty if it can."""
-    if target.scales:  # what scales adds the zero point of the result
+    if target.scales:  # fixed-point scaling adds the zero point of the result
         zero_points = {tensor.zero_point for tensor in node.inputs}
         if zero_points != {0}:
             return f"the zero points of its inputs are {sorted(zero_points)}; on VTA it needs 0"

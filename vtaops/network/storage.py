@@ -1,9 +1,10 @@
-"""Where a tensor of a graph lies on the device: which lanes of which image hold its channels.
+"""The storage of tensors on the device: which lanes of which image hold their channels.
 
-Images lie in DRAM in blocks of channels. A tensor need not fill its blocks: `TensorPlace.lanes`
-says where each of its channels is. So concatenation, slices of channels and channel shuffles move
-nothing: they are other lanes of the same memory, and the weights of whoever reads them are permuted
-instead, at compile time. What lies in the other lanes counts for nothing: its weights are zero.
+Images are stored in DRAM in blocks of channels. A tensor need not fill its blocks:
+`TensorPlace.lanes` holds the lane of each channel. Concatenations, slices of channels and channel
+shuffles therefore move nothing: they use other lanes of the same memory, and the weights of their
+readers are permuted at compile time. The other lanes have no effect, because their weights are
+zero.
 
 Matrices are images of one pixel: (M, K) is (M, K, 1, 1), which has the same bytes.
 """
@@ -29,7 +30,7 @@ NO_SIDES: Sides = (0, 0, 0, 0)
 
 
 def image_shape(shape: tuple[int, ...]) -> Image | None:
-    """Return the image (N, C, H, W) that holds a tensor of a shape; None: there is none."""
+    """Return the image (N, C, H, W) that holds a tensor of a shape; None if there is none."""
     if len(shape) == 4:
         return shape[0], shape[1], shape[2], shape[3]
     if len(shape) in (2, 3):
@@ -38,11 +39,11 @@ def image_shape(shape: tuple[int, ...]) -> Image | None:
 
 
 MAX_EXTENT = 1 << 18
-"""Of each axis of an image: the compiler lists them. The largest vocabularies have fewer words."""
+"""Maximum size of an image axis, because the compiler lists them; vocabularies are smaller."""
 
 
 def reason_not_stored(tensor: Tensor) -> str:
-    """Return why no image in DRAM holds a tensor of int8; empty if one does."""
+    """Return why no image in DRAM can hold an int8 tensor; empty if one can."""
     image = image_shape(tensor.shape)
     if image is None:
         return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
@@ -53,7 +54,7 @@ def reason_not_stored(tensor: Tensor) -> str:
 
 @dataclass
 class StoredImage:
-    """An image in DRAM, for one tensor or for several that are joined.
+    """An image in DRAM for one tensor, or for several joined ones.
 
     Attributes
     ----------
@@ -62,16 +63,16 @@ class StoredImage:
     image : (int, int, int, int)
         (N, lanes, H, W), without the border; lanes fill whole blocks.
     zero_point : int
-        What the border holds.
+        Value of the border.
     border : (int, int, int, int)
-        Rows and columns around it: (top, left, bottom, right).
+        Rows and columns of the border: (top, left, bottom, right).
     role : str
         ``"input"``, ``"output"`` or ``"scratch"``.
     filled : bool
-        Whether some of the image itself is never stored, and keeps the zero point.
+        Whether parts of the image itself are never stored, and keep the zero point.
     folded : Buffer or None
         For an input whose only reader takes the columns of its window as channels: the buffer as
-        that operator describes it.
+        described by that operator.
     """
 
     name: str
@@ -83,7 +84,7 @@ class StoredImage:
     folded: Buffer | None = None
 
     def widen(self, sides: Sides) -> None:
-        """Make the border at least as wide as `sides`."""
+        """Widen the border to at least `sides`."""
         top, left, bottom, right = (max(pair) for pair in zip(self.border, sides, strict=True))
         self.border = (top, left, bottom, right)
 
@@ -97,26 +98,26 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor lies.
+    """The place of a tensor.
 
     Attributes
     ----------
     memory : StoredImage
         The image.
     lanes : tuple of int
-        For each channel of the tensor its lane in the image.
+        The lane in the image for each channel of the tensor.
     """
 
     memory: StoredImage
     lanes: Lanes
 
     def blocks(self, block: int) -> tuple[int, int]:
-        """Return the first block of channels that holds some of it, and how many there are."""
+        """Return the first block of channels that holds part of it, and the number of blocks."""
         first = min(self.lanes) // block
         return first, max(self.lanes) // block - first + 1
 
     def relative(self, block: int) -> Lanes:
-        """Return the lanes counted from the first block."""
+        """Return the lanes, counted from the first block."""
         start = self.blocks(block)[0] * block
         return tuple(lane - start for lane in self.lanes)
 
@@ -128,10 +129,10 @@ class Use:
     Attributes
     ----------
     place : TensorPlace
-        Where it lies; the operator sees the blocks that hold it.
+        Its place; the operator sees the blocks that hold it.
     sides : (int, int, int, int)
-        How much of the border the operator sees as part of its image; negative: how much of the
-        image it does not see.
+        How much of the border the operator sees as part of its image; negative if it does not see
+        parts of the image.
     """
 
     place: TensorPlace
@@ -139,7 +140,7 @@ class Use:
 
     @property
     def extents(self) -> dict[str, Any]:
-        """Batch, height and width that the operator sees."""
+        """Batch, height and width seen by the operator."""
         n, _, h, w = self.place.memory.image
         top, left, bottom, right = self.sides
         return {"batch": n, "height": h + top + bottom, "width": w + left + right}
@@ -154,16 +155,16 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class MappedOperator:
-    """One operator of a region, with its arguments.
+    """An operator of a region, with its arguments.
 
     Attributes
     ----------
     node : str
-        The node of the graph that it belongs to.
+        The node of the graph to which it belongs.
     op : Operator
-        What VTA executes.
+        The operator on VTA.
     uses : dict of str to Use
-        Its tensors, by the names of its buffers.
+        Its tensors, by buffer name.
     weights : dict of str to ndarray
         Its other arguments; a ``"table"`` maps its results (`vtaops.lowering.passes.tables`).
     """
@@ -175,12 +176,12 @@ class MappedOperator:
 
 
 def packed_lanes(channels: int) -> Lanes:
-    """Return lanes one after the other."""
+    """Return contiguous lanes."""
     return tuple(range(channels))
 
 
 def on_lanes(values: Array, lanes: Lanes, size: int, axis: int = 0) -> Array:
-    """Return values of channels, which lie on `axis`, for `size` lanes: zeros elsewhere."""
+    """Return the values of channels on `axis`, spread over `size` lanes; other lanes are zero."""
     if lanes == packed_lanes(size):
         return values
     shape = list(values.shape)

@@ -1,8 +1,8 @@
-"""Certificates: what a file says about the proof of its programs, and whether it is still so.
+"""Certificates: what a file states about the proof of its programs, and whether it still holds.
 
-A certificate stands in the metadata of each program that was proven, under ``proof``: the version
-of the checker, SHA-256 of the program, the weights and the definition, the primes and the bound on
-the probability of error. Nobody need believe it: `rechecked` proves again.
+Each proven program has a certificate in its metadata under ``proof``: the version of the checker,
+SHA-256 of the program, the weights and the definition, the primes, and the bound on the probability
+of error. Nobody needs to trust it: `rechecked` repeats the proof.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vtaops.program import Program
 from vtaops.proof.prover import CHECKER, prove
 
 KEY = "proof"
-"""Of the metadata of a program."""
+"""Key in a program's metadata."""
 
 Subject = TypeVar("Subject", Program, Model)
 
@@ -31,7 +31,7 @@ def certified(subject: Subject, proof: Proof) -> Subject:
     Raises
     ------
     ProgramError
-        If something is unproven: nothing is certified in part.
+        If something is unproven, because there are no partial certificates.
     """
     if not proof.complete:
         raise ProgramError(f"no certificate: {'; '.join(proof.unproven) or 'nothing is proven'}")
@@ -53,13 +53,13 @@ def _with(program: Program, part: Mapping[str, Any]) -> Program:
 
 
 def rechecked(subject: Program | Model) -> Proof | None:
-    """Prove again what is certified; None if nothing is.
+    """Repeat the proof of a certificate; return None if there is none.
 
     Raises
     ------
     ProgramError
-        If a certificate is not that of the program, weights and definition beside it, or cannot be
-        proven again.
+        If a certificate does not match its program, weights and definition, or the proof cannot be
+        repeated.
     NotEquivalent
         If the program computes something else.
     """

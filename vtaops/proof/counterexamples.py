@@ -1,4 +1,4 @@
-"""Counterexamples: inputs on which fsim really differs from the definition in integers."""
+"""Counterexamples: inputs on which fsim differs from the definition on integers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vtaops.proof.terms import Terms
 from vtaops.runtime import ResidentPrograms, open_device
 
 TRIES = 40
-"""Inputs that are tried."""
+"""Number of inputs to try."""
 
 
 def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
-    """Return arrays by name, the result and its first element that differs; None: none found."""
+    """Return arrays by name, the result and its first differing element; None if none is found."""
     random, fields, program = np.random.default_rng(seed), Integers(seed), task.program
     with (
         closing(open_device("fsim", program.config)) as device,
@@ -45,7 +45,7 @@ def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int
 
 
 def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
-    """Return an array of the dtype: of all values, of extremes, of few values, of small ones."""
+    """Return an array of the dtype, with all values, extremes, few values, or small ones."""
     limits = np.iinfo(buffer.dtype)
     shape, low, high = buffer.shape, int(limits.min), int(limits.max)
     if buffer.name.rpartition(":")[2] == "scales":
@@ -53,7 +53,7 @@ def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
         scales: Array = scale.astype(buffer.dtype)
         return scales
     if isinstance(getattr(buffer, "layout", None) and buffer.layout.view, Plus):
-        high -= 1 << 14  # a bias that rounds must not leave int32
+        high -= 1 << 14  # a bias that includes rounding must fit int32
     kinds: list[Callable[[], npt.NDArray[Any]]] = [
         lambda: random.integers(low, high + 1, shape),
         lambda: random.choice(np.array([low, high]), shape),

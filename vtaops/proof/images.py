@@ -1,8 +1,8 @@
-"""Logical tensors to the images in DRAM and back, on terms: whatever packing does to numbers.
+"""Pack logical tensors to DRAM images and back, on terms, with whatever packing does to numbers.
 
-Layouts and views move scalars and add constants, nothing else. So what they do to any tensor is
-known from what they do to zeros and to the numbers of its scalars; the packing that runs before a
-launch is the one that is asked here.
+Layouts and views only move scalars and add constants. Their effect on any tensor therefore follows
+from their effect on zeros and on the indices of its scalars, and the packing code that is queried
+here is the one that runs before a launch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
-    """Return residues moved by a function of arrays of integers; constants join them."""
+    """Apply a function of integer arrays that moves elements and inserts constants to residues."""
     shape = value.shape[1:]
     size = math.prod(shape)
     zeros = move(np.zeros(shape, np.int32))
@@ -35,7 +35,7 @@ def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
 
 
 def packed(fields: Fields, buffer: Buffer, value: Floats) -> Terms:
-    """Return the image of a buffer, flat, whose logical tensor is given."""
+    """Return the flat image of a buffer with the given logical tensor."""
     image = moved(fields, value.reshape(len(value), *buffer.shape), buffer.layout.pack)
     return Terms(image.reshape(len(image), -1))
 
@@ -49,7 +49,7 @@ def unpacked(buffer: Buffer, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:
-    """Return a tensor as the host hands it over (`Argument.to_device`)."""
+    """Return a tensor in the form in which the host passes it (`Argument.to_device`)."""
     if argument.sums is None:
         return moved(fields, value, argument.to_device)
     image = value.reshape(len(value), *argument.image)
@@ -59,10 +59,11 @@ def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:
 
 
 def _with_sums(fields: Fields, sums: RowSums, matrix: Floats) -> Floats:
-    """Return a matrix with the columns that stand for sums of its rows (`RowSums.added_to`).
+    """Return a matrix with the columns that represent sums of its rows (`RowSums.added_to`).
 
-    Digits are functions without meaning but for the law by which they stand for a number: their
-    products with the constants sum to it. So all but the last are hashes, and that one is the rest.
+    Digits are uninterpreted functions, except for the law that their products with the constants
+    sum to the number that they represent. All but the last are therefore hashes, and the last is
+    the remainder.
     """
     parts = [] if sums.part == "units" else [matrix]
     if sums.before:

@@ -1,4 +1,4 @@
-"""The same definitions on integers: what a counterexample is compared with."""
+"""The same definitions on integers, as reference for counterexamples."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vtaops.proof.terms import Fields, Floats, Terms
 
 
 class Integers(Fields):
-    """Numbers instead of terms: operations have their meaning, and nothing waits.
+    """Numbers instead of terms: operations are interpreted, and nothing is delayed.
 
-    Values are exact in float64; both planes hold the same.
+    Values are exact in float64; both planes hold the same numbers.
     """
 
     def centred(self, value: Floats) -> Floats:
@@ -81,7 +81,7 @@ class Integers(Fields):
 
 
 def wrapped(value: Any) -> Floats:
-    """Return what int32 keeps of integers."""
+    """Return integers wrapped to int32."""
     exact = np.asarray(value).astype(np.int64)
     kept: Floats = ((exact + (1 << 31)) % (1 << 32) - (1 << 31)).astype(np.float64)
     return kept

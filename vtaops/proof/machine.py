@@ -1,7 +1,7 @@
-"""The terms of names: what the steps of a program make, all steps of one kind and depth at once.
+"""Compute the terms of names: the results of a program's steps, by kind and depth.
 
-A step lies one level above those that it reads. Steps of a level that do the same become one group,
-whose tiles are computed together; a group is forgotten after the last level that reads it.
+The level of a step is one above that of its operands. Steps of a level with the same operation form
+a group whose tiles are computed together; a group is freed after the last level that reads it.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from vtaops.proof.terms import (
 Numbers = npt.NDArray[np.integer[Any]]
 """Tiles of numbers, (tiles, scalars)."""
 Image = npt.NDArray[np.generic] | Terms
-"""What a buffer holds: numbers, or a term for each scalar, flat."""
+"""Content of a buffer: numbers, or a term per scalar, flat."""
 Operation = tuple[Any, ...]
 
 LONGEST = 1 << 16
-"""Products of residues with int8 numbers whose sum is exact in float64."""
+"""Number of products of residues with int8 numbers whose sum is exact in float64."""
 CHUNK = 1 << 18
-"""Residues that are gathered at once."""
+"""Number of residues gathered at once."""
 
 
 @dataclass
 class Extrema:
-    """Maxima (`sign` 1) or minima of terms, as the sets of their members' keys."""
+    """Maxima (`sign` 1) or minima of terms, as sets of their members' keys."""
 
     fields: Fields
     members: Keys
@@ -60,27 +60,27 @@ class Extrema:
 
     @cached_property
     def plain(self) -> Terms:
-        """Their values."""
+        """The values of the extrema."""
         value = self.fields.extremum(self.members, self.sign)
         return Terms(value, self.middle, self.radius)
 
 
 class TermMachine:
-    """The terms of what a program computes.
+    """Compute the terms of a program's results.
 
     Parameters
     ----------
     names : NameMachine
-        The machine that ran the program.
+        The machine that executed the program.
     fields : Fields
         The fields.
     images : dict of str to ndarray or Terms
-        What the host writes to the buffers, packed.
+        Packed images that the host writes to the buffers.
 
     Attributes
     ----------
     overflow : int or None
-        The first instruction whose sums or products could leave int32.
+        The first instruction whose sums or products could exceed int32.
     """
 
     def __init__(self, names: NameMachine, fields: Fields, images: Mapping[str, Image]) -> None:
@@ -90,10 +90,10 @@ class TermMachine:
         self._contents: list[Terms | Numbers | Extrema | None] = []
         size = names.steps[-1].first + names.steps[-1].count
         self._group, self._row, self._place = np.zeros((3, size), np.int32)
-        """Of each name: its group, its place there, and its place among those that are read."""
+        """For each name: its group, its place there, and its place among those that are read."""
 
     def run(self) -> None:
-        """Give terms to all names."""
+        """Compute the terms of all names."""
         levels: dict[int, list[TileStep]] = defaultdict(list)
         for step, level in zip(self.names.steps, self.names.levels.tolist(), strict=False):
             levels[level].append(step)
@@ -113,7 +113,7 @@ class TermMachine:
                 self._contents[group] = None
 
     def _last_levels(self) -> Ints:
-        """Return the last level that reads each step; those of results are never forgotten."""
+        """Return the last level that reads each step; steps of results are never freed."""
         names, levels = self.names, self.names.levels
         last: Ints = levels[: len(names.steps)].copy()
         reads = [
@@ -141,7 +141,7 @@ class TermMachine:
         self._contents.append(made)
 
     def terms_of(self, buffer: int) -> Floats:
-        """Return what a buffer holds that the program wrote."""
+        """Return the content of a buffer that the program wrote."""
         lanes = self.config.out.lanes
         value = self._terms(self.names.dram.names[buffer], (lanes,)).value
         return value.reshape(len(value), -1)
@@ -153,7 +153,7 @@ class TermMachine:
     # ------------------------------------------------------------------------ tiles by name
 
     def _terms(self, names: Ints, shape: tuple[int, ...]) -> Terms:
-        """Return the terms of tiles of a shape."""
+        """Return the terms of tiles of the given shape."""
         groups, rows = self._group[names], self._row[names]
         if (groups == groups[0]).all():
             return self._of_group(int(groups[0]), rows, shape)
@@ -196,7 +196,7 @@ class TermMachine:
         return Terms(value, middle, radius, shift, low, high, terms.degree)
 
     def _numbers(self, names: Ints, shape: tuple[int, ...]) -> Numbers | None:
-        """Return tiles of a shape if all are numbers: (*names.shape, *shape); else None."""
+        """Return tiles as (*names.shape, *shape) if all of them are numbers, else None."""
         groups, rows = self._group[names], self._row[names]
         found = np.zeros((*names.shape, *shape), np.int32)
         for group in np.flatnonzero(np.bincount(groups.reshape(-1))).tolist():
@@ -268,7 +268,7 @@ class TermMachine:
         self.overflow = min(found if self.overflow is None else [*found, self.overflow])
 
     def _given(self, buffer: Any, nbytes: int, scalar: int) -> Terms | Numbers:
-        """Return the elements of a buffer that the host writes, as scalars of so many bytes."""
+        """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
         image = self._images.get(buffer.name)
         if image is None:
             image = buffer.constant_image()
@@ -279,7 +279,7 @@ class TermMachine:
         return self._elements(image.value, np.dtype(buffer.dtype).itemsize, nbytes, scalar)
 
     def _elements(self, value: Floats, given: int, nbytes: int, scalar: int) -> Terms:
-        """Return elements of scalars that were given in another size: functions without meaning."""
+        """Return elements of scalars that were given in another size: uninterpreted functions."""
         fields, planes = self.fields, len(value)
         if given > scalar:
             parts = [fields.of(("byte", k), Terms(value)) for k in range(4)]
@@ -292,7 +292,7 @@ class TermMachine:
         return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
 
     def _cast(self, tiles: Ints, part: int, nbytes: int, scalar: int) -> Terms:
-        """Return elements of another size than those that were stored."""
+        """Return elements whose size differs from that of the stored ones."""
         value = self._terms(tiles.reshape(-1), (self.config.out.lanes,)).value
         value = value.reshape(len(value), len(tiles), -1)[..., part * nbytes : (part + 1) * nbytes]
         return self._elements(value.reshape(len(value), -1), 1, nbytes, scalar)
@@ -300,7 +300,7 @@ class TermMachine:
     # ------------------------------------------------------------------------------ ALU, POST
 
     def _alu(self, op: AluOp, imm: Any, x: Terms, y: Terms | None = None) -> Terms:
-        """Return what an operation makes of tiles and an immediate, or of two tiles."""
+        """Return the result of an operation on tiles and an immediate, or on two tiles."""
         fields = self.fields
         match op:
             case AluOp.MIN:
@@ -324,7 +324,7 @@ class TermMachine:
         return Extrema(self.fields, self.fields.union(members, inside, sign), sign, middle, radius)
 
     def _members(self, names: Ints, sign: int, shape: tuple[int, ...]) -> tuple[Keys, Terms]:
-        """Return tiles as sets of members; and their ranges, as those of zeros."""
+        """Return tiles as sets of members, with their ranges as terms of zeros."""
         fields, groups = self.fields, self._group[names]
         members = np.full((len(fields.primes) // 2, 1, len(names), *shape), NOTHING)
         middle, radius = np.zeros((2, len(names), *shape))
@@ -351,7 +351,7 @@ class TermMachine:
     def _post(
         self, post: Post, steps: list[TileStep], acc: Ints, bias: Ints, scale: Ints, table: Ints
     ) -> Terms:
-        """Return what a POST makes of accumulators."""
+        """Return the result of a POST on accumulators."""
         fields = self.fields
         x, row = self._terms(acc, self.config.acc.shape), self.config.post.shape
         if not post.enable:
@@ -413,7 +413,7 @@ class TermMachine:
         return terms
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
-        """Return the products of steps; sums as their numbers among all tiles of the steps."""
+        """Return the products of steps, with sums numbered among all tiles of the steps."""
         numbers = np.cumsum([0] + [step.count for step in steps])
         found: list[Any] = [_NONE]
         for step, begin in zip(steps, numbers.tolist(), strict=False):
@@ -424,7 +424,7 @@ class TermMachine:
         return [sums[order], *(part[order] for part in read)]
 
     def _weights(self, codes: Ints) -> Floats:
-        """Return weights (columns, terms, lanes out, lanes in), terms behind an axis of planes."""
+        """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
         shape, names, tiles = self.config.wgt.shape, codes >> 2, codes & 3
         found: Any = self._numbers(names, shape)
         if found is None:
@@ -456,7 +456,7 @@ class TermMachine:
         return made.reshape(len(x), -1, batch, outputs)  # type: ignore[no-any-return]
 
     def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
-        """Return middles and radii of sums of products of int8; what is a number adds no radius."""
+        """Return middles and radii of sums of int8 products; numbers contribute no radius."""
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
         fixed = np.array([isinstance(content, np.ndarray) for content in self._contents])
         if weights.ndim == 4:
@@ -489,8 +489,8 @@ _NONE = (np.zeros(0, np.int32),) * 3
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
     """Yield products as matrix products: sums, the place of each, sources and weights.
 
-    Sums come in order. Each is one place of a matrix: in the row of its sources, (rows, terms), and
-    the column of its weights, (columns, terms). Rows that need the same columns stand together.
+    Sums are in order. Each is an element of a matrix, in the row of its sources, (rows, terms), and
+    the column of its weights, (columns, terms). Rows that need the same columns are grouped.
     """
     counts = np.bincount(sums)
     begins = np.cumsum(counts) - counts
@@ -512,10 +512,10 @@ def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ..
 
 
 def unique_rows(rows: Ints) -> tuple[Ints, Ints]:
-    """Return different rows, and which of them each row is."""
+    """Return the distinct rows, and the index of each row among them."""
     factors = np.random.default_rng(0).integers(1, 1 << 40, rows.shape[1])
     _, first, inverse = np.unique(rows @ factors, return_index=True, return_inverse=True)
     unique: Ints = rows[first]
-    if (unique[inverse] != rows).any():  # two rows had one number
+    if (unique[inverse] != rows).any():  # two rows had the same hash
         unique, inverse = np.unique(rows, axis=0, return_inverse=True)
     return unique, inverse.reshape(-1)

@@ -1,9 +1,9 @@
-"""The machine on names: a Program in program order, which moves and makes tiles without a number.
+"""Execute a Program on names in program order: tiles are moved and created without their values.
 
-A tile of any memory has a name, an integer; 0 is the tile of zeros that padding and resets write.
-LOAD, STORE and FORWARD copy names; GEMM, ALU, POOL and POST make new ones. So what the program
-computes becomes a list of steps, each of which makes tiles of others, whichever places of
-scratchpads or DRAM they lay in. `vtaops.proof.machine` gives the names their terms.
+A tile of any memory has a name, which is an integer; 0 is the zero tile that padding and resets
+write. LOAD, STORE and FORWARD copy names; GEMM, ALU, POOL and POST create new ones. The computation
+becomes a list of steps, each of which computes tiles from others, regardless of their places in
+scratchpads or DRAM. `vtaops.proof.machine` computes the terms of the names.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from vtaops.program.traffic import Ints, elements, joined
 
 @dataclass(eq=False, slots=True)
 class TileStep:
-    """Tiles that are made by one operation.
+    """Tiles created by one operation.
 
     Attributes
     ----------
     what : tuple
-        The operation and its numbers. Steps of the same can be computed together.
+        The operation and its parameters. Steps with equal values can be computed together.
     operands : list of ndarray of int64
-        Names, (tiles, ...).
+        Names of the operands, (tiles, ...).
     first : int
-        Name of its first tile; the others follow.
+        Name of its first tile; the others are consecutive.
     count : int
-        Tiles.
+        Number of tiles.
     instruction : int
-        What made them: for sums what added to them first.
+        Instruction that created them; for sums, the first that added to them.
     """
 
     what: tuple[Any, ...]
@@ -59,13 +59,13 @@ class TileStep:
 
 
 class Dram:
-    """The names of what buffers hold: of any elements of those that the host writes, else of OUT.
+    """The names in buffers: of any elements of host-written buffers, and of OUT elements in others.
 
     Attributes
     ----------
     names, writers : dict of int to ndarray of int64
-        Of buffers that the program writes: the name of each element of the output memory, and the
-        instruction that stored it.
+        For buffers that the program writes: the name of each element of the output memory, and
+        the instruction that stored it.
     """
 
     def __init__(self, machine: NameMachine) -> None:
@@ -104,7 +104,7 @@ class Dram:
         return made
 
     def _first(self, buffer: int, nbytes: int, scalar: int) -> int:
-        """Return the name of the first element of a buffer that the host writes."""
+        """Return the name of the first element of a host-written buffer."""
         key = "given", buffer, nbytes, scalar
         if key not in self._given:
             count = self._machine.program.buffers[buffer].nbytes // nbytes
@@ -113,23 +113,23 @@ class Dram:
 
 
 class NameMachine:
-    """One VTA that computes on names.
+    """A VTA that computes on names.
 
     Parameters
     ----------
     program : Program
-        A program that verifies: nothing that the verifier proves is checked again.
+        A verified program; properties proven by the verifier are not checked again.
 
     Attributes
     ----------
     steps : list of TileStep
-        What was made, in program order; step 0 are the zeros.
+        Steps in program order; step 0 is the zeros.
     step_of : ndarray of int32
         The step of each name.
     dram : Dram
         The buffers.
     products : dict of int to list of (ndarray, ndarray, ndarray)
-        Of steps that are sums: names of sums, of inputs and of weights. Each sum adds the products
+        For steps that are sums: names of sums, of inputs and of weights. Each sum adds the products
         of its inputs and weights to its operand. Weights are four times their names, plus 1 to 3
         for a tile of a window.
     """
@@ -139,9 +139,9 @@ class NameMachine:
         self.program, self.config = program, config
         self.steps: list[TileStep] = []
         self.levels = np.zeros(1024, np.int64)
-        """Of steps: one more than those of the steps of their operands."""
+        """Level of each step: one above the levels of its operands."""
         self._open = np.zeros(1024, np.bool_)
-        """Which steps are sums that nothing has used yet: products may join them."""
+        """Which steps are unused sums, to which products may still be added."""
         self.step_of = np.zeros(1 << 16, np.int32)
         self._count = 0
         self.products: dict[int, list[list[Any]]] = defaultdict(list)
@@ -155,7 +155,7 @@ class NameMachine:
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
         self._posts = [Post()]
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
-        """Of each element of the output memory: POST, names of bias, scale and table."""
+        """For each element of the output memory: POST, and names of bias, scale and table."""
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
 
     def run(self) -> None:
@@ -265,7 +265,7 @@ class NameMachine:
                 self._settings[plan.written, 2] = self.sram[Memory.POST][POST_ROWS + rows]
 
     def _sums(self, base: Ints) -> Ints:
-        """Return the names of new sums, which products may join."""
+        """Return the names of new sums, to which products may be added."""
         names = self.make(("sum",), len(base), base)
         self._open[len(self.steps) - 1] = True
         return names
@@ -317,7 +317,7 @@ class NameMachine:
 
 
 def _rows(i: Load | Store) -> Ints:
-    """Return the elements that a LOAD reads, or where those of a STORE go."""
+    """Return the elements that a LOAD reads, or those that a STORE writes."""
     down = i.dram_base + np.arange(i.y_size) * i.x_stride
     index: Ints = (down[:, None] + np.arange(i.x_size)).reshape(-1)
     return index
@@ -326,7 +326,7 @@ def _rows(i: Load | Store) -> Ints:
 _PLACES = dict.fromkeys(
     ("pop_prev", "pop_next", "push_prev", "push_next", "row", "row_factor_out", "row_factor_in"), 0
 )
-"""Fields of a POST that say when and where, not what."""
+"""Fields of a POST that determine when and where it acts, not its result."""
 
 _TOKENS = sum(1 << bit for bit in range(3, 7))
 _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
@@ -344,17 +344,17 @@ class Iterations:
         self._joined = np.tile(shares, i.iter_out * i.iter_in)
         self.written, last = np.unique(self.dst[::-1], return_index=True)
         self.last = len(self.dst) - 1 - last
-        """The last iteration that writes each."""
+        """The last iteration that writes each accumulator."""
 
     @cached_property
     def last_steps(self) -> Ints:
-        """The last step of each accumulator: of one product, or of two."""
+        """The last step of each accumulator, after one product or two."""
         firsts = self.last[self._joined[self.last]] - 1
         return np.concatenate([self.last, firsts])
 
     @cached_property
     def batches(self) -> list[tuple[Ints, Ints]]:
-        """Iterations (dst, src) that read nothing that others of the batch have written before."""
+        """Iterations (dst, src) that read nothing written before in the same batch."""
         if len(self.written) == len(self.dst) and not self.own:
             return [(self.dst, self.src)]
         wrote: dict[int, int] = {}

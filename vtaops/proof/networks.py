@@ -1,4 +1,4 @@
-"""What the nodes of a graph mean, on terms: exact integers, as docs/quantization.md says."""
+"""The meaning of a graph's nodes on terms: exact integers as in docs/quantization.md."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from vtaops.proof.terms import BYTE, Fields, Terms
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a node reads.
+    """The inputs of a node.
 
     Attributes
     ----------
     fields : Fields
         The fields.
     tensors : sequence of Tensor
-        Its inputs.
+        Its input tensors.
     terms : sequence of Terms
         Their values, int8.
     results : sequence of Tensor
-        Its results.
+        Its result tensors.
     """
 
     fields: Fields
@@ -43,14 +43,14 @@ class Inputs:
     results: Sequence[Tensor]
 
     def real(self, index: int) -> Terms:
-        """Return ``value - zero_point`` of an input."""
+        """Return ``value - zero_point`` for an input."""
         zero = self.fields.numbers(-self.tensors[index].zero_point)
         return self.fields.sum(self.terms[index], zero)
 
     def requantized(
         self, scaling: Requantization, sums: Terms, axis: int = 1, bias: Any = None
     ) -> Terms:
-        """Return int8 values of sums, with a bias for each channel."""
+        """Return sums requantised to int8, with a bias per channel."""
         fields, rank = self.fields, len(sums.shape)
         if bias is not None:
             sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
@@ -76,7 +76,7 @@ def meaning(fields: Fields, node: Node, terms: Sequence[Terms]) -> Terms:
     Raises
     ------
     Unknown
-        If no meaning is known here.
+        If the meaning of its operator is not defined here.
     """
     return _meaning(node.op, Inputs(fields, node.inputs, terms, node.outputs))
 
@@ -189,7 +189,7 @@ def _(op: ops.Concat, given: Inputs) -> Terms:
 
 
 def _moving(op: GraphOperator, zero_point: int) -> Any:
-    """Return what an operator that moves scalars does to an array, or None."""
+    """Return the effect on an array of an operator that moves scalars, or None."""
     match op:
         case ops.Upsample(factors=(rows, columns)):
             return lambda x: x.repeat(rows, axis=2).repeat(columns, axis=3)

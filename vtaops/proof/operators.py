@@ -1,6 +1,7 @@
-"""What an operator of `vtaops.ops` means, spelled on terms; from the record that a program has.
+"""The meaning of operators of `vtaops.ops` on terms, from the record in a program.
 
-Independent of declarations and schedules: logical tensors in, logical tensor out. int32 wraps.
+This is independent of declarations and schedules: logical tensors in, logical tensor out. int32
+wraps.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ Given = Mapping[str, Terms]
 
 
 _MOST_PADDED = 1 << 20
-"""Elements that every padded image may have."""
+"""Number of elements that is always allowed for a padded image."""
 
 
 class Unknown(Exception):
-    """A part of a program or a network of which nothing is proven; says why."""
+    """A part of a program or a network for which nothing is proven; the message says why."""
 
 
 class Definition:
-    """One operator, by the name of its class and its parameters."""
+    """An operator, by the name of its class and its parameters."""
 
     def __init__(self, fields: Fields, kind: str, parameters: Mapping[str, Any]) -> None:
         self.fields, self.kind, self._parameters = fields, kind, dict(parameters)
@@ -42,7 +43,7 @@ class Definition:
 
     @staticmethod
     def _check(name: str, value: Any) -> None:
-        """Refuse numbers that no operator has: a record may come from any file."""
+        """Reject numbers that no operator has, because a record may come from any file."""
         most = 64 if name.endswith("shift") else 1 << 32
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, float) or (isinstance(number, int) and abs(number) > most):
@@ -54,7 +55,7 @@ class Definition:
         return self._parameters.get(name, 0)
 
     def result(self, given: Given) -> Terms:
-        """Return the result of arguments."""
+        """Return the result for the given arguments."""
         return self._epilogue(_SUMS[self.kind](self, given), given)
 
     @property
@@ -64,7 +65,7 @@ class Definition:
         return Window.of(self.kernel, strides, self.padding, self.dilation or 1)
 
     def require_reasonable(self, image: Sequence[int], result: Sequence[int]) -> None:
-        """Refuse windows whose padded image has no proportion to what is given and computed."""
+        """Reject windows whose padded image is disproportionately large."""
         window = self.window
         sides = window.padding[0] + window.padding[2], window.padding[1] + window.padding[3]
         steps = window.strides if self.kind == "Conv2dTranspose" else (1, 1)
@@ -117,7 +118,7 @@ class Definition:
         return average_factor(self)[1] if self.kind == "AvgPool2d" else self.shift
 
     def _shifted(self, x: Terms, shift: int, rounding: str) -> Terms:
-        """Return sums shifted; what rounds is part of the sum where the shift is 15 or less.
+        """Return sums shifted; if the shift is at most 15, the rounding term is part of the sum.
 
         A longer shift rounds without loss: ``((x >> (shift - 1)) + 1) >> 1``.
         """
@@ -130,11 +131,11 @@ class Definition:
 
     @property
     def _adds_half(self) -> bool:
-        """Whether half a step of the result is part of the int32 sum."""
+        """Return whether the int32 sum includes half a step of the result."""
         return self.rounding == "half_up" and 0 < self._shift <= 15
 
     def _with_half(self, bias: Terms) -> Terms:
-        """Return a bias with half a step of the result: int32 holds it, or packing refuses it."""
+        """Return a bias plus half a step of the result; it fits int32, or packing rejects it."""
         half = self.fields.sum(bias, self.fields.numbers(1 << self._shift - 1))
         return Terms(half.value, bias.middle, bias.radius)
 
@@ -227,7 +228,7 @@ def _average_pool(op: Definition, given: Given) -> Terms:
 
 
 def average_factor(op: Definition) -> tuple[int, int]:
-    """Return (multiplier, shift) of a mean: ``multiplier / 2**shift`` is next to 1 / pixels."""
+    """Return (multiplier, shift) of a mean: ``multiplier / 2**shift`` is closest to 1 / pixels."""
     if op.division:
         multiplier, shift = op.division
         return multiplier, shift
@@ -252,4 +253,4 @@ _SUMS: dict[str, Callable[[Definition, Any], Terms]] = {
     "MaxPool2d": _max_pool,
     "AvgPool2d": _average_pool,
 }
-"""What is summed, or maximised, before the epilogue."""
+"""Values that are summed, or maximised, before the epilogue."""

@@ -1,4 +1,4 @@
-"""`prove`: programs against their operators, launches of networks against their nodes."""
+"""`prove`: compare programs with their operators, and launches of networks with their nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from vtaops.proof.tasks import ProofTask, launch_task, operator_task
 from vtaops.proof.terms import SMALL, Fields, Terms
 
 CHECKER = 2
-"""Version of the checker, which certificates name."""
+"""Version of the checker, which certificates state."""
 FEW = 8.0
-"""Pairs of leaves below one scalar where sums have none: what wraps, clips and is a residual."""
+"""Pairs of leaves below a scalar if sums have none: for wrapping, clipping and a residual."""
 
 
 def prove(
@@ -41,24 +41,24 @@ def prove(
     subject : Program or Model
         A program of one operator, for all data and weights; or a compiled network, for all data.
     against : Operator, optional
-        What a program must compute; by default what its own record says. For schedules of one's
-        own, whose arguments are those of the operator, in its order.
+        What a program must compute; by default, its own record. Needed for user-written schedules,
+        whose arguments must be those of the operator, in its order.
     rounds : int, optional
-        Pairs of prime fields; each multiplies the probability of error. By default one for a
-        program whose definition has no leaves below leaves, and two where that shows a difference
-        or for all others: an error below 2**-54.
+        Pairs of prime fields; each multiplies the probability of error. The default is one for a
+        program whose definition has no nested leaves, and two if that shows a difference or for all
+        others, for an error below 2**-54.
     seed : int, optional
-        Of the random numbers; by default they are drawn from the system.
+        Seed of the random numbers; by default they come from the operating system.
 
     Raises
     ------
     NotEquivalent
-        If it computes something else: with the first element that differs, the instruction that
-        stored it, and inputs on which fsim shows it, if some were found.
+        If it computes something else: with the first differing element, the instruction that
+        stored it, and inputs on which fsim shows the difference, if any are found.
     VerificationError
         If a program is not safe and deterministic.
     ProgramError
-        If `subject` is neither a Program nor a Model, or `rounds` is no positive number.
+        If `subject` is neither a Program nor a Model, or `rounds` is not a positive number.
     """
     if not isinstance(subject, Program | Model) or not (
         rounds is None or (isinstance(rounds, int) and rounds >= 1)
@@ -79,7 +79,7 @@ def prove(
 
 
 def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
-    """Return the proof of all launches; `hosts` operators run between them."""
+    """Merge the proofs of all launches; `hosts` operators run between them."""
     claims: tuple[str, ...] = sum((part.claims for part in found), ())
     if hosts:
         claims += (f"{hosts} operators on the host, by the executor that defines them",)
@@ -97,7 +97,7 @@ def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
 
 
 def _proven(task: ProofTask, rounds: int | None, seed: int | None, spent: float = 0.0) -> Proof:
-    """Return the proof of one program; `spent`: the probability of error of what was tried."""
+    """Return the proof of one program; `spent` is the probability of error of earlier attempts."""
     begin = time.process_time()
     drawn = secrets.randbits(128) if seed is None else seed
     fields = Fields(drawn, rounds or (1 if task.linear else 2))
@@ -114,7 +114,7 @@ def _proven(task: ProofTask, rounds: int | None, seed: int | None, spent: float 
     for result, terms in wanted.items():
         differs = _differences(task, result, terms, machine)
         if differs.any():
-            if rounds is None and task.linear:  # two pairs of fields know constants
+            if rounds is None and task.linear:  # two pairs of fields identify constants
                 return _proven(task, 2, seed, error)
             raise _refutation(task, result, differs, machine, drawn)
     tiles = sum(len(sums) for parts in names.products.values() for sums, *_ in parts)
@@ -140,7 +140,7 @@ def _proven(task: ProofTask, rounds: int | None, seed: int | None, spent: float 
 
 
 def _differences(task: ProofTask, result: str, terms: Terms, machine: TermMachine) -> Any:
-    """Return which elements of a result are not those of its definition."""
+    """Return which elements of a result differ from its definition."""
     fields, (buffer, unpack) = machine.fields, task.outputs[result]
     found = np.stack([unpack(plane) for plane in machine.terms_of(buffer)])
     wanted = fields.keys(np.broadcast_to(terms.value, found.shape))

@@ -1,4 +1,4 @@
-"""Sums, products and maxima over windows of logical tensors: what definitions are spelled in."""
+"""Sums, products and maxima over windows of logical tensors, from which definitions are built."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vtaops.base.window import Size, Window
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Weights = npt.NDArray[Any] | Terms
-"""Numbers of int8, or terms."""
+"""int8 numbers, or terms."""
 
 LONGEST = 1 << 16
-"""Products of residues with int8 numbers whose sum is exact in float64."""
+"""Number of products of residues with int8 numbers whose sum is exact in float64."""
 GATHERED = 1 << 22
-"""Residues that lie side by side for one matrix product."""
+"""Number of residues combined in one matrix product."""
 
 
 def convolve(
@@ -30,7 +30,7 @@ def convolve(
 ) -> Terms:
     """Return the sums of a convolution of (N, C, H, W) with (O, C / groups, KH, KW).
 
-    `border`: whether pixels around the image count for the ranges of sums, as those inside do.
+    With `border`, pixels around the image count for the ranges of sums like those inside.
     """
     size = window.out_size(*x.shape[2:])
     image = np.pad(x.value, ((0, 0), *_sides(window)))
@@ -44,8 +44,8 @@ def convolve_transposed(
 ) -> Terms:
     """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW).
 
-    Pixel i adds to result ``i * stride + tap * dilation - padding``. So result r sums, over taps,
-    pixels of an image with zeros between them, from ``r + padding - tap * dilation``.
+    Pixel i adds to result ``i * stride + tap * dilation - padding``. Result r is therefore the sum
+    over taps of the zero-stuffed image's pixels at ``r + padding - tap * dilation``.
     """
     (height, width), (top, left, *_) = x.shape[2:], window.padding
     kernel, strides, dilation = window.kernel, window.strides, window.dilation
@@ -87,9 +87,9 @@ def _products(
     groups: int,
     taps: Sequence[Any],
 ) -> Terms:
-    """Return the sums over taps of what they see of an image, times (O, C / groups, KH, KW).
+    """Return the sums over taps of the pixels that they read, times (O, C / groups, KH, KW).
 
-    `x` has the range of what the image holds where `inside` is 1; elsewhere are zeros.
+    `x` has the range of the image's values where `inside` is 1; elsewhere it is zero.
     """
     outputs, inputs, *_ = weights.shape
     planes, n, channels, *_ = image.shape
@@ -137,7 +137,7 @@ def window_sums(fields: Fields, x: Terms, window: Window, border: bool = False) 
 
 
 def window_maxima(fields: Fields, x: Terms, window: Window) -> Terms:
-    """Return the greatest int8 of each window; padding is -128."""
+    """Return the largest int8 of each window; padding is -128."""
     size = window.out_size(*x.shape[2:])
     image = np.pad(x.value, ((0, 0), *_sides(window)), constant_values=-128)
     taps = [Terms(image[seen], x.middle, x.radius) for *_, seen in window.taps(*size)]

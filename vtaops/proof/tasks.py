@@ -35,16 +35,16 @@ class ProofTask:
     program : Program
         The program to prove.
     define : callable
-        Results by name, of fields and the terms of `tensors`.
+        Function of fields and the terms of `tensors`; returns results by name.
     identity : object
         Everything that the definition depends on, for the certificate.
     tensors : mapping of str to Buffer or Tensor
-        Its inputs: shapes and dtypes.
+        The inputs, with shapes and dtypes.
     inputs : sequence of (str, str, callable, callable)
-        Buffers of the program; the tensor of each; its image, of fields and residues; and the
-        argument of the program, of an array.
+        For each buffer of the program: its name, its tensor, a function from fields and residues to
+        its image, and a function from an array to the program's argument.
     outputs : mapping of str to (int, callable)
-        The buffer of each result, and the result of the scalars of the buffer.
+        For each result, its buffer and a function from the buffer's scalars to the result.
     parameters : mapping of str to ndarray
         Images of other buffers.
     linear : bool
@@ -65,7 +65,7 @@ class ProofTask:
     unknown: str = ""
 
     def evaluated(self, fields: Fields) -> tuple[dict[str, Image], Values]:
-        """Return images of symbols, and the results by definition."""
+        """Return the images of symbols, and the results by definition."""
         if self.unknown:
             raise Unknown(self.unknown)
         values = {name: fields.symbols(t.shape, t.dtype) for name, t in self.tensors.items()}
@@ -74,7 +74,7 @@ class ProofTask:
 
 
 def operator_task(program: Program, against: Any) -> ProofTask:
-    """Return the task of a program of one operator, by its record or a description."""
+    """Return the task of a program of one operator, from its record or a description."""
     own, records = program.arguments, program.operators
     kind, parameters = (records[0].kind, dict(records[0].parameters)) if records else ("", {})
     declared: tuple[Buffer, ...] = own
@@ -84,7 +84,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         declared = tuple(b for b in buffers if b.role is not Role.CONSTANT)
     unknown = _reason(program, kind, declared)
     if len(own) == len(declared):
-        # A run packs arguments as the program says: rounding may be part of a bias.
+        # A run packs arguments as the program specifies: a bias may include rounding.
         pairs = zip(own, declared, strict=True)
         declared = tuple(replace(a, name=b.name) if a.shape == b.shape else b for a, b in pairs)
     given, results = declared[:-1], () if unknown else declared[-1:]
@@ -144,7 +144,7 @@ def _packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
 
 
 def read_as(other: Buffer, buffer: Buffer, array: Array) -> Array:
-    """Return the logical tensor of a buffer as another one has it, of the same image."""
+    """Return the logical tensor of a buffer in the form of another buffer with the same image."""
     if other.shape == buffer.shape:
         return array
     return other.unpack(buffer.pack(array).reshape(-1).view(np.uint8))

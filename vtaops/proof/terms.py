@@ -1,17 +1,19 @@
-"""Terms: numbers of the machine as elements of prime fields, and what they are between.
+"""Terms: integers of the machine as elements of prime fields, with their ranges.
 
-Owns the arithmetic that program and definition share. A term stands for one integer, for every
-input at once: ``clamp(N >> shift, low, high)``, N being a polynomial in the inputs and in results
-of functions without meaning, evaluated at a random point of each field. What is not linear waits:
-a shift until something else than a sum needs its result, a clamp until something else than another
-clamp does. So the laws of integers that compilers use hold by construction::
+This file owns the arithmetic shared by program and definition. A term represents one integer for
+every input at once: ``clamp(N >> shift, low, high)``, where N is a polynomial in the inputs and in
+results of uninterpreted functions, evaluated at a random point of each field. Nonlinear operations
+are delayed: a shift until an operation other than a sum needs its result, a clamp until an
+operation other than a clamp does. The laws of integers that compilers use therefore hold by
+construction::
 
     (N >> a) + Y == (N + (Y << a)) >> a         (N >> a) >> b == N >> (a + b)
     min(max(clamp(N, l, h), c), d) is a clamp of N, in any order and number
     clamp(N, l, l) == l
 
-`Fields.settled` makes a plain term of it: a hash of polynomial, shift and bounds. Beside residues a
-term has a range that its polynomial cannot leave, ``middle - radius`` to ``middle + radius``.
+`Fields.settled` converts it to a plain term: a hash of polynomial, shift and bounds. Besides
+residues, a term has a range that its polynomial cannot leave, ``middle - radius`` to
+``middle + radius``.
 """
 
 from __future__ import annotations
@@ -31,19 +33,19 @@ ZERO, NO_BITS = np.float64(0), np.int64(0)
 LEAST, MOST = np.float64(-np.inf), np.float64(np.inf)
 INT32 = 2.0**31
 BYTE = (-0.5, 127.5)
-"""Middle and radius of what int8 holds."""
+"""Middle and radius of int8."""
 WORD = (-0.5, 2.0**31 - 0.5)
-"""Middle and radius of what int32 holds."""
+"""Middle and radius of int32."""
 NOTHING = np.uint64(2**64 - 1)
-"""No key of a term."""
+"""A value that is not a term's key."""
 EXACT = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
 SMALL = 2.0**24
-"""What is known as a number is smaller."""
+"""Upper bound on numbers that are recognised as constants."""
 LONGEST = 62
-"""No shift waits that is longer."""
+"""Maximum length of a delayed shift."""
 LONGEST_PRODUCT = 256
-"""Products of residues, halved, whose sum is exact in float64."""
+"""Number of products of halved residues whose sum is exact in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +59,11 @@ class Terms:
     middle, radius : ndarray of float64
         Ranges of the polynomials; they broadcast to the shape.
     shift : ndarray of int64
-        Bits to be shifted out at the right; broadcasts to the shape.
+        Delayed right shift in bits; broadcasts to the shape.
     low, high : ndarray of float64
-        Bounds that wait; broadcast to the shape.
+        Bounds of the delayed clamp; broadcast to the shape.
     degree : int
-        No polynomial has a higher degree.
+        Upper bound on the degree of the polynomials.
     """
 
     value: Floats
@@ -79,12 +81,12 @@ class Terms:
 
     @property
     def bounded(self) -> Any:
-        """Which terms have a clamp that waits."""
+        """Which terms have a delayed clamp."""
         return np.isfinite(self.low) | np.isfinite(self.high)
 
     @property
     def reach(self) -> Any:
-        """The greatest magnitude of each polynomial."""
+        """The maximum magnitude of each polynomial."""
         return np.abs(self.middle) + self.radius
 
     def spread(self, shape: tuple[int, ...]) -> Terms:
@@ -92,7 +94,7 @@ class Terms:
         return self.moved(lambda part: np.broadcast_to(part, shape))
 
     def moved(self, how: Any) -> Terms:
-        """Return plain terms moved by a function of one array, such as a transposition."""
+        """Return plain terms after a function that moves elements, such as a transposition."""
         shape = self.shape
         middle, radius = (how(np.broadcast_to(part, shape)) for part in (self.middle, self.radius))
         value = np.stack([how(plane) for plane in self.value])
@@ -105,9 +107,9 @@ class Fields:
     Parameters
     ----------
     seed : int
-        What everything random is drawn from.
+        Seed of all random choices.
     pairs : int
-        Pairs of fields. The residues of a pair make one word of a key, and what a hash makes of a
+        Number of pairs of fields. The residues of a pair form one word of a key, and a hash of a
         key depends on all of its words.
     """
 
@@ -120,14 +122,14 @@ class Fields:
                 self.primes += (drawn,)
         self._secret = self.random.bytes(32)
         self.hashed = 0
-        """Leaves that were made."""
+        """Number of leaves created."""
         self.degree = 1
-        """The highest degree of a polynomial."""
+        """Maximum degree of a polynomial."""
 
     # ------------------------------------------------------------------------- making terms
 
     def symbols(self, shape: tuple[int, ...], dtype: str = "int8") -> Terms:
-        """Return terms that stand for any values of a dtype."""
+        """Return terms that represent arbitrary values of a dtype."""
         planes = [self.random.integers(0, p, shape, np.uint32) for p in self.primes]
         middle, radius = BYTE if np.dtype(dtype).itemsize == 1 else WORD
         value = self.centred(np.array(planes, np.float64))
@@ -142,7 +144,7 @@ class Fields:
     # --------------------------------------------------------------------------- residues
 
     def centred(self, value: Floats) -> Floats:
-        """Reduce integers below 2**53, in place: to half a prime in magnitude; return them."""
+        """Reduce integers below 2**53 in place to half a prime in magnitude; return them."""
         for number, prime in enumerate(self.primes):
             plane = value[number : number + 1]
             quotient = plane * (1.0 / prime)
@@ -159,7 +161,7 @@ class Fields:
         return self.centred(made)
 
     def power(self, value: Floats, bits: Any) -> Floats:
-        """Return residues times ``2**bits``, of an array of bits that broadcasts."""
+        """Return residues times ``2**bits``; `bits` is an array that broadcasts."""
         bits = np.asarray(bits)
         if not bits.any():
             return value
@@ -168,7 +170,7 @@ class Fields:
         return self.product(*aligned(value, self.centred(factors)))
 
     def keys(self, value: Floats) -> Keys:
-        """Return residues as words of 62 bits, (pairs, ...): equal for equal elements alone."""
+        """Return residues as words of 62 bits, (pairs, ...), equal only for equal elements."""
         words = []
         for number, prime in enumerate(self.primes):
             plane = value[number]
@@ -184,20 +186,20 @@ class Fields:
         return self.centred(np.array(halves, np.float64))
 
     def is_number(self, value: Floats) -> npt.NDArray[np.bool_]:
-        """Whether terms are small numbers, whatever the inputs; one pair of fields cannot tell."""
+        """Return whether terms are small numbers for all inputs; needs two pairs of fields."""
         found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
         return found if len(self.primes) > 2 else np.zeros_like(found)
 
-    # -------------------------------------------------------------- functions without meaning
+    # -------------------------------------------------------------- uninterpreted functions
 
     def tag(self, *name: Any) -> np.uint64:
-        """Return the key of a function by its name."""
+        """Return the key of a named function."""
         digest = hashlib.blake2b(repr(name).encode(), key=self._secret, digest_size=8).digest()
         key: np.uint64 = np.uint64(int.from_bytes(digest, "little"))
         return key
 
     def scramble(self, keys: Keys, tag: Any) -> Keys:
-        """Return a random permutation of keys, one for each tag: all words depend on all."""
+        """Return a random permutation of keys for each tag; each word depends on all words."""
         words = [*keys]
         for number in range(len(words)):
             words[number] = _permuted(words[number], tag + words[number - 1] * (number > 0))
@@ -206,14 +208,14 @@ class Fields:
         return np.array(words)
 
     def function(self, tag: Any, keys: Keys) -> Floats:
-        """Return the values of a function without meaning."""
+        """Return the values of an uninterpreted function."""
         self.hashed += keys[0].size
         words = self.scramble(keys, tag)
         halves = [half for word in words for half in (word & _BITS, word >> np.uint64(33))]
         return self.centred(np.array(halves, np.float64))
 
     def of(self, name: tuple[Any, ...], *terms: Terms) -> Floats:
-        """Return a function without meaning, by its name, of settled terms."""
+        """Return a named uninterpreted function of settled terms."""
         keys = np.zeros(1, np.uint64)
         for number, term in enumerate(terms):
             own = self.keys(self.settled(term).value)
@@ -225,7 +227,7 @@ class Fields:
     # -------------------------------------------------------------------------- operations
 
     def settled(self, x: Terms, where: Any = True) -> Terms:
-        """Return terms of which nothing waits, or nothing of those that are chosen."""
+        """Return terms without delayed operations, or without those of the selected terms."""
         if not (where & ((x.shift > 0) | x.bounded)).any():
             return x
         bottom, top = ends(x)
@@ -250,7 +252,7 @@ class Fields:
         return Terms(value, middle, radius, shift, low, high, x.degree)
 
     def _clamps(self, x: Terms) -> Any:
-        """Return the keys of shift and clamp, one for each of their values."""
+        """Return the keys of shift and clamp, for each combination of their values."""
         infinite = 1 << 40
         low, high = (
             np.nan_to_num(b, posinf=infinite, neginf=-infinite).astype(np.int64)
@@ -262,12 +264,12 @@ class Fields:
         return name
 
     def fitting(self, x: Terms) -> Terms:
-        """Return plain terms that int32 holds: those of 32 bits that wrapped, where they could."""
+        """Return plain terms that fit int32; terms that may not fit become their low 32 bits."""
         return self._held(self.settled(x))
 
     def _held(self, x: Terms) -> Terms:
-        """Return terms whose polynomials are what int32 holds, where nothing waits."""
-        wide = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)  # nor is one beyond float64
+        """Return terms whose polynomials fit int32 unless an operation is delayed."""
+        wide = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)  # also true beyond float64
         if not wide.any():
             return x
         value = np.where(wide, self.of(("wrap",), Terms(x.value)), x.value)
@@ -275,7 +277,7 @@ class Fields:
         return replace(x, value=value, middle=middle, radius=radius)
 
     def sum(self, x: Terms, y: Terms) -> Terms:
-        """Return the sums; where one term is shifted, its shift waits on."""
+        """Return the sums; if one term is shifted, its shift stays delayed."""
         both = (x.shift > 0) & (y.shift > 0)
         x, y = self.settled(x, both | x.bounded), self.settled(y, both | y.bounded)
         if np.any(x.shift) or np.any(y.shift):
@@ -294,7 +296,7 @@ class Fields:
         """Return the products."""
         x, y = self.settled(x), self.settled(y)
         value = self.product(*aligned(x.value, y.value))
-        with np.errstate(over="ignore", invalid="ignore"):  # MULs that follow each other
+        with np.errstate(over="ignore", invalid="ignore"):  # consecutive MULs
             middle = x.middle * y.middle
             radius = x.radius * np.abs(y.middle) + y.radius * np.abs(x.middle)
             radius = radius + x.radius * y.radius
@@ -309,7 +311,7 @@ class Fields:
         return Terms(value, x.middle * number, x.radius * np.abs(number), degree=x.degree)
 
     def shifted(self, x: Terms, bits: int) -> Terms:
-        """Return the terms shifted to the right; to the left by negative `bits`, which wraps."""
+        """Return the terms shifted right, or left (wrapping) for negative `bits`."""
         if bits <= 0:
             left = min(-bits, 32)
             x = self.settled(x) if left else x
@@ -321,13 +323,13 @@ class Fields:
         return replace(x, shift=x.shift + bits)
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
-        """Return ``min(max(x, low), high)``, which waits; bounds may be infinite."""
+        """Return the delayed ``min(max(x, low), high)``; bounds may be infinite."""
         x = self._held(x)
         below, above = np.maximum(x.low, low), np.maximum(x.high, low)
         return replace(x, low=np.minimum(below, high), high=np.minimum(above, high))
 
     def byte(self, x: Terms) -> Terms:
-        """Return the low 8 bits as int8 holds them."""
+        """Return the low 8 bits as int8."""
         x = self.settled(x)
         inside = (x.middle - x.radius >= -128) & (x.middle + x.radius <= 127)
         value = x.value
@@ -348,14 +350,14 @@ class Fields:
     ) -> Terms:
         """Return ``clip(((x * multiplier + half) >> shift) + zero_point)``: exact, for int32 `x`.
 
-        Multipliers of 16 bits and shifts, 0..47, are numbers that broadcast; half is half a step of
-        the result if it rounds. Or the multiplier is terms, which hold both, and there is no shift;
-        for fine ones it says the kind, -1..-3.
-        Products that no int32 brings to half a step leave nothing.
+        Multipliers of 16 bits and shifts 0..47 are numbers that broadcast; half is half a step of
+        the result if it rounds. Alternatively, the multiplier is terms that contain both, and there
+        is no shift; for fine scales it contains the kind, -1..-3. If no int32 gives a product of
+        half a step, the result is zero.
         """
         low, high = map(np.float64, clip)
         number = isinstance(shift, int) and isinstance(multiplier, int) and multiplier == 1
-        if number and np.any(x.shift) and not np.any(x.bounded):  # the shift of x waits on
+        if number and np.any(x.shift) and not np.any(x.bounded):  # the shift of x stays delayed
             x = self.sum(x, self.numbers((1 << shift >> 1) * rounds))
             return self.clamped(self.sum(self.shifted(x, shift), self.numbers(zero_point)), *clip)
         x = self.fitting(x)
@@ -392,10 +394,10 @@ class Fields:
     # ------------------------------------------------------------------- maxima and minima
 
     def union(self, members: Keys, inside: Any, sign: int) -> Keys:
-        """Return sets of keys, (pairs, members, ...), without repetitions; NOTHING comes last.
+        """Return sets of keys, (pairs, members, ...), without duplicates; NOTHING comes last.
 
-        Of maxima (`sign` 1) whose members are nowhere below -128, that number is no member, unless
-        it is alone; of minima 127.
+        If all members of a maximum (`sign` 1) are at least -128, that number is not a member unless
+        it is the only one; the same holds for minima and 127.
         """
         least = self.keys(
             self.numbers(np.full(members.shape[2:], -128.0 * sign - (sign < 0))).value
@@ -411,7 +413,7 @@ class Fields:
         return members[:, : max(1, int(held.sum()))]
 
     def extremum(self, members: Keys, sign: int) -> Floats:
-        """Return the value of a maximum (`sign` 1) or minimum: of one member, that member."""
+        """Return the value of a maximum (`sign` 1) or minimum; that of one member is the member."""
         if members.shape[1] == 1:
             return self.residues(members[:, 0])
         name = "maximum" if sign > 0 else "minimum"
@@ -450,7 +452,7 @@ class Fields:
 
 
 def _permuted(word: Keys, tag: Any) -> Keys:
-    """Return a random permutation of 64 bits, one for each tag."""
+    """Return a random permutation of 64 bits for each tag."""
     with np.errstate(over="ignore"):
         h: Keys = word + tag
         h ^= h >> _HALF
@@ -463,7 +465,7 @@ def _permuted(word: Keys, tag: Any) -> Keys:
 
 
 def _sorted(members: Keys) -> Keys:
-    """Return sets of keys in the order of their first words."""
+    """Return sets of keys sorted by their first words."""
     if len(members) == 1:
         return np.sort(members, axis=1)
     order = np.argsort(members[0], axis=0)
@@ -471,7 +473,7 @@ def _sorted(members: Keys) -> Keys:
 
 
 def aligned(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return residues whose arrays broadcast, with axes of 1 behind the axis of planes."""
+    """Return residues whose arrays broadcast, inserting axes of 1 after the axis of planes."""
     rank = max(x.ndim, y.ndim)
     first, second = (
         part.reshape(len(part), *[1] * (rank - part.ndim), *part.shape[1:]) for part in (x, y)
@@ -480,13 +482,13 @@ def aligned(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def ends(x: Terms) -> tuple[Any, Any]:
-    """Return the least and the greatest value of terms behind their shift, before their clamp."""
+    """Return the minimum and maximum of terms after their shift, before their clamp."""
     scale = np.ldexp(1.0, -np.asarray(x.shift))
     return np.floor((x.middle - x.radius) * scale), np.floor((x.middle + x.radius) * scale)
 
 
 def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:
-    """Return middle and radius of an extremum, and whether all terms are int8."""
+    """Return the middle and radius of an extremum, and whether all terms are int8."""
     choose = np.maximum if sign > 0 else np.minimum
     bottom, top = terms[0].middle - terms[0].radius, terms[0].middle + terms[0].radius
     inside = (bottom >= -128) & (top <= 127)
@@ -498,7 +500,7 @@ def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:
 
 
 def is_prime(number: int) -> bool:
-    """Whether an odd number below 3,215,031,751 is prime (Miller and Rabin)."""
+    """Return whether an odd number below 3,215,031,751 is prime (Miller and Rabin)."""
     odd, twos = number - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1

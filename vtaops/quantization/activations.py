@@ -1,8 +1,8 @@
-"""Functions of one tensor, such as hard-swish, that files spell out in several nodes.
+"""Functions of one tensor, such as hard-swish, that files express as several nodes.
 
-Quantised as a whole: rounded once on the way in and once on the way out, with no pair between the
-nodes. The importer makes a table of 256 values of them. What VTA computes itself (ReLU, clip,
-factors and terms behind convolutions) is none of these.
+They are quantised as a whole: rounded once at the input and once at the output, without pairs
+between the nodes. The importer converts them to a table of 256 values. Operators that VTA computes
+itself (ReLU, clip, factors and terms after convolutions) are excluded.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import Connections, ModelProto, NodeProto
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
-"""Elementwise operators that alone make no function of this kind."""
+"""Elementwise operators that do not make such a function by themselves."""
 
 CURVED = frozenset({"HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Exp", "Erf", "Softplus"})
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of one tensor: what it reads, what it makes, and its nodes in order, by name."""
+    """A function of one tensor: its argument, its result, and its nodes in order, by name."""
 
     root: str
     end: str
@@ -30,8 +30,8 @@ class Function:
 def functions(model: ModelProto) -> list[Function]:
     """Return the functions of one tensor in a model.
 
-    A function ends where something else reads its result. It begins at the farthest tensor of
-    which that is a function, as long as nobody else reads what lies between.
+    A function ends where something else reads its result. It begins at the farthest tensor of which
+    it is a function, provided that nothing else reads the tensors in between.
     """
     tensors = Connections(model)
     scalars = {name for name, value in tensors.constants.items() if _is_factor(value)}
@@ -57,7 +57,7 @@ def functions(model: ModelProto) -> list[Function]:
 
 
 def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> dict[str, list[str]]:
-    """Return for each result of an elementwise node the tensors of which it is a function.
+    """Return, for each result of an elementwise node, the tensors of which it is a function.
 
     The nearest is first: the result itself.
     """
@@ -72,12 +72,12 @@ def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> di
 
 
 def _is_factor(value: Array) -> bool:
-    """Whether a constant is one number, or one for each channel of images."""
+    """Return whether a constant is one number, or one per channel of images."""
     return value.size == 1 or (value.ndim in (3, 4) and value.size == value.shape[-3])
 
 
 def _common(lists: list[list[str]]) -> list[str]:
-    """Return the tensors that all lists have in common, the nearest first."""
+    """Return the tensors that all lists have in common, nearest first."""
     first, *others = lists or [[]]
     for index, name in enumerate(first):
         if all(name in other for other in others):
@@ -86,7 +86,7 @@ def _common(lists: list[list[str]]) -> list[str]:
 
 
 def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]) -> set[str]:
-    """Return the tensors that are computed on the way from `root` to `end`, with `end`."""
+    """Return the tensors computed between `root` and `end`, including `end`."""
     found: set[str] = set()
     stack = [end]
     while stack:
@@ -98,7 +98,7 @@ def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[st
 
 
 def _is_closed(names: set[str], end: str, tensors: Connections) -> bool:
-    """Whether nothing but what makes these tensors reads them; `end` may have other readers."""
+    """Return whether only the nodes of these tensors read them; `end` may have other readers."""
     inside = {tensors.writers[name].name for name in names}
     return all(
         name not in tensors.outputs and all(r.name in inside for r in tensors.readers[name])
@@ -107,7 +107,7 @@ def _is_closed(names: set[str], end: str, tensors: Connections) -> bool:
 
 
 def _is_curved(nodes: list[NodeProto], scalars: set[str]) -> bool:
-    """Whether some node is neither linear nor a bound; products of two tensors are not linear."""
+    """Return whether a node is neither linear nor a bound; a product of tensors is not linear."""
     return any(
         node.op_type in CURVED
         or (node.op_type in ("Mul", "Div") and not scalars.intersection(node.input))

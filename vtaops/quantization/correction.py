@@ -1,7 +1,7 @@
-"""Bias correction: the mean error that rounded weights add to each channel is taken away again.
+"""Bias correction: remove the mean error that rounded weights add to each channel.
 
-Nagel et al. (ICCV 2019), section 4.2: with rounded weights W + E the output is off by E x, on
-average by E mean(x), which joins the bias. Borders are counted as if the image went on.
+Nagel et al. (ICCV 2019), section 4.2: rounded weights W + E change the output by E x, on average by
+E mean(x), which is subtracted through the bias. Borders are treated as if the image continued.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from vtaops.quantization.samples import Sample
 def correct_biases(
     model: ModelProto, quantized: ModelProto, samples: Sequence[Sample], plain: ModelProto
 ) -> int:
-    """Change the biases of the float model in place; return how many convolutions were corrected.
+    """Correct the biases of the float model in place; return the number of corrected convolutions.
 
     Parameters
     ----------
     model
-        The float model, prepared.
+        The prepared float model.
     quantized
-        The same after a first quantisation, from which the rounded weights are read.
+        The same model after a first quantisation; provides the rounded weights.
     samples
         Calibration data for the means.
     plain
-        The model with weights that no rounding has changed; it is not changed.
+        The model with unrounded weights; it is not changed.
     """
     constants, rounded = initializers(plain), dequantized_constants(quantized)
     layers = [
@@ -63,7 +63,7 @@ def correct_biases(
 
 
 def dequantized_constants(model: ModelProto) -> dict[str, Array]:
-    """Return the constants of a QDQ model as float64, by the name they had in the float model."""
+    """Return the constants of a QDQ model as float64, by their name in the float model."""
     constants = initializers(model)
     found = {}
     for name, node in producers(model).items():
@@ -79,7 +79,7 @@ def dequantized_constants(model: ModelProto) -> dict[str, Array]:
 
 
 def constant_scales(model: ModelProto) -> dict[str, Array]:
-    """Return the scales of the constants of a QDQ model, shaped to multiply them, by that name."""
+    """Return the scales of a QDQ model's constants in broadcastable shape, by the same name."""
     constants = initializers(model)
     return {
         node.input[0].removesuffix("_quantized"): _along_axis(
@@ -91,7 +91,7 @@ def constant_scales(model: ModelProto) -> dict[str, Array]:
 
 
 def _along_axis(node: NodeProto, values: Array, rank: int) -> Array:
-    """Return numbers, one for each channel or one, shaped as a tensor of some rank."""
+    """Return numbers, one per channel or a single one, in a shape that broadcasts to a tensor."""
     if values.size == 1:
         return values.reshape(())
     shape = [1] * rank

@@ -1,15 +1,15 @@
-"""Equalisation: every channel of a tensor brought to one range, in a network that stays the same.
+"""Equalisation: bring all channels of a tensor to one range without changing the network.
 
-With one scale for a whole tensor, as VTA has it, the channel with the greatest values costs all
-others bits. A channel can be multiplied by a positive factor where it is made and divided by it
-where it is read, if what lies between commutes with factors: convolutions take them into their
+With one scale per tensor, as on VTA, the channel with the largest values costs all other channels
+bits. A channel can be multiplied by a positive factor where it is written and divided by it where
+it is read, if everything in between commutes with factors: convolutions fold them into their
 weights (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
-ICCV 2019), functions of one tensor (`vtaops.quantization.activations`) into constants for each
-channel.
+ICCV 2019), and functions of one tensor (`vtaops.quantization.activations`) into per-channel
+constants.
 
-The factors come from calibration data. A channel that a convolution makes grows until either its
-values or its weights are as great as those of the others, since both are rounded; one that a
-function makes, whose table costs nothing, until its values are.
+The factors come from calibration data. The channel of a convolution is enlarged until either its
+values or its weights are as large as those of the others, since both are rounded. The channel of a
+function, whose table costs nothing, is enlarged until its values are.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ HOMOGENEOUS = frozenset(
 """Operators f with f(s x) = s f(x) for s > 0, channel by channel."""
 
 REACH = 127 / 128
-"""The range of equalised channels: just below a power of two, so that no grid wastes a bit."""
+"""Range of equalised channels: just below a power of two, so that no grid wastes a bit."""
 
 LIMIT = 1 << 8
-"""Channels are brought closer by at most this factor: what is nearly zero stays so."""
+"""Maximum factor between channels, which keeps nearly zero channels small."""
 
 
 def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = False) -> int:
-    """Equalise a prepared model in place; return how many tensors have new channels.
+    """Equalise a prepared model in place; return the number of tensors with changed channels.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = Fal
     samples
         Calibration data for the ranges of the channels.
     tables
-        Whether what a function reads, and what it makes, gets one factor for all channels: its
-        table then stays one, which VTA executes. Else it becomes a table for each channel.
+        Whether the argument and the result of a function each get one factor for all channels, so
+        that VTA can execute it as one table. Otherwise it becomes one table per channel.
     """
     network = _Network(model, tables)
     if not network.free.any():
@@ -70,14 +70,14 @@ def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = Fal
 
 
 class _Network:
-    """Which channels of which tensors must share a factor, and where factors go.
+    """Channels that must share a factor, and the places where factors are folded.
 
     Attributes
     ----------
     channels
-        For each tensor the classes of its channels.
+        For each tensor, the classes of its channels.
     free
-        For each class whether it may have a factor.
+        For each class, whether it may have a factor.
     """
 
     def __init__(self, model: ModelProto, tables: bool) -> None:
@@ -100,7 +100,7 @@ class _Network:
     # ------------------------------------------------------------------- ties
 
     def _tie_all(self) -> None:
-        """Pin what the model gives and takes; tie channels by functions and nodes."""
+        """Pin the inputs and outputs of the model; tie channels by functions and nodes."""
         for value in (*self.model.graph.input, *self.model.graph.output):
             self._pin(value.name)
         for name in (each for f in self.functions for each in (f.root, f.end)):
@@ -137,7 +137,7 @@ class _Network:
         self._pinned.extend(self._of(name).tolist())
 
     def _tie(self, node: NodeProto) -> None:
-        """Join the channels that a node reads and makes if it passes factors on; else pin them."""
+        """Join the channels that a node reads and writes if it passes factors on; else pin them."""
         data = [name for name in node.input if name and name not in self.constants]
         tensors = [self._of(name) for name in (*data, *node.output)]
         if self.absorbs(node):
@@ -168,12 +168,12 @@ class _Network:
         return []
 
     def _is_gate(self, names: Sequence[str]) -> bool:
-        """Whether one of two tensors has one pixel, which multiplies all pixels of the other."""
+        """Return whether one of two tensors has one pixel, which multiplies those of the other."""
         shapes = sorted((self._shapes.get(name, ()) for name in names), key=lambda s: s[2:])
         return len(names) == 2 and shapes[0] == (*shapes[1][:2], 1, 1)
 
     def absorbs(self, node: NodeProto) -> bool:
-        """Whether factors before and behind a node go into its weights."""
+        """Return whether a node's weights absorb factors before and after it."""
         if node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
             return False
         found = attributes(node)
@@ -202,7 +202,7 @@ class _Network:
         return factors
 
     def _products(self) -> Iterator[tuple[NodeProto, Array, Array]]:
-        """Yield the nodes with weights and the classes of their inputs and outputs."""
+        """Yield the nodes with weights, and the classes of their inputs and outputs."""
         for node in self.model.graph.node:
             if node.name not in self._inside and self.absorbs(node):
                 yield node, self.channels[node.input[0]], self.channels[node.output[0]]
@@ -213,16 +213,16 @@ class _Network:
         return weight.swapaxes(0, 1) if node.op_type == "ConvTranspose" else weight
 
     def _along_inputs(self, node: NodeProto, values: Array) -> Array:
-        """Return values of input channels so that they multiply weights, output channels first."""
+        """Return values of input channels in a shape that broadcasts to weights, outputs first."""
         weight = self._weight(node)
-        if not len(values):  # what is read has no channels
+        if not len(values):  # the input has no channels
             return np.ones((1,) * weight.ndim)
         groups = attributes(node).get("group", 1)
         each = np.repeat(values.reshape(groups, -1), len(weight) // groups, axis=0)
         return each.reshape(*each.shape, *(1,) * (weight.ndim - 2))
 
     def apply(self, factors: Array) -> None:
-        """Multiply by factors where channels are made, divide where they are read."""
+        """Multiply by factors where channels are written, and divide where they are read."""
         done: dict[str, Array] = {}
         for node, inputs, outputs in self._products():
             behind = factors[outputs] if len(outputs) else np.ones(len(self._weight(node)))
@@ -242,7 +242,7 @@ class _Network:
             self._scale_function(function, factors)
 
     def _scale_function(self, function: Function, factors: Array) -> None:
-        """Let a function undo the factors of its argument and apply those of its result."""
+        """Let a function remove the factors of its argument and apply those of its result."""
         nodes = {node.name: node for node in self.model.graph.node}
         before, behind = (
             _one_or_each(factors[self.channels[name]]) for name in (function.root, function.end)
@@ -270,13 +270,13 @@ class _Network:
 
 
 def _one_or_each(factors: Array) -> Array:
-    """Return factors as a constant: a number, or one for each channel."""
+    """Return factors as a constant: one number, or one per channel."""
     each = factors.astype(np.float32)
     return each[0] if (each == each[0]).all() else each.reshape(1, -1, 1, 1)
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:
-    """Return the greatest magnitude that each class of channels takes."""
+    """Return the largest magnitude in each class of channels."""
     entering = saturated(model)
     shown = [
         name

@@ -1,7 +1,7 @@
-"""ONNX models as they come from files: read, check, made static.
+"""Read ONNX models from files, check them and make their shapes static.
 
-Owns what every reader of a model needs first, and the few questions that are asked of a graph. The
-package `onnx` (extra `models`) is imported on the first call.
+Provides what every reader of a model needs first, and common queries of a graph. The package `onnx`
+(extra `models`) is imported on the first call.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
     from onnx import ValueInfoProto as ValueInfoProto
-else:  # ONNX is imported where it is needed; others import the types from here
+else:  # functions import ONNX; other modules import the types from here
     ModelProto = NodeProto = ValueInfoProto = Any
 
 OPSET = 13
-"""Oldest opset that carries scales per channel; older models are converted to it."""
+"""Oldest opset with per-channel scales; older models are converted to it."""
 
 _TYPES = (
     *("FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL"),
     *("FLOAT16", "DOUBLE", "UINT32", "UINT64", "BFLOAT16"),
 )
-"""Data types that the readers know; some of them they refuse with reasons of their own."""
+"""Data types that the readers accept; some are rejected later with a specific reason."""
 
 Arrays = dict[str, Array]
 
@@ -46,19 +46,19 @@ def load(
     Parameters
     ----------
     source
-        Path of an ONNX file, or the model itself (which is copied, never changed).
+        Path of an ONNX file, or the model itself (which is copied and not changed).
     shapes
-        Shapes of inputs whose dimensions are symbolic. A symbolic first dimension that is not
-        named here is the batch and becomes 1.
+        Shapes of inputs with symbolic dimensions. A symbolic first dimension that is not given here
+        is the batch and becomes 1.
 
     Raises
     ------
     ModelError
-        If there is no such file, the file is no ONNX model, weights in files beside it cannot be
-        read, a shape stays symbolic, or a name in `shapes` is no input.
+        If the file does not exist or is not an ONNX model, external weights cannot be read, a shape
+        stays symbolic, or a name in `shapes` is not an input.
     UnsupportedError
-        If the model computes in float16, bfloat16 or float64, has other types that nothing here
-        reads, or calls domains unknown here.
+        If the model computes in float16, bfloat16 or float64, has other unsupported types, or uses
+        unknown operator domains.
     """
     onnx = require("onnx")
     model = onnx.ModelProto()
@@ -78,32 +78,32 @@ def load(
 
 
 def read(path: Path) -> ModelProto:
-    """Return the model of a file as it is written, without weights that lie in other files.
+    """Return the unmodified model in a file, without external weights.
 
     Raises
     ------
     ModelError
-        If there is no such file, or it is no ONNX model.
+        If the file does not exist or is not an ONNX model.
     """
     model: ModelProto = require("onnx").ModelProto()
     if not exists(path):
-        raise ModelError(f"there is no model file {path}")
-    with raising(ModelError, f"{path} is no ONNX model", OSError, told=reason_of):
+        raise ModelError(f"model file {path} does not exist")
+    with raising(ModelError, f"{path} is not an ONNX model", OSError, told=reason_of):
         content = read_file(path, NETWORK)
-    with raising(ModelError, f"{path} is no ONNX model", Exception, told=_first_line):
+    with raising(ModelError, f"{path} is not an ONNX model", Exception, told=_first_line):
         model.ParseFromString(content)
     if not model.graph.node:
-        raise ModelError(f"{path} is no ONNX model: its graph has no nodes")
+        raise ModelError(f"{path} is not an ONNX model: its graph has no nodes")
     return model
 
 
 def checked(model: ModelProto) -> ModelProto:
-    """Return a valid model with its shapes inferred, in an opset that vtaops reads.
+    """Return a valid model with inferred shapes, in an opset that vtaops reads.
 
     Raises
     ------
     ModelError
-        If it is not valid.
+        If the model is invalid.
     """
     onnx = require("onnx")
     with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
@@ -116,7 +116,7 @@ def checked(model: ModelProto) -> ModelProto:
 
 
 def require(package: str) -> Any:
-    """Import one of the packages of the extra `models`, or say how to install it."""
+    """Import a package of the extra `models`; if it is missing, say how to install it."""
     name = package.split(".")[0]
     parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
     for module in (*(f"onnx.{part}" for part in parts), package):
@@ -128,13 +128,13 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Replace symbolic dimensions of the inputs in place (see `load`)."""
     inputs = {value.name: value for value in graph_inputs(model)}
     if unknown := sorted(set(shapes) - set(inputs)):
-        raise ModelError(f"no input {unknown[0]!r}; the model's inputs: {', '.join(inputs)}")
+        raise ModelError(f"unknown input {unknown[0]!r};  the model's inputs: {', '.join(inputs)}")
     for name, value in inputs.items():
         dims = value.type.tensor_type.shape.dim
         if (given := shapes.get(name)) is not None:
             _set_dims(name, dims, given)
         _fix_dims(name, value)
-    # Whatever the exporter wrote about inner shapes may still be symbolic; inference fills it in.
+    # Inner shapes written by the exporter may still be symbolic; inference replaces them.
     del model.graph.value_info[:]
     for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
@@ -143,7 +143,7 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
-    """Return the inputs that are no weights (old models list these among their inputs)."""
+    """Return the inputs that are not weights (old models list weights among their inputs)."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in weights]
 
@@ -154,7 +154,7 @@ def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors by name; 0 is an extent that is not known."""
+    """Return the shapes of tensors by name; 0 for an unknown extent."""
     return {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
         for value in values
@@ -182,7 +182,7 @@ def initializers(model: ModelProto) -> Arrays:
     Raises
     ------
     ModelError
-        If one of them holds more than its shape, or less.
+        If the data of a tensor do not match its shape.
     """
     onnx = require("onnx")
     found = {}
@@ -194,7 +194,7 @@ def initializers(model: ModelProto) -> Arrays:
 
 
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
-    """Give a constant tensor another value, or add it to the graph."""
+    """Set the value of a constant tensor, adding it to the graph if necessary."""
     onnx = require("onnx")
     tensor = onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
     for old in model.graph.initializer:
@@ -219,7 +219,7 @@ def producers(model: ModelProto) -> dict[str, NodeProto]:
 
 
 class Connections:
-    """How the nodes of a graph are connected.
+    """The connections between the nodes of a graph.
 
     Attributes
     ----------
@@ -240,14 +240,14 @@ class Connections:
         self.outputs = {value.name for value in model.graph.output}
 
     def only_reader(self, name: str) -> NodeProto | None:
-        """Return the one node that reads a tensor; None if there are others, or it is an output."""
+        """Return the only node that reads a tensor; None if there are more or it is an output."""
         found = self.readers.get(name, [])
         return found[0] if len(found) == 1 and name not in self.outputs else None
 
     def chain(self, name: str, *kinds: str) -> list[NodeProto] | None:
-        """Return the node that writes a tensor, the one that writes its input, and so on.
+        """Return the node that writes a tensor, the node that writes its input, and so on.
 
-        None if they are not of these kinds, or something else reads one of their results.
+        None if they are not of these kinds, or one of their results has another reader.
         """
         found: list[NodeProto] = []
         for kind in kinds:
@@ -266,7 +266,7 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 
 def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
-    """Return a node; attributes that are None are left out."""
+    """Return a node; attributes that are None are omitted."""
     node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
     return node
 
@@ -290,7 +290,7 @@ def additions(node: NodeProto) -> list[NodeProto]:
 
 
 def float_tensors(model: ModelProto) -> list[str]:
-    """Return the float32 tensors that nodes of the graph write, in their order."""
+    """Return the float32 tensors that nodes of the graph write, in order."""
     onnx = require("onnx")
     types = {
         value.name: value.type.tensor_type.elem_type
@@ -301,10 +301,10 @@ def float_tensors(model: ModelProto) -> list[str]:
 
 
 def _read_external_data(model: ModelProto, path: Path) -> None:
-    """Put weights that lie in files beside the model into it.
+    """Read weights from files beside the model into it.
 
-    Only regular files in the folder of the model are read, and of these only what the shapes ask
-    for: a model of a hundred bytes cannot make us read its neighbour of a gigabyte.
+    Only regular files in the model's folder are read, and only as many bytes as the shapes require,
+    so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
     left = NETWORK
     for tensor in filter(_is_external, _tensors(model)):
@@ -320,7 +320,7 @@ def _read_external_data(model: ModelProto, path: Path) -> None:
 
 
 def _external_bytes(tensor: Any, folder: Path, nbytes: int) -> bytes:
-    """Return the bytes of a tensor that lie in a file of the folder of its model."""
+    """Return the bytes of a tensor that are in a file of the model's folder."""
     where = {entry.key: entry.value for entry in tensor.external_data}
     location, offset = where.get("location", ""), int(where.get("offset", 0))
     length = int(where.get("length", nbytes))
@@ -338,7 +338,7 @@ def _external_bytes(tensor: Any, folder: Path, nbytes: int) -> bytes:
 
 
 def _nbytes(tensor: Any) -> int:
-    """Return the bytes of a tensor as its type and shape say."""
+    """Return the size of a tensor in bytes according to its type and shape."""
     if tensor.data_type == tensor.STRING or any(size < 0 for size in tensor.dims):
         raise ValueError(f"its type is {tensor.data_type}, its shape {tuple(tensor.dims)}")
     dtype = require("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -350,7 +350,7 @@ def _is_external(tensor: Any) -> bool:
 
 
 def _check_types(model: ModelProto) -> None:
-    """Refuse tensors of types that nothing here reads."""
+    """Reject tensors of unsupported types."""
     types = require("onnx").TensorProto.DataType
     known = {types.Value(name) for name in _TYPES}
     for tensor in _tensors(model):
@@ -372,7 +372,7 @@ def _refuse_external_data(model: ModelProto) -> None:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """Yield all tensors of a message, in whatever part of it."""
+    """Yield all tensors of a message, at any depth."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
         return
@@ -383,16 +383,16 @@ def _tensors(message: Any) -> Iterator[Any]:
 
 
 def _list_inputs_only(model: ModelProto) -> None:
-    """Old models list their weights among the inputs, where they count as no constants."""
+    """Remove weights from the inputs, where old models list them so that they are not constants."""
     refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
 
 
 def _fix_dims(name: str, value: ValueInfoProto) -> None:
-    """Make a dynamic batch 1; refuse other dynamic dimensions."""
+    """Set a dynamic batch to 1; reject other dynamic dimensions."""
     written = shape_text(value)
     for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-        if dim.dim_value <= 0:  # 0 where there is none
+        if dim.dim_value <= 0:  # 0 if there is none
             if axis:
                 raise ModelError(
                     f"input {name!r} has the dynamic shape {written}; VTA's programs "
@@ -407,7 +407,7 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
     if len(given) != len(dims):
         raise ModelError(f"input {name!r} has {len(dims)} dimensions, not {tuple(given)}")
     for dim, size in zip(dims, given, strict=True):
-        if 0 < dim.dim_value != size:  # some exporters write what is dynamic as -1
+        if 0 < dim.dim_value != size:  # some exporters write dynamic dimensions as -1
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
         dim.dim_value = int(size)
 
@@ -415,7 +415,7 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
 def _refuse_other_floats(model: ModelProto) -> None:
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
-            raise UnsupportedError(f"input {value.name!r} is no tensor")
+            raise UnsupportedError(f"input {value.name!r} is not a tensor")
     graph, types = model.graph, require("onnx").TensorProto
     refused = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
     kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}

@@ -1,11 +1,11 @@
-"""Pairs of quantize and dequantize that VTA does not need are taken out of a QDQ model.
+"""Remove pairs of quantize and dequantize that VTA does not need from a QDQ model.
 
-A residual addition takes the pair behind a convolution out: the residual joins the exact sum, and
-the result is rounded once. An activation that rounding does already takes the pair before it along:
-ONNX Runtime's quantiser drops every Relu and Clip of asymmetric grids, because it takes for granted
-that the grid is that of the activation's own range. Here a grid is shared with what the tensor is
-concatenated or pooled with, and powers of two are coarser than the range; so only those go that
-keep every value of their grid.
+A residual addition removes the pair after a convolution: the residual is added to the exact sum,
+and the result is rounded once. An activation that rounding already performs is removed with the
+pair before it. ONNX Runtime's quantiser removes every Relu and Clip of asymmetric grids, because it
+assumes that the grid is that of the activation's own range. Here, tensors that are concatenated or
+pooled share a grid, and powers of two are coarser than the range; therefore only activations that
+keep every value of their grid are removed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from vtaops.quantization.onnx_files import Arrays, Connections, ModelProto, Node
 from vtaops.quantization.scales import SATURATING, Range
 
 LEAST, GREATEST = 64, 1 << 15
-"""Factors that a residual may have: its scale over that of the sums (docs/quantization.md)."""
+"""Factors that hardware supports for a residual: its scale over that of the sums
+(docs/quantization.md)."""
 
 
 def join_residuals(model: ModelProto) -> int:
-    """Take such pairs out of a QDQ model in place; return how many.
+    """Remove such pairs from a QDQ model in place; return their number.
 
-    A pair stays where somebody else reads it, or where the residual's step would need a factor of
-    the sums that hardware has not: below 64 and no whole number, or above 2^15.
+    A pair stays if something else reads it, or if hardware does not support the residual's factor:
+    one below 64 that is not a whole number, or one above 2^15.
     """
     tensors = Connections(model)
     order = {node.output[0]: index for index, node in enumerate(model.graph.node)}
@@ -46,7 +47,7 @@ def join_residuals(model: ModelProto) -> int:
 
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
-    """Whether the residual's scale over that of the sums is a factor that hardware has."""
+    """Return whether hardware supports the residual's scale over that of the sums as a factor."""
     scales = []
     for name in (residual, *convolution.input[:2]):
         node = tensors.writers.get(name)
@@ -61,10 +62,10 @@ def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
 
 
 def drop_idle_activations(model: ModelProto) -> int:
-    """Take activations that change nothing out of a QDQ model in place; return how many.
+    """Remove activations without effect from a QDQ model in place; return their number.
 
-    Such an activation stands between two pairs of one grid that has no value which it would change,
-    and nobody else reads what it reads. It goes with the pair before it.
+    Such an activation is between two pairs of one grid, all of whose values it keeps, and nothing
+    else reads its input. The pair before it is removed too.
     """
     tensors = Connections(model)
     dead = []
@@ -87,14 +88,14 @@ def drop_idle_activations(model: ModelProto) -> int:
 
 
 def _is_idle(activation: NodeProto, before: NodeProto, after: NodeProto, constants: Arrays) -> bool:
-    """Whether both grids are equal and lie within the bounds of the activation."""
+    """Return whether both grids are equal and lie within the bounds of the activation."""
     ends = [_ends(pair, constants) for pair in (before, after)]
     low, high = _bounds(activation, constants)
     return ends[0] == ends[1] and low <= ends[0][0] and ends[0][1] <= high
 
 
 def _ends(quantize: NodeProto, constants: Arrays) -> Range:
-    """Return the least and the greatest value of a grid; both together give its step."""
+    """Return the minimum and maximum of a grid, which determine its step."""
     scale, zero = (constants[name] for name in quantize.input[1:3])
     kind = np.iinfo(zero.dtype)
     return float((kind.min - int(zero)) * scale), float((kind.max - int(zero)) * scale)

@@ -1,4 +1,4 @@
-"""Pictures as inputs of networks: one preparation for calibration and for runs."""
+"""Pictures as inputs of networks, prepared in the same way for calibration and runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".t
 """Suffixes of pictures in a folder, in lower case."""
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-"""Those of the suffixes, by Pillow's names: for others it runs programs (EPS) or codecs unasked."""
+"""Pillow's names of these formats; for others it may run programs (EPS) or codecs."""
 
 _PIXEL_BYTES = 12
-"""Memory of a pixel: Pillow's four bytes, those of another mode, and what decoding holds."""
+"""Bytes per pixel: Pillow's four, those of another mode, and those for decoding."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Preparation:
     Attributes
     ----------
     mean, deviation
-        One number, or one for each channel (red, green, blue). The default gives -1..1.
+        One number, or one per channel (red, green, blue). The default gives -1..1.
 
     Raises
     ------
@@ -49,12 +49,12 @@ class Preparation:
             raise ModelError(f"the deviation {self.deviation} must be greater than 0")
 
     def apply(self, pixels: Array) -> Array:
-        """Return float32 numbers for pixels 0..255 whose last axis is the channels'.
+        """Return float32 numbers for pixels in 0..255 whose last axis has the channels.
 
         Raises
         ------
         ModelError
-            If there are three means or deviations and another number of channels.
+            If there are three means or deviations, but not three channels.
         """
         channels = pixels.shape[-1]
         for name, numbers in (("means", self.mean), ("deviations", self.deviation)):
@@ -65,7 +65,7 @@ class Preparation:
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file is a picture, by its suffix."""
+    """Return whether a file is a picture, judging by its suffix."""
     return path.suffix.lower() in SUFFIXES
 
 
@@ -77,11 +77,11 @@ def read_picture(
     Parameters
     ----------
     path
-        A file that Pillow reads.
+        A file that Pillow can read.
     name, shape
-        The input: NCHW with a batch of 1 (or dynamic), and one channel (gray) or three (RGB).
+        The input: NCHW with batch 1 (or dynamic), and one channel (gray) or three (RGB).
     preparation
-        Of the pixels; by default they become -1..1.
+        Preparation of the pixels; by default they become -1..1.
 
     Returns
     -------
@@ -91,24 +91,24 @@ def read_picture(
     Raises
     ------
     ModelError
-        If the file cannot be read, the input is not that of a picture, or Pillow is missing.
+        If the file cannot be read, the input is not for pictures, or Pillow is missing.
     """
     try:
         from PIL import Image
     except ImportError as error:
         raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
     if len(shape) != 4 or shape[0] not in (1, None) or shape[1] not in (1, 3):
-        raise ModelError(f"{name} has shape {tuple(shape)}, which no picture has")
+        raise ModelError(f"{name} has shape {tuple(shape)}, which does not fit a picture")
     _, channels, height, width = shape
     if height is None or width is None:
-        raise ModelError(f"{name} has no fixed height and width, which pictures are scaled to")
-    # Pillow's, of damaged files and of pictures that fill the memory
+        raise ModelError(f"{name} has no fixed height and width, to which pictures could be scaled")
+    # Pillow raises various exceptions for damaged files and for pictures that exceed memory.
     unreadable = raising(ModelError, f"cannot read {path}", Exception)
     with unreadable, open_file(path) as stream, Image.open(stream, formats=_FORMATS) as file:
         if math.prod(file.size) * _PIXEL_BYTES > SPARE:
             raise ModelError(
-                f"{path} has {file.width} x {file.height} pixels, of which at most "
-                f"{SPARE // _PIXEL_BYTES:,} are read; scale it down first"
+                f"{path} has {file.width} x {file.height} pixels; the limit is "
+                f"{SPARE // _PIXEL_BYTES:,}: scale it down first"
             )
         picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
     pixels = np.asarray(picture).reshape(height, width, -1)

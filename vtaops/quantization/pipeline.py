@@ -1,4 +1,4 @@
-"""From a float model and calibration data to a QDQ model: all steps in order."""
+"""Quantise a float model with calibration data to a QDQ model: all steps in order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ QUANTIZED = [
     "GlobalAveragePool",
     *MOVES,
 ]
-"""ONNX operators whose tensors are quantised: those that VTA runs, or that move data."""
+"""ONNX operators whose tensors are quantised: those that VTA runs or that move data."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class Quantization:
     model
         The QDQ model, a standard ONNX file.
     prepared
-        The float model whose tensors it quantises: optimised, and equalised if that was asked for.
+        The float model whose tensors are quantised: optimised, and equalised if requested.
     samples
         The calibration data.
     equalized
-        Tensors whose channels were equalised.
+        Number of tensors whose channels were equalised.
     trials
-        The ways that were tried for a device, the best one, which this is, first.
+        The combinations tried for a device, best first; this model is the first.
     """
 
     model: ModelProto
@@ -114,49 +114,49 @@ def quantize(
     Parameters
     ----------
     model : str, Path, onnx.ModelProto, torch.nn.Module or torch.export.ExportedProgram
-        A file, or a model. Of a QDQ model that is quantised in another way the pairs are taken out
-        first: its weights count as the real numbers that they stand for.
+        A file or a model. If it is a QDQ model with other scales, its pairs are removed first, and
+        its weights become the real numbers that they represent.
     calibration
-        Inputs as in real use: an `.npz` file with an array for each input, a folder of `.npz` or
-        `.npy` files or pictures, or arrays by name. Their first axis counts images.
+        Representative inputs: an `.npz` file with an array for each input, a folder of `.npz` or
+        `.npy` files or pictures, or arrays by name. The first axis counts images.
     config : HardwareConfig, str or Path, optional
-        The device. Then what is not given of scales, zero points, equalisation, learned rounding
-        and bias correction is tried, judged on every fourth sample, which the others' calibration
-        does not see, and on launches and cycles; the best way is taken.
+        The device. All options among scales, zero points, equalisation, learned rounding and bias
+        correction that are not given are then tried, and the best combination is used. Every fourth
+        sample is held out from calibration; it judges a combination, with launches and cycles.
     scales
-        Default: what the device has; without one "pow2". "pow2": every scale is a power of two,
-        one for each tensor, so requantisation is a shift and the model runs on every VTA, the
-        published bitstreams included. "free": scales as ONNX Runtime chooses them, for weights one
-        for each output channel, which need fixed-point multipliers.
+        "pow2": every scale is a power of two, one per tensor, so requantisation is a shift and the
+        model runs on every VTA, including the published bitstreams. "free": ONNX Runtime's scales,
+        one per output channel for weights, which need fixed-point multipliers. Default: what the
+        device supports; "pow2" without one.
     zero_points
-        Whether activations may be asymmetric (a tensor after a Relu then has all 256 steps).
+        Whether activations may be asymmetric (a tensor after a Relu then uses all 256 steps).
         Default: only with free scales.
     method
-        How ranges follow from calibration: "minmax", "entropy", "percentile", "distribution".
+        How to derive ranges in calibration: "minmax", "entropy", "percentile", "distribution".
     equalization
-        Bring the channels of each tensor to one range first; the float network stays the same.
-        For a device with tables, one factor for all channels around a function.
+        First bring the channels of each tensor to one range; the float network is equivalent. For
+        a device with tables, functions get one factor for all channels.
     learned_rounding
         Round the weights of a result up or down so that their errors cancel on the calibration
         data (`vtaops.quantization.rounding`).
     bias_correction
-        Take the mean error of rounded weights out of the biases.
+        Remove the mean error of rounded weights from the biases.
     shapes
-        Shapes of inputs with dynamic dimensions; default: those of the calibration data.
+        Shapes of inputs with dynamic dimensions; those of the calibration data by default.
     preparation
-        Of pictures in the calibration data; by default their pixels become -1..1.
+        Preparation of pictures in the calibration data; by default their pixels become -1..1.
 
     Returns
     -------
     ModelProto
-        int8 activations, int8 weights, int32 biases of scale input times weight.
+        int8 activations, int8 weights, int32 biases with the scale of input times weight.
 
     Raises
     ------
     ModelError
-        If the model or the data are malformed, missing, or do not fit each other.
+        If the model or the data are malformed, missing, or do not match.
     UnsupportedError
-        If the model is not float32, or its inputs are integers.
+        If the model is not float32, or has integer inputs.
     """
     return run_quantization(
         model,
@@ -187,7 +187,7 @@ def run_quantization(
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
 ) -> Quantization:
-    """Quantise as `quantize` does and keep what the comparison with the float model needs."""
+    """Quantise like `quantize`, and keep what the comparison with the float model needs."""
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     device = None if config is None else door("quantize")(config)
@@ -224,7 +224,7 @@ def _quantized(
     *,
     tables: bool = False,
 ) -> Quantization:
-    """Quantise a prepared model, which may change, in one way."""
+    """Quantise a prepared model, which may be changed, with one combination of options."""
     equalized = equalize(prepared, samples, tables=tables) if way.equalization else 0
     ranges = calibrated_ranges(prepared, samples, method)
     ranges, groups = shared_ranges(prepared, ranges)
@@ -234,7 +234,7 @@ def _quantized(
     else:
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction
-    plain = deepcopy(prepared) if changes else prepared  # what the result is compared with
+    plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
     done = Quantization(_insert_pairs(prepared, grids, scales), plain, samples, equalized)
     if way.learned_rounding:
         learn_rounding(prepared, done.model, samples)
@@ -253,7 +253,7 @@ def _load(
     shapes: Mapping[str, Sequence[int]] | None,
     preparation: Preparation | None,
 ) -> tuple[ModelProto, list[Sample]]:
-    """Read model and samples; the data say what the model leaves dynamic."""
+    """Read model and samples; the data determine the model's dynamic dimensions."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
     if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
@@ -273,30 +273,30 @@ def _load(
 
 
 def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Return the inputs' shapes with None for what is dynamic."""
+    """Return the inputs' shapes, with None for dynamic dimensions."""
     onnx = require("onnx")
     if not isinstance(model, onnx.ModelProto):
         try:
             model = read(Path(model))
-        except ModelError:  # `load` says what is wrong with the file
+        except ModelError:  # `load` reports the error in the file
             return {}
     shapes = input_shapes(model).items()
     return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
 
 def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
-    """Return a model whose pairs, if it has any, are taken out."""
+    """Return a model without its pairs, if it has any."""
     kinds = {node.op_type for node in model.graph.node}
     if not any(kind.endswith("uantizeLinear") or "QLinear" in kind for kind in kinds):
         return model
     if scales == "pow2" and "QuantizeLinear" in kinds and next(_other_scales(model), None) is None:
-        raise ModelError("the model is quantised already, with powers of two as scales")
+        raise ModelError("the model is already quantised, with powers of two as scales")
     without_pairs(model)
     return checked(model)
 
 
 def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> ModelProto:
-    """Let ONNX Runtime's quantiser insert the pairs for the grids that were chosen."""
+    """Let ONNX Runtime's quantiser insert pairs with the chosen grids."""
     onnx, ort = require("onnx"), require("onnxruntime.quantization")
     calibrate = require("onnxruntime.quantization.calibrate")
     data = {name: tuple(map(np.float32, grid.range)) for name, grid in grids.items()}
@@ -305,7 +305,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         "WeightSymmetric": True,
         "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
         "QDQKeepRemovableActivations": True,  # see drop_idle_activations
-        "ForceQuantizeNoInputCheck": True,  # also what moves data behind a float operator
+        "ForceQuantizeNoInputCheck": True,  # also quantise data movement after a float operator
         "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
     }
     quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
@@ -321,7 +321,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         options,
     )
     level = logging.getLogger().level
-    logging.getLogger().setLevel(logging.ERROR)  # the quantiser speaks to the root logger
+    logging.getLogger().setLevel(logging.ERROR)  # the quantiser uses the root logger
     try:
         quantizer.quantize_model()
     finally:
@@ -336,7 +336,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
 
 
 def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
-    """Return power-of-two scales for all constants, as ONNX Runtime takes them."""
+    """Return power-of-two scales for all constants, in ONNX Runtime's format."""
     kind = require("onnxruntime.quantization").QuantType.QInt8
     return {
         name: [
@@ -351,19 +351,19 @@ def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[s
 
 
 def _check_powers_of_two(model: ModelProto) -> None:
-    """Refuse a scale that is no power of two, as the caller asked and hardware needs."""
+    """Reject a scale that is not a power of two, if the caller requires powers of two."""
     tensors = Connections(model)
     for node, scale in _other_scales(model):
         readers = tensors.readers.get(node.output[0], [node])
         near = tensors.writers.get(node.input[0]) or readers[0]
         raise ModelError(
-            f"the scale of {node.input[0]!r} is {scale}, no power of two, beside the "
+            f"the scale of {node.input[0]!r} is {scale}, not a power of two, at the "
             f"node {near.name!r} ({near.op_type})"
         )
 
 
 def _other_scales(model: ModelProto) -> Iterator[tuple[NodeProto, Array | None]]:
-    """Yield the nodes of pairs whose scale is no constant power of two, with that scale."""
+    """Yield the nodes of pairs whose scale is not a constant power of two, with that scale."""
     constants = Connections(model).constants
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):

@@ -1,9 +1,9 @@
-"""The float graph before it is quantised: optimised, and in the operators that VTA has.
+"""Prepare a float graph for quantisation: optimise it, and use operators that VTA has.
 
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
-no convolution takes in becomes a depthwise 1x1 convolution, a mean over the image a global average;
-factors and terms behind a convolution move into it, activations behind a concatenation into its
-parts, where they cost nothing.
+cannot be folded into a convolution becomes a depthwise 1x1 convolution, and a mean over the image a
+global average. Factors and terms after a convolution are folded into it, and activations after a
+concatenation move to its parts, where they are free.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def prepare(model: ModelProto) -> ModelProto:
     Raises
     ------
     ModelError
-        If ONNX Runtime refuses the model.
+        If ONNX Runtime rejects the model.
     """
     onnx = require("onnx")
     with TemporaryFolder() as folder:
@@ -69,14 +69,14 @@ def _rewritten(model: ModelProto, node: NodeProto) -> list[NodeProto]:
 
 
 def _sum(_: ModelProto, node: NodeProto) -> list[NodeProto]:
-    """Sum of n tensors: n - 1 additions."""
+    """Rewrite a sum of n tensors as n - 1 additions."""
     if len(node.input) == 1:
         return [make_node("Identity", node.input, node.output)]
     return additions(node)
 
 
 def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    """Batch norm of inference: a depthwise 1x1 convolution with scale / deviation."""
+    """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation."""
     constants = initializers(model)
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
@@ -97,7 +97,7 @@ def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
 
 
 def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    """Mean over height and width: a global average, flattened where axes are dropped."""
+    """Rewrite a mean over height and width as a global average, flattened if axes are dropped."""
     found = attributes(node)
     axes = found.get("axes")
     if axes is None and len(node.input) == 2:
@@ -119,7 +119,7 @@ def _rank(model: ModelProto, name: str) -> int:
 
 
 def _activate_parts(model: ModelProto) -> None:
-    """Move activations in front of the concatenations whose only readers they are."""
+    """Move activations before the concatenations of which they are the only readers."""
     tensors = Connections(model)
     nodes = list(model.graph.node)
     for concat in [node for node in nodes if node.op_type == "Concat"]:
@@ -139,9 +139,9 @@ def _activate_parts(model: ModelProto) -> None:
 
 
 def fold_affine(model: ModelProto) -> int:
-    """Fold factors and terms behind convolutions into their weights and biases, in place.
+    """Fold factors and terms after convolutions into these in place; return their number.
 
-    Exact in float; on integers each of them would be a rounding of its own. Returns how many.
+    This is exact in float; on integers, each of them would be another rounding.
     """
     tensors = Connections(model)
     folded: list[NodeProto] = []
@@ -175,7 +175,8 @@ def fold_affine(model: ModelProto) -> int:
 def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
     """Return weight and bias of a convolution as float64; None if they are not constants.
 
-    What has a bias of another length is no convolution; ONNX Runtime refuses it when it runs.
+    A node with a bias of the wrong length is not a valid convolution; ONNX Runtime rejects it
+    later.
     """
     transposed = node.op_type == "ConvTranspose"
     if not (node.op_type == "Conv" or (transposed and attributes(node).get("group", 1) == 1)):
@@ -207,7 +208,7 @@ def _factor_and_term(
 
 
 def _name_nodes(model: ModelProto) -> None:
-    """ONNX Runtime's quantiser tells nodes apart by name."""
+    """Name all nodes, because ONNX Runtime's quantiser identifies them by name."""
     seen = set()
     for index, node in enumerate(model.graph.node):
         if not node.name or node.name in seen:

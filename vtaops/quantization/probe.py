@@ -1,4 +1,4 @@
-"""Inner tensors of a model: a session of ONNX Runtime that returns any of them."""
+"""Read inner tensors of a model by a session of ONNX Runtime that returns them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vtaops.base.shapes import Array
 from vtaops.quantization.onnx_files import ModelProto, require
 
 _INTEGER_PRODUCTS = ("QLinearConv", "QLinearMatMul", "QGemm")
-"""Operators whose input 2 is the data's zero point; 3 and 5 are the weights and theirs."""
+"""Operators whose input 2 is the data's zero point; 3 and 5 are weights and their zero point."""
 
 
 def runtime_errors() -> AbstractContextManager[None]:
-    """Turn what ONNX Runtime raises, whose hierarchy is not public, into a ModelError."""
+    """Convert exceptions of ONNX Runtime, whose hierarchy is not public, to a ModelError."""
 
     def told(error: Exception) -> str:
         return " ".join(str(error).split()) or type(error).__name__
@@ -28,25 +28,25 @@ def runtime_errors() -> AbstractContextManager[None]:
 
 @contextmanager
 def quiet_runtime() -> Iterator[None]:
-    """Keep warnings of sessions that ONNX Runtime's own tools open from the terminal."""
+    """Suppress warnings of sessions that ONNX Runtime's own tools open."""
     runtime = require("onnxruntime")
     runtime.set_default_logger_severity(_ERROR)
     try:
         yield
     finally:
-        runtime.set_default_logger_severity(_WARNING)  # its default
+        runtime.set_default_logger_severity(_WARNING)  # the default
 
 
 _WARNING, _ERROR = 2, 3
 
 
 def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:
-    """Return a session of ONNX Runtime on the CPU, at a level of its graph optimisation.
+    """Return a session of ONNX Runtime on the CPU, with a level of graph optimisation.
 
     Raises
     ------
     ModelError
-        If ONNX Runtime refuses the model.
+        If ONNX Runtime rejects the model.
     """
     ort = require("onnxruntime")
     options = ort.SessionOptions()
@@ -61,22 +61,22 @@ def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:
 
 
 class Probe:
-    """A model whose run returns the named tensors.
+    """A model whose run returns named tensors.
 
     Parameters
     ----------
     model
         The ONNX model; it is not changed.
     names
-        Tensors to return; None: the outputs of the model.
+        Tensors to return; None for the outputs of the model.
     exact
-        Run the nodes as they stand, without ONNX Runtime's fusions, so that the result is what the
-        file says and not what a fused integer kernel makes of it.
+        Run the nodes without ONNX Runtime's fusions, so that the result is defined by the file
+        and not by a fused integer kernel.
 
     Raises
     ------
     ModelError
-        If ONNX Runtime refuses the model; from `run`, if it cannot be computed.
+        If ONNX Runtime rejects the model; from `run`, if it cannot be computed.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Probe:
 
     def run(self, sample: dict[str, Array]) -> dict[str, Array]:
         """Return the tensors for one sample."""
-        if not self.names:  # ONNX Runtime would give all outputs
+        if not self.names:  # ONNX Runtime would return all outputs
             return {}
         with runtime_errors():
             values = self._session.run(self.names, sample)
@@ -104,9 +104,9 @@ class Probe:
 
 
 def _shift_weights(model: ModelProto) -> None:
-    """Turn constant int8 weights of uint8 data into uint8, with a zero point 128 higher.
+    """Convert constant int8 weights of uint8 data to uint8, with a zero point 128 higher.
 
-    The file says the same, but on a processor without VNNI the products of ONNX Runtime of uint8 by
+    The meaning is the same, but on a processor without VNNI, ONNX Runtime's products of uint8 by
     int8 saturate at 16 bits; those of uint8 by uint8 do not.
     """
     from onnx import numpy_helper

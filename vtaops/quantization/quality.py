@@ -1,4 +1,4 @@
-"""How well a quantised model follows its float model: layer by layer, and at the outputs."""
+"""Compare a quantised model with its float model, layer by layer and at the outputs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vtaops.quantization.scales import saturated
 
 @dataclass(frozen=True)
 class LayerQuality:
-    """One tensor of the float model beside its quantised image.
+    """One tensor of the float model and its quantised image.
 
-    `sqnr_db` is the signal-to-quantisation-noise ratio 10 log10(sum x^2 / sum (x - q)^2), in which
-    the errors of all layers before count too.
+    `sqnr_db` is the signal-to-quantisation-noise ratio 10 log10(sum x^2 / sum (x - q)^2), which
+    includes the errors of all previous layers.
     """
 
     tensor: str
@@ -31,9 +31,9 @@ class LayerQuality:
 
 @dataclass(frozen=True)
 class OutputQuality:
-    """An output of the model: SQNR in dB, greatest difference, and how often the maximum agrees.
+    """An output of the model: SQNR in dB, largest difference, and how often the maximum agrees.
 
-    `top1` is None where the output is no vector of scores for each image.
+    `top1` is None if the output is not a vector of scores per image.
     """
 
     output: str
@@ -44,7 +44,7 @@ class OutputQuality:
 
 @dataclass(frozen=True)
 class Quality:
-    """Layers, the worst first, and outputs."""
+    """Layers, worst first, and outputs."""
 
     layers: tuple[LayerQuality, ...]
     outputs: tuple[OutputQuality, ...]
@@ -77,9 +77,9 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
 
 
 def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
-    """Return the dequantised tensor of the QDQ model for tensors of the float model.
+    """Return, for tensors of the float model, the dequantised tensor of the QDQ model.
 
-    What enters a Relu or Clip is left out: there, saturation is no error.
+    Inputs of a Relu or Clip are omitted, because their saturation is not an error.
     """
     written, entering = producers(quantized), saturated(model)
     found = {}

@@ -92,7 +92,7 @@ def rounded(weight: Array, scale: Array, moment: Array) -> Array:
     mean = moment[:, each, each].mean(axis=1, keepdims=True)
     damped[:, each, each] += DAMPING * mean + 1e-12
     upper = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
-    fixed = np.abs(weight / scale) > LARGEST - 0.5  # the greatest say what the scale is
+    fixed = np.abs(weight / scale) > LARGEST - 0.5  # the largest weights determine the scale
     left, result = weight.copy(), np.zeros_like(weight)
     for tap in range(taps):
         steps = np.rint(np.where(fixed, weight, left)[..., tap] / scale[..., tap])

@@ -1,6 +1,6 @@
 """Calibration data: from files and arrays to one list of samples.
 
-A sample is what one run of the model takes: an array for each input, of the model's shape.
+A sample is the input of one run of the model: an array for each input, in the model's shape.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def load_samples(
     Parameters
     ----------
     source
-        An `.npz` file whose arrays are named as the inputs; a folder of `.npy` files (a model with
-        one input), `.npz` files or pictures (one input); the same as arrays. The first axis of an
-        array counts images and is cut into batches of the model.
+        An `.npz` file whose arrays have the names of the inputs; a folder of `.npy` files (for a
+        model with one input), `.npz` files or pictures (one input); or the same as arrays. The
+        first axis of an array counts images and is split into batches of the model.
     shapes
         Shapes of the model's inputs by name.
     dtypes
-        Their dtypes, which numbers are converted to; float32 for inputs that are not named.
+        Dtypes of the inputs, to which the data are converted; float32 for inputs not given here.
     preparation
-        Of pictures; by default their pixels become -1..1.
+        Preparation of pictures; by default their pixels become -1..1.
 
     Raises
     ------
     ModelError
-        If there are no data, or names, shapes or types do not fit the model, or a preparation is
-        given and no picture.
+        If there are no data; if names, shapes or types do not match the model; or if a preparation
+        is given without pictures.
     """
     known = dtypes or {}
     samples = [
@@ -61,12 +61,12 @@ def load_samples(
 
 
 def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
-    """Return the first arrays of calibration data for inputs of which only the names are known.
+    """Return the first arrays of calibration data, for inputs with known names only.
 
     Raises
     ------
     ModelError
-        If there are none.
+        If there are no data.
     """
     shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
     _, arrays = next(iter(_sources(source, shapes)), ("", {}))
@@ -74,9 +74,9 @@ def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that the first arrays give to inputs with dynamic dimensions.
+    """Return the shapes of the first arrays, for inputs with dynamic dimensions.
 
-    The batch stays out of it: it is 1 where the model does not say.
+    The batch is excluded: it is 1 if the model does not specify it.
     """
     if all(None not in shape[1:] for shape in inputs.values()):
         return {}
@@ -91,7 +91,7 @@ def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, 
 def _sources(
     source: Calibration, shapes: Mapping[str, Shape], preparation: Preparation | None = None
 ) -> list[tuple[str, Sample]]:
-    """Return the arrays, each group with its source for messages."""
+    """Return groups of arrays, each with its source for messages."""
     if isinstance(source, str | Path):
         return _files(Path(source), shapes, preparation)
     if preparation is not None:
@@ -111,12 +111,12 @@ def _files(
     path: Path, shapes: Mapping[str, Shape], preparation: Preparation | None
 ) -> list[tuple[str, Sample]]:
     if not exists(path):
-        raise ModelError(f"there are no calibration data at {path}")
+        raise ModelError(f"calibration data {path} do not exist")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     files = [file for file in files if file.suffix in (".npy", ".npz") or is_picture(file)]
     if not files:
         raise ModelError(
-            f"{path} holds no calibration data: .npz files, or for one input .npy or pictures "
+            f"{path} contains no calibration data: .npz files, or for one input .npy or pictures "
             f"({', '.join(SUFFIXES)})"
         )
     if preparation is not None and not any(map(is_picture, files)):
@@ -128,7 +128,7 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
     if is_picture(file):
         name = _only(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}
-    # of zip files, of zlib, of NumPy's headers, of memory
+    # Errors of zip files, of zlib, of NumPy's headers, of memory.
     text = f"{file} cannot be read as NumPy data"
     with raising(ModelError, text, Exception), open_file(file) as stream:
         check_unpacked(stream)
@@ -144,24 +144,24 @@ def _single(array: Array, shapes: Mapping[str, Shape], place: str) -> Sample:
 
 
 def _only(shapes: Mapping[str, Shape], place: str) -> str:
-    """Return the name of the model's one input."""
+    """Return the name of the model's only input."""
     if len(shapes) != 1:
         raise ModelError(f"{place} has no names, and the model has the inputs {', '.join(shapes)}")
     return next(iter(shapes))
 
 
 def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) -> Sample:
-    """Return arrays of the model's dtypes."""
+    """Return the arrays converted to the model's dtypes."""
     converted = {}
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub":
-            raise ModelError(f"{place}: {name!r} holds {array.dtype}, which are no real numbers")
+            raise ModelError(f"{place}: {name!r} holds {array.dtype}, which are not real numbers")
         converted[name] = array.astype(dtypes.get(name, np.dtype("float32")), copy=False)
     return converted
 
 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
-    """Cut stacked images into samples of the model's batch."""
+    """Split stacked images into samples with the model's batch."""
     if set(arrays) != set(shapes):
         found, wanted = ", ".join(sorted(arrays)), ", ".join(sorted(shapes))
         raise ModelError(f"{place} names {found or 'nothing'}; the model's inputs are {wanted}")
@@ -177,8 +177,8 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
 
 
 def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
-    """Return how many batches of a shape an array holds."""
-    if not shape:  # a scalar: one for each sample
+    """Return the number of batches in an array."""
+    if not shape:  # a scalar: one per sample
         shape = (1,)
     fits = array.ndim == len(shape) and array.shape[1:] == tuple(shape[1:])
     if not fits or len(array) % shape[0]:

@@ -1,8 +1,8 @@
 """Scales and zero points of activations, from calibrated ranges.
 
-Tensors that move between operators without arithmetic share one grid: both sides of a pooling or a
-reshape, and all parts of a concatenation, so that on VTA these cost no requantisation. What enters
-a Relu or Clip is saturated on the grid of what leaves it.
+Tensors connected by operators without arithmetic share one grid: both sides of a pooling or a
+reshape, and all parts of a concatenation, so that these need no requantisation on VTA. Inputs of a
+Relu or Clip saturate on the grid of its output.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ MOVES = (
     "Resize",
     "Pad",
 )
-"""Operators that ONNX Runtime's quantiser leaves on the grid of their input."""
+"""Operators whose result ONNX Runtime's quantiser leaves on the grid of their input."""
 
 SATURATING = frozenset({"Relu", "Clip"})
 MEASURED = 1 << 16
-"""Elements of a tensor that are looked at per sample when a power of two is chosen."""
+"""Number of elements of a tensor that are sampled to choose a power of two."""
 
 Range = tuple[float, float]
 
@@ -62,12 +62,12 @@ class Grid:
 
     @property
     def range(self) -> Range:
-        """The least and greatest value, from which ONNX Runtime computes the same grid again."""
+        """The minimum and maximum, from which ONNX Runtime recomputes the same grid."""
         low, high = (-127, 127) if self.symmetric else (-128, 127)
         return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
 
     def rounded(self, x: Array) -> Array:
-        """Return the nearest values of the grid."""
+        """Return the nearest values on the grid."""
         low, high = self.range
         return np.clip(np.rint(x / self.scale) * self.scale, low, high)
 
@@ -75,18 +75,18 @@ class Grid:
 def calibrated_ranges(
     model: ModelProto, samples: Sequence[Sample], method: str
 ) -> dict[str, Range]:
-    """Return the range of every activation, by one of ONNX Runtime's calibrators.
+    """Return the range of every activation, determined by one of ONNX Runtime's calibrators.
 
     Raises
     ------
     ModelError
-        If there is no such method, or an activation is not finite.
+        If the method does not exist, or an activation is not finite.
     """
     ort = require("onnxruntime.quantization")
     calibrate = require("onnxruntime.quantization.calibrate")
     methods = {m.name.lower(): m for m in ort.CalibrationMethod}
     if method not in methods:
-        raise ModelError(f"no calibration method {method!r}; there are {', '.join(methods)}")
+        raise ModelError(f"unknown calibration method {method!r}; there are {', '.join(methods)}")
     with TemporaryFolder() as folder:
         file = folder / "float.onnx"
         require("onnx").save(model, str(file))
@@ -117,7 +117,7 @@ def shared_ranges(
     Returns
     -------
     ranges
-        The range of each tensor: the hull of its group's.
+        The range of each tensor: the hull of its group's ranges.
     groups
         A representative of each tensor's group.
     """
@@ -135,7 +135,7 @@ def shared_ranges(
 
 
 def saturated(model: ModelProto) -> dict[str, str]:
-    """Return the inputs of a Relu or Clip that nobody else reads, each with the output."""
+    """Return the inputs of a Relu or Clip that nothing else reads, with the output of each."""
     tensors = Connections(model)
     return {
         node.input[0]: node.output[0]
@@ -166,7 +166,7 @@ def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
 
 
 def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid]:
-    """Return the grid that just covers each range."""
+    """Return the smallest grid that covers each range."""
     return {name: _covering(found, zero_points) for name, found in ranges.items()}
 
 
@@ -178,10 +178,10 @@ def power_of_two_grids(
     *,
     zero_points: bool,
 ) -> dict[str, Grid]:
-    """Return for each group the power-of-two grid with the least squared error on the samples.
+    """Return, for each group, the power-of-two grid with the least squared error on the samples.
 
-    The grid that covers the range often wastes almost a bit, so those of half and a quarter of
-    its scale compete, which saturate the rarest values.
+    The grid that covers the range often wastes almost a bit, so those with half and a quarter of
+    its scale are also tried; they saturate the rarest values.
     """
     candidates = {
         group: _powers(ranges[group], zero_points=zero_points)
@@ -201,7 +201,7 @@ def power_of_two_grids(
 
 
 def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
-    """Return the squared error of each grid, on about as many of the values as `measured`."""
+    """Return the squared error of each grid on about `measured` of the values."""
     flat = values.reshape(-1)[:: max(1, values.size // measured)].astype(np.float64)
     return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
 
@@ -222,10 +222,10 @@ def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dic
 def no_finer_than_sums(
     model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
 ) -> dict[str, Grid]:
-    """Make the grids of results as coarse as the sums that are rounded to them.
+    """Make the grids of results at least as coarse as the sums that are rounded to them.
 
-    Where great products cancel, the grid that suits the result is finer than the steps of the sums:
-    that gains nothing, and needs a shift to the left, which hardware has not.
+    If large products cancel, the best grid for the result is finer than the steps of the sums. That
+    gains nothing, and would need a left shift, which hardware does not have.
     """
     found, scales = dict(grids), power_of_two_weight_scales(model, grids)
     for node in model.graph.node:
@@ -249,7 +249,7 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     weight
         float32 weights of any shape.
     least
-        A lower bound: where the int32 bias needs coarser products.
+        A lower bound, for cases where the int32 bias needs coarser products.
     """
     greatest = float(np.abs(weight).max())
     grids = _powers((-greatest, greatest), zero_points=False)
@@ -268,7 +268,7 @@ def _covering(found: Range, zero_points: bool) -> Grid:
 
 
 def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
-    """Return the covering power-of-two grid and those of half and a quarter of its scale."""
+    """Return the power-of-two grid that covers a range, and those with half and a quarter scale."""
     low, high = found
     covering = 2.0 ** np.ceil(np.log2(_covering(found, zero_points).scale))
     grids = []
@@ -282,7 +282,7 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
 
 
 def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
-    """Return the float constants (no biases) of quantised operators, each with a reader."""
+    """Return the float constants of quantised operators, except biases, each with a reader."""
     constants = initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}

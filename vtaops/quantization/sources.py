@@ -1,8 +1,8 @@
-"""Float ONNX models from what is none: modules and programs of torch, models with pairs.
+"""Convert other sources to float ONNX models: modules and programs of torch, models with pairs.
 
-PyTorch's exporter writes the ONNX models of torch, with batch 1. The pairs of a quantised model are
-taken out: weights become the real numbers that they stand for, and a grid that begins at 0, which
-stands for a ReLU, becomes one.
+PyTorch's exporter writes torch models as ONNX with batch 1. The pairs of a quantised model are
+removed: weights become the real numbers that they represent, and a grid that begins at 0 becomes
+the ReLU that it represents.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def is_torch(source: Any) -> bool:
-    """Whether a source is a module or a program of torch; imports no torch."""
+    """Return whether a source is a torch module or program, without importing torch."""
     return any(kind.__module__.split(".")[0] == "torch" for kind in type(source).__mro__)
 
 
@@ -42,18 +42,18 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     Parameters
     ----------
     source
-        `torch.nn.Module` or `torch.export.ExportedProgram`; their parameters name the inputs.
+        `torch.nn.Module` or `torch.export.ExportedProgram`; its parameters name the inputs.
     calibration
-        Calibration data, which give a module's inputs their shapes.
+        Calibration data, which determine the input shapes of a module.
     shapes
-        Those shapes, if the data shall not.
+        Input shapes that override those of the data.
 
     Raises
     ------
     ModelError
-        If it is something else of torch.
+        If it is another torch object.
     UnsupportedError
-        If PyTorch cannot write it as ONNX.
+        If PyTorch cannot export it to ONNX.
     """
     import torch
 
@@ -66,7 +66,7 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
         names, module = _parameters(source), source.eval()
         examples = tuple(map(torch.from_numpy, _examples(names, calibration, shapes)))
     else:
-        raise ModelError(f"{type(source).__name__} is no module and no exported program of torch")
+        raise ModelError(f"{type(source).__name__} is not a torch module or exported program")
     content = BytesIO()
     text = "PyTorch cannot write this module as an ONNX model"
     with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=_first_line):
@@ -77,9 +77,9 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
 
 
 def _module(program: Any, examples: Any) -> Any:
-    """Return a program as a module that PyTorch's exporter may set to evaluation.
+    """Return a program as a module that PyTorch's exporter may set to evaluation mode.
 
-    Its batch is that of the examples, if some are given.
+    Its batch is that of the examples, if there are any.
     """
     import torch
 
@@ -96,13 +96,13 @@ def _module(program: Any, examples: Any) -> Any:
             return self.run(*args)
 
         def train(self, mode: bool = True) -> Any:
-            return self  # programs refuse it, even to be set to evaluation
+            return self  # programs reject it, even for evaluation mode
 
     return Program()
 
 
 def _parameters(module: Any) -> list[str]:
-    """Return the parameters of `forward` that have no default."""
+    """Return the parameters of `forward` without default values."""
     found = inspect.signature(module.forward).parameters.values()
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p.name for p in found if p.default is p.empty and p.kind in plain] or ["input"]
@@ -123,7 +123,7 @@ def _examples(
 
 
 def _dynamic(program: Any, names: list[str]) -> list[bool]:
-    """Return which inputs of a program have a dynamic batch."""
+    """Return, for each input of a program, whether its batch is dynamic."""
     values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
     shapes = (values[name].shape for name in names)
     return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
@@ -134,12 +134,12 @@ def _single(example: Any, dynamic: bool) -> Any:
 
 
 def without_pairs(model: ModelProto) -> None:
-    """Take the pairs of a QDQ model out, in place.
+    """Remove the pairs of a QDQ model in place.
 
     Raises
     ------
     UnsupportedError
-        If integers enter or leave the model, or it has operators on integers.
+        If the model has integer inputs or outputs, or operators on integers.
     """
     tensors = Connections(model)
     kept: list[NodeProto] = []
@@ -172,7 +172,7 @@ def _refuse_integers(node: NodeProto) -> None:
 
 
 def _check_entries(nodes: list[NodeProto], real: set[str]) -> None:
-    """Refuse tensors that are dequantised, and that nothing in the model quantises."""
+    """Reject tensors that are dequantised without being quantised in the model."""
     lost = real - {name for node in nodes for name in node.output}
     if lost:
         raise UnsupportedError(
@@ -185,7 +185,7 @@ _INTEGER = frozenset({"MatMulInteger", "ConvInteger", "QGemm", "DynamicQuantizeL
 
 
 def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> list[NodeProto]:
-    """Return what stands for a quantisation: a clip if its grid begins at 0, else nothing."""
+    """Return the replacement of a quantisation: a clip if its grid begins at 0, else nothing."""
     scale, zero = (tensors.constants.get(name) for name in node.input[1:3])
     result = [f"{node.output[0]}_real"]
     if scale is not None and zero is not None and scale.size == 1:
@@ -200,7 +200,7 @@ def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> lis
 
 
 def _dequantized(node: NodeProto, tensors: Connections) -> Any:
-    """Return the real numbers that a constant stands for."""
+    """Return the real numbers that a constant represents."""
     data, scale, *zeros = (tensors.constants[name] for name in node.input if name)
     zero = zeros[0] if zeros else np.zeros((), np.int32)
     axis = attributes(node).get("axis", 1)

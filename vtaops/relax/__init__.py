@@ -1,4 +1,4 @@
-"""Networks from model files: Relax as the normal form, and what VTA runs of it."""
+"""Networks from model files: Relax in a normal form, and its translation for VTA."""
 
 from vtaops.relax.differences import LayerDifference, trace_differences
 from vtaops.relax.graphs import to_graph

@@ -1,10 +1,10 @@
-"""Images of Relax with their channels last, as TFLite has them, to channels first.
+"""Convert images from channels last, as in TFLite, to channels first in Relax.
 
-Every tensor of rank 4 has up to two forms, as it was written and as an image NCHW; one is made from
-the other where somebody asks for it. Convolutions and pools ask for images, operators on elements
-follow what they read, everything else asks for tensors as written. What the front end computes on
-quantised integers directly (activations, pools, reshapes) goes between dequantize and quantize on
-the grid of its operand, which is the normal form.
+Every tensor of rank 4 has up to two forms, as written and as an NCHW image; one is converted to the
+other on demand. Convolutions and pools read images, elementwise operators follow their operands,
+and all other operators read tensors as written. Operators that the front end computes directly on
+quantised integers (activations, pools, reshapes) are placed between dequantize and quantize on the
+grid of their operand, which is the normal form.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ ELEMENTWISE = frozenset(
 """Operators that are independent of the layout."""
 
 Grid = tuple[Any, Any, str]
-"""Scale and zero point, as constants of Relax, and the type of the integers."""
+"""Scale and zero point as Relax constants, and the integer dtype."""
 
 Get = Callable[[Any], Any]
 
 
 def channels_first(mod: Any) -> Any:
-    """Return a Relax module whose `main` computes on images NCHW; its arguments stay as they are.
+    """Return a Relax module whose `main` computes on NCHW images; its arguments do not change.
 
     Parameters
     ----------
     mod
-        A module without dataflow blocks, whose convolutions and pools read images NHWC.
+        A module without dataflow blocks, whose convolutions and pools read NHWC images.
     """
     function = mod["main"]
     bindings = bindings_of(function)
@@ -56,7 +56,7 @@ def channels_first(mod: Any) -> Any:
 
 
 class _Rewriter:
-    """The forms of all tensors, by the variables of the source module."""
+    """The forms of all tensors, by variable of the source module."""
 
     def __init__(self, builder: Any, bindings: Iterable[Any]) -> None:
         self.emit = builder.emit
@@ -65,9 +65,9 @@ class _Rewriter:
         self.grids = _grids(bindings)
 
     def bind(self, var: Any, value: Any) -> None:
-        """Emit a binding for images."""
+        """Emit a binding that computes on images."""
         name = getattr(getattr(value, "op", None), "name", "")
-        if name == "relax.astype" and var in self.grids:  # integers of one grid, with more bits
+        if name == "relax.astype" and var in self.grids:  # the same grid with more bits
             self._alias(var, value.args[0])
             return
         image = self._is_image(name, value)
@@ -89,7 +89,7 @@ class _Rewriter:
     # --------------------------------------------------------------------------- forms
 
     def as_written(self, expression: Any) -> Any:
-        """Return an expression on tensors as they were written."""
+        """Return an expression on tensors as written."""
         if isinstance(expression, relax.Tuple):
             return relax.Tuple([self.as_written(field) for field in expression.fields])
         if not isinstance(expression, relax.Var):
@@ -99,7 +99,7 @@ class _Rewriter:
         return self.written[expression]
 
     def as_image(self, expression: Any) -> Any:
-        """Return a tensor of rank 4 as an image; one value for each channel as (1, C, 1, 1)."""
+        """Return a tensor of rank 4 as an image; per-channel values have shape (1, C, 1, 1)."""
         if isinstance(expression, relax.Var) and _rank(expression) == 4:
             if expression not in self.images:
                 self.images[expression] = self._turned(expression, self.written, TO_IMAGE)
@@ -128,7 +128,7 @@ class _Rewriter:
     # ----------------------------------------------------------------------- operators
 
     def _is_image(self, name: str, value: Any) -> bool:
-        """Whether an operator is computed on images."""
+        """Return whether an operator is computed on images."""
         if name in IMAGES:
             return True
         if name not in ELEMENTWISE and name not in FOLLOWING:
@@ -156,7 +156,7 @@ class _Rewriter:
 
 
 def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
-    """Return the grids of integer tensors; operators that move or clip them keep the grid."""
+    """Return the grids of integer tensors; operators that move or clip values keep the grid."""
     found: dict[Any, Grid] = {}
     every = list(bindings)
     for binding in every:
@@ -169,7 +169,7 @@ def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
             found.setdefault(value.args[0], (*value.args[1:3], kind))
         elif name in KEEPING and value.args[0] in found:
             found[binding.var] = found[value.args[0]]
-    for binding in reversed(every):  # what moves an input that nothing dequantises before
+    for binding in reversed(every):  # operators that move an input before it is dequantised
         name = getattr(getattr(binding.value, "op", None), "name", "")
         if (
             name in KEEPING
@@ -187,7 +187,7 @@ KEEPING = frozenset(
         *("nn.max_pool2d", "nn.avg_pool2d", "nn.relu", "image.resize2d"),
     )
 )
-"""Operators on integers whose results have the grid of what they read."""
+"""Integer operators whose results have the grid of their operand."""
 
 
 def _rank(expression: Any) -> int:
@@ -200,7 +200,7 @@ def _numbers(values: Iterable[Any]) -> list[int]:
 
 
 def _attributes(value: Any, *names: str) -> dict[str, Any]:
-    """Return attributes of an operator as Python's numbers, lists and strings."""
+    """Return attributes of an operator as Python numbers, lists and strings."""
     found = {name: getattr(value.attrs, name) for name in names}
     return {name: v if isinstance(v, int | str) else _numbers(v) for name, v in found.items()}
 
@@ -249,7 +249,7 @@ OPERATORS: dict[str, Callable[[Any, Get, _Rewriter], Any]] = {
     "relax.concat": _concat,
     "relax.reshape": _reshape,
 }
-"""How operators that name axes are computed on images."""
+"""How to compute operators with axes on images."""
 
 IMAGES = frozenset(list(OPERATORS)[:4])
 """Operators that are always computed on images."""
@@ -259,4 +259,4 @@ FOLLOWING: dict[str, Callable[[Any], bool]] = {
     "relax.concat": lambda value: int(value.attrs.axis) in (3, -1),
     "relax.reshape": lambda value: _numbers(value.args[0].ty.shape)[1:3] == [1, 1],
 }
-"""Operators that are computed on images if their operand is one, and under which condition."""
+"""Operators that are computed on images if their operand is one, with a condition."""

@@ -1,9 +1,9 @@
-"""Layer by layer against ONNX Runtime, or LiteRT: every difference with its cause.
+"""Compare a network layer by layer with ONNX Runtime or LiteRT, and find the cause of differences.
 
 Each layer of a QDQ model, from the quantised tensors that it reads to the one that it writes, is
-imported alone and gets the integers that ONNX Runtime computed. So a difference is made in that
-layer, and ONNX Runtime's value before rounding tells why. By induction over the layers, the
-difference of the whole network is what these become on their way.
+imported alone and gets the integers that ONNX Runtime computed. A difference therefore arises in
+that layer, and ONNX Runtime's value before rounding explains it. By induction over the layers, the
+difference of the whole network follows from these.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from vtaops.relax.importing import import_model
 from vtaops.relax.litert import compare
 
 MULTIPLIER_ERROR = 2.0**-16
-"""Greatest relative error of a multiplier of 16 bits (docs/quantization.md)."""
+"""Maximum relative error of a 16-bit multiplier (docs/quantization.md)."""
 
 FLOAT_ERROR = 2.0**-21
-"""What float32 sums of ONNX Runtime are off by, relatively, at scales that are no power of two."""
+"""Relative error of ONNX Runtime's float32 sums if scales are not powers of two."""
 
 FACTOR_ERROR = 1 / 128
-"""Greatest relative error of the factor of an average with shifts alone."""
+"""Maximum relative error of the factor of an average that uses only shifts."""
 
 SUM_ERROR = 2.0**-15
-"""Greatest relative error of the factors of an addition."""
+"""Maximum relative error of the factors of an addition."""
 
 
 @dataclass(frozen=True)
 class LayerDifference:
-    """One layer.
+    """Differences of one layer.
 
     Attributes
     ----------
     tensor
-        The quantised tensor that it writes, by its name in the file.
+        Name in the file of the quantised tensor that the layer writes.
     operators
-        Kinds of the integer operators that compute it.
+        Kinds of the integer operators that compute the layer.
     values
-        Elements of the tensor.
+        Number of elements of the tensor.
     ties
-        Differences where ONNX Runtime rounded an exact half to even, which goes up here.
+        Differences where ONNX Runtime rounded an exact half to even, while vtaops rounds it up.
     multipliers
         Differences where its value is as close to a half as the error of the multiplier.
     factors
-        Differences within the error of an integer factor or term: of an average with shifts alone,
-        of a residual or an addition whose ratio of scales is no power of two, of a bias that the
-        file has in floating point and the sums in their own steps.
+        Differences within the error of an integer factor or term: of an average that uses only
+        shifts, of a residual or an addition whose ratio of scales is not a power of two, or of a
+        bias that is in floating point in the file and in steps of the sums here.
     unexplained
         All other differences.
     first
-        Index, the other's value and ours of the first difference; None if there is none. Images are
-        NCHW.
+        Index, reference value and our value of the first difference; None if there is none.
+        Images are NCHW.
     """
 
     tensor: str
@@ -74,14 +74,14 @@ class LayerDifference:
 
     @property
     def differences(self) -> int:
-        """All elements that differ."""
+        """Number of elements that differ."""
         return self.ties + self.multipliers + self.factors + self.unexplained
 
 
 def trace_differences(
     model: str | Path | ModelProto, sample: Mapping[str, Array], *, graph: Graph | None = None
 ) -> list[LayerDifference]:
-    """Compare the integer executor with ONNX Runtime on one sample, each layer for itself.
+    """Compare the integer executor with ONNX Runtime on one sample, layer by layer.
 
     A TFLite file is compared with LiteRT's reference kernels (the extra ``litert``).
 
@@ -90,21 +90,21 @@ def trace_differences(
     model
         A QDQ model, or the path of a TFLite file.
     sample
-        An array for each input.
+        One array per input.
     graph
-        Of a TFLite file: what is compared, such as the graph of the compiled model, whose hardware
-        may round otherwise; by default the graph of the file, which has no differences.
+        For a TFLite file: the graph to compare, such as that of a compiled model, whose hardware
+        may round differently. The default is the graph of the file, which has no differences.
 
     Returns
     -------
     list of LayerDifference
-        In the order of the model. Layers that compute in floating point, and the first rounding of
-        an input, are left out: there is nothing to compare.
+        In the order of the model. Layers that compute in floating point and the initial rounding
+        of an input are omitted, because there is nothing to compare.
 
     Raises
     ------
     ModelError, UnsupportedError
-        As `import_model`.
+        As for `import_model`.
     """
     if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
         compared = compare(Path(model), graph or import_model(model), [*sample.values()])
@@ -123,7 +123,7 @@ def trace_differences(
 
 
 def _of_tflite(name: str, node: Node, theirs: Array, ours: Array) -> LayerDifference:
-    """Return how an operator of a TFLite file compares: hardware's own scales are off by a step."""
+    """Compare an operator of a TFLite file; differences of one step come from hardware scales."""
     apart = np.abs(theirs.astype(np.int64) - ours)
     scaling = getattr(node.op, "requantization", None)
     own = scaling is not None and scaling.rounding in ("half_up", "nudged")
@@ -139,7 +139,7 @@ def _of_tflite(name: str, node: Node, theirs: Array, ours: Array) -> LayerDiffer
 
 
 def _first(theirs: Array, ours: Array) -> tuple[tuple[int, ...], int, int] | None:
-    """Return index and values of the first difference."""
+    """Return the index and both values of the first difference."""
     places = np.argwhere(theirs != ours)
     if not len(places):
         return None
@@ -149,7 +149,7 @@ def _first(theirs: Array, ours: Array) -> tuple[tuple[int, ...], int, int] | Non
 
 @dataclass(frozen=True)
 class _Layer:
-    """A part of a model: from quantised tensors to the next one."""
+    """A part of a model between quantised tensors."""
 
     rounding: NodeProto
     nodes: tuple[NodeProto, ...]
@@ -157,19 +157,19 @@ class _Layer:
 
     @property
     def before(self) -> str:
-        """The float tensor that is rounded."""
+        """The float tensor before rounding."""
         return str(self.rounding.input[0])
 
     @property
     def result(self) -> str:
-        """The quantised tensor."""
+        """The quantised result."""
         return str(self.rounding.output[0])
 
     @staticmethod
     def ending_in(
         rounding: NodeProto, model: ModelProto, constants: Mapping[str, Array]
     ) -> _Layer | None:
-        """Return the layer that ends in a rounding; None if it begins in floating point."""
+        """Return the layer that ends with a rounding; None if it starts in floating point."""
         writers = onnx_files.producers(model)
         found = {"", *constants}
         inputs: dict[str, None] = {}
@@ -192,7 +192,7 @@ class _Layer:
     def compare(
         self, model: ModelProto, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> LayerDifference | None:
-        """Return the differences; None if the layer has operators that stay in floating point."""
+        """Return the differences; None if some operators stay in floating point."""
         graph = import_model(self._alone(model, values))
         operators = [node.op for node in graph.nodes]
         if any(isinstance(op, Host) and "astype" not in op.operators for op in operators):
@@ -204,7 +204,7 @@ class _Layer:
         theirs, mine = values[self.result].astype(np.int64), ours.astype(np.int64)
         differs = mine != theirs
         low, high = np.iinfo(values[self.result].dtype).min, np.iinfo(values[self.result].dtype).max
-        # How far our integer is from ONNX Runtime's value, where that is not saturated.
+        # Distance of our integer from ONNX Runtime's value, except where that is saturated.
         distance = np.abs(np.clip(exact, low - zero, high - zero) - (mine - zero))
         near = np.abs(exact) * (MULTIPLIER_ERROR + FLOAT_ERROR) + FLOAT_ERROR
         far = near + sum(_factor_error(node, scale, exact) for node in graph.nodes)
@@ -221,7 +221,7 @@ class _Layer:
         return LayerDifference(self.result, kinds, mine.size, *counts, first)
 
     def _has_integer_biases(self, constants: Mapping[str, Array]) -> bool:
-        """Whether everything added to sums lies on the grid of the sums."""
+        """Return whether every term added to the sums lies on the grid of the sums."""
         integers = {
             node.output[0]
             for node in self.nodes
@@ -239,13 +239,13 @@ class _Layer:
     def _real(
         self, name: str, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> Array:
-        """Return an input as real values that are rounded to the same integers again."""
+        """Return an input as real values that round to the same integers."""
         scale, zero = (constants[each] for each in self._reader(name).input[1:])
         real: Array = (values[name].astype(np.float32) - zero.astype(np.float32)) * scale
         return real
 
     def _alone(self, model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
-        """Return the layer as a model whose inputs are rounded to the grids they lie on."""
+        """Return the layer as a model whose inputs are rounded to their grids."""
         onnx = onnx_files.require("onnx")
         read = {name for node in self.nodes for name in node.input}
         roundings = [
@@ -273,20 +273,20 @@ class _Layer:
 
 
 def _adds_integers(node: NodeProto, integers: set[str], fixed: set[str]) -> bool:
-    """Whether a node adds no constant that is real, and none of `integers`."""
+    """Return whether a node adds neither a real constant nor one of `integers`."""
     if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
         return len(node.input) < 3 or node.input[2] in integers
     return node.op_type not in ("Add", "Sub") or fixed.isdisjoint(node.input)
 
 
 def shifts_only(graph: Graph) -> bool:
-    """Whether all operators of a graph round by shifts: then they are exact but for halves."""
+    """Return whether all operators of a graph round by shifts, which is exact except for halves."""
     scalings = [getattr(node.op, "requantization", None) for node in graph.nodes]
     return all(s is None or s.right_shift is not None for s in scalings)
 
 
 def _factor_error(node: Node, scale: Array, exact: Array) -> Array | float:
-    """Return the error that integer factors of an operator cause, in steps of its result."""
+    """Return the error caused by integer factors of an operator, in steps of its result."""
     op = node.op
     if isinstance(op, AveragePool):
         return np.abs(exact) * FACTOR_ERROR
@@ -299,7 +299,7 @@ def _factor_error(node: Node, scale: Array, exact: Array) -> Array | float:
 
 
 def _step_of_sums(node: Node) -> float:
-    """Return the step of an operator's sums in steps of its result."""
+    """Return the step of an operator's sums, in steps of its result."""
     scaling = getattr(node.op, "requantization", None)
     return 0.0 if scaling is None else float((scaling.multiplier / 2.0**scaling.shift).max())
 

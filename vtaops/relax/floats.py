@@ -1,4 +1,4 @@
-"""Float operators that a graph defines to the bit: the host computes them without TVM."""
+"""Float operators that a graph defines bit for bit, so that the host computes them without TVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Found = tuple[GraphOperator, Value] | None
 
 
 def float_operator(value: Value) -> Found:
-    """Return the graph operator of a float32 value; None if it has none."""
+    """Return the graph operator of a float32 value; None if there is none."""
     rule = _RULES.get(value.op)
     return rule(value) if rule and value.dtype == "float32" else None
 
@@ -57,6 +57,6 @@ def _is_last(axis: object, value: Value) -> bool:
 
 
 def _term(value: Value) -> Array | None:
-    """Return a constant of float32."""
+    """Return a float32 constant."""
     found = real(value)
     return None if found is None else found.astype(np.float32)

@@ -1,6 +1,6 @@
-"""Functions of one value: any chain of elementwise operators as a table of 256 results.
+"""Functions of one value: any chain of elementwise operators, as a table of 256 results.
 
-Constants may differ from channel to channel: then there is a table for each.
+If constants differ between channels, each channel has its own table.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = ARITHMETIC | {
     "minimum": lambda _, x, y: np.minimum(x, y),
     "maximum": lambda _, x, y: np.maximum(x, y),
 }
-"""Elementwise operators of Relax in NumPy, in float32; they get their value and the arguments."""
+"""Elementwise operators of Relax in float32 NumPy; they take their value and the arguments."""
 
 
 LONGEST_CHAIN = 12
-"""Operators in a row that are looked at; no activation function in use has more."""
+"""Maximum length of a chain of operators; no common activation function is longer."""
 
 
 def argument_of(value: Value) -> Value | None:
-    """Return the one dequantised tensor of which a value is an elementwise function, else None."""
+    """Return the dequantised tensor of which a value is an elementwise function, else None."""
     found = _arguments(value, value.shape, LONGEST_CHAIN)
     return found.pop() if found is not None and len(found) == 1 else None
 
@@ -55,7 +55,7 @@ def argument_of(value: Value) -> Value | None:
 def apply(value: Value, argument: Value, x: Array) -> Array:
     """Return the function's results for the values `x` of its argument.
 
-    `x` has one axis; so has the result, or a first one for channels that differ.
+    `x` has one axis. The result has the same axis, preceded by one for channels if they differ.
     """
     if value is argument:
         return x
@@ -71,8 +71,8 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
 def affine_of(value: Value) -> tuple[Value, Array, Array] | None:
     """Return tensor, factor and term if a value is `factor * tensor + term`, else None.
 
-    Both are one number, or one for each channel; a batch norm between quantised tensors is such a
-    chain.
+    Factor and term are one number, or one per channel. A batch norm between quantised tensors is
+    such a chain.
     """
     factor, term = np.ones(1), np.zeros(1)
     for _ in range(LONGEST_CHAIN):
@@ -100,7 +100,7 @@ def affine_of(value: Value) -> tuple[Value, Array, Array] | None:
 
 
 def _constant(value: Value, shape: tuple[int, ...]) -> Array | None:
-    """Return a constant as one number, or one for each channel of a tensor; None if it is none."""
+    """Return a constant as one number, or one per channel of a tensor; None if it is neither."""
     found = real(value)
     if found is None or not (found.size == 1 or _is_per_channel(found, shape)):
         return None
@@ -108,7 +108,7 @@ def _constant(value: Value, shape: tuple[int, ...]) -> Array | None:
 
 
 def names(value: Value, argument: Value) -> list[str]:
-    """Return the operators that the function consists of, the first applied first."""
+    """Return the operators of the function, in the order of their application."""
     if value is argument or real(value) is not None:
         return []
     return [name for operand in value.args for name in names(operand, argument)] + [value.op]
@@ -134,6 +134,6 @@ def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value] |
 
 
 def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
-    """Whether a constant is one value for each channel (axis 1) of a tensor."""
+    """Return whether a constant has one value per channel (axis 1) of a tensor."""
     padded = (1,) * (len(shape) - constant.ndim) + constant.shape
     return len(shape) > 1 and padded == (1, shape[1], *(1,) * (len(shape) - 2))

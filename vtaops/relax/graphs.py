@@ -1,9 +1,9 @@
-"""From the normal form to the integer graph: what is translated, and what stays on the host.
+"""Translate the normal form to an integer graph, and determine what stays on the host.
 
-Values are visited from the outputs backwards, so only what is needed is looked at. Each quantised
-tensor gets its integer operators (`translate`) or, where that fails, is quantised from what the
-host computes. The host's operators are joined to as few functions as the order allows: operators
-of one phase, which is the number of times that data came back from the accelerator before them.
+Values are visited backwards from the outputs, so only required values are processed. Each quantised
+tensor gets its integer operators (`translate`) or, where that fails, is quantised from a value of
+the host. The host's operators are merged into as few functions as their order allows: one per
+phase, which is the number of times that data returned from the accelerator before.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from vtaops.relax.values import FOREIGN, Body, Value, read
 
 NO_OPERATOR = "VTA has no operator "
 TFLITE = "vtaops.tflite"
-"""The attribute of a Relax function whose source rounds as TFLite does."""
+"""Attribute of a Relax function whose source rounds like TFLite."""
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
 class Parts(Protocol):
-    """A source that can make functions of its own for the host."""
+    """A source that can provide its own host functions."""
 
     def function(
         self, inputs: Sequence[Value], group: Iterable[Value], outputs: Sequence[Value]
@@ -47,26 +47,26 @@ def to_graph(
     Parameters
     ----------
     mod
-        A module whose function `main` computes on tensors of static shape; with the attribute
-        `TFLITE` as TFLite's reference kernels do, value by value.
+        A module whose function `main` computes on tensors of static shape. With the attribute
+        `TFLITE`, it computes exactly like TFLite's reference kernels.
     name
-        Of the graph.
+        Name of the graph.
     names
-        Gives those of its values, as far as a file knows them.
+        Returns the names of values that are known from a file.
     parts
-        Makes the functions of the host, from the file; without it TVM compiles them.
+        Provides the host's functions from the file; without it, TVM compiles them.
 
     Returns
     -------
     vtaops.graph.Graph
-        Integer operators between quantised tensors; `Host` for all else, with the reason.
+        Integer operators between quantised tensors; `Host` for everything else, with the reason.
 
     Raises
     ------
     ModelError
         If a shape is not static.
     UnsupportedError
-        If the module holds more than one function, or types that no device has.
+        If the module has more than one function, or types that no device supports.
     """
     body = read(mod)
     source = parts(body) if parts else None
@@ -81,13 +81,13 @@ class ValuePlan:
     Attributes
     ----------
     sources
-        Quantised values and movements of them, with their integer operators.
+        Quantised values, and values that only move them, with their integer operators.
     quantized
-        Quantised values that are rounded from what the host computes.
+        Quantised values that are rounded from values of the host.
     host
         Values that the host computes.
     reasons
-        Why, for values of `host` and `quantized`.
+        Reasons for values in `host` and `quantized`.
     """
 
     def __init__(self, body: Body, tflite: bool = False) -> None:
@@ -102,11 +102,11 @@ class ValuePlan:
         self._visit(body.outputs)
 
     def phase(self, value: Value) -> int:
-        """Return how many times data returns from the accelerator before a value is available."""
+        """Return how often data returns from the accelerator before a value is available."""
         return self._phases.get(value, 0)
 
     def _visit(self, outputs: Iterable[Value]) -> None:
-        """Visit depth first without recursion: networks are deep."""
+        """Visit values depth-first, without recursion because networks are deep."""
         stack = [(value, False) for value in outputs]
         done: set[Value] = set()
         while stack:
@@ -119,7 +119,7 @@ class ValuePlan:
                 stack.extend((needed, False) for needed in self._classify(value))
 
     def _classify(self, value: Value) -> list[Value]:
-        """Decide on a value; return the values that it needs."""
+        """Classify a value; return the values that it needs."""
         if value.op == "input" or value.fixed:
             return []
         if value.dtype == "any":
@@ -168,7 +168,7 @@ class ValuePlan:
 
 
 def _joined(reasons: Iterable[str]) -> str:
-    """Return reasons as one text; operators with the same reason together."""
+    """Return reasons as one text, grouping operators with the same reason."""
     every = list(dict.fromkeys(reasons))
     between = [r.removesuffix(BETWEEN_FLOATS) for r in every if r.endswith(BETWEEN_FLOATS)]
     unknown = [r.removeprefix(NO_OPERATOR) for r in every if r.startswith(NO_OPERATOR)]
@@ -190,7 +190,7 @@ def _leaves(source: Source) -> Iterable[Value]:
 
 
 class _Emitter:
-    """Puts a plan into a graph, phase by phase: first the host's function, then what reads it."""
+    """Emit a plan as a graph by phase: the host's function, then the operators that read it."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class _Emitter:
             self._integers[value] = self._emit(self._plan.sources[value], self._name(value))
 
     def _name(self, value: Value) -> str:
-        """Return the name of a value in its file; empty if that is unknown, or taken."""
+        """Return the name of a value in its file; empty if it is unknown or already in use."""
         name = self._names.get(value, "")
         return "" if name in self.graph.tensors else name
 
@@ -253,7 +253,7 @@ class _Emitter:
         return self._steps[source]
 
     def _float(self, value: Value) -> Tensor:
-        """Return a value as the host takes it: float, or as it is if it is no float."""
+        """Return a value for the host, converted to float if it was a float."""
         if value not in self._floats:
             if value in self._integers:
                 return self._integers[value]
@@ -271,14 +271,14 @@ class _Emitter:
         return self.graph.add(op, self._float(value))
 
     def _host(self, phase: int) -> None:
-        """Add what the host computes in a phase: operators, or one function."""
+        """Add the host's part of a phase: operators, or one function."""
         plan, bindings = self._plan, self._body.bindings
         group = [v for v in bindings if v in plan.host and plan.phase(v) == phase and not v.fixed]
         if group and not self._defined(group):
             self._opaque(group)
 
     def _defined(self, group: list[Value]) -> bool:
-        """Add the operators of a group, if the graph has them all; return whether it has."""
+        """Add the operators of a group if the graph supports all; return whether it does."""
         steps = [step for value in group if (step := float_operator(value))]
         if len(steps) == len(group):
             for value, (op, data) in zip(group, steps, strict=True):
@@ -286,7 +286,7 @@ class _Emitter:
         return len(steps) == len(group)
 
     def _opaque(self, group: list[Value]) -> None:
-        """Add the function of a group."""
+        """Add a group as one function."""
         plan, inside = self._plan, set(group)
         read = dict.fromkeys(argument for v in group for argument in v.args)
         inputs = [v for v in read if v not in inside and not v.fixed]
@@ -309,7 +309,7 @@ class _Emitter:
     def _compiled(
         self, inputs: list[Value], group: list[Value], outputs: list[Value]
     ) -> RelaxFunction:
-        """Return a function that TVM compiles."""
+        """Return a function compiled by TVM."""
         foreign = dict.fromkeys(v.op for v in group if v.op.startswith(FOREIGN))
         if foreign:
             raise UnsupportedError(
@@ -328,7 +328,7 @@ class _Emitter:
 
 
 def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[Value]:
-    """Return the group's bindings with those on constants that they read, in order."""
+    """Return the group's bindings and the constant bindings that they read, in order."""
     wanted: set[Value] = set()
     stack = list(group)
     while stack:
@@ -340,12 +340,12 @@ def _with_constants(bindings: Sequence[Value], group: Sequence[Value]) -> list[V
 
 
 def _tensor(value: Value) -> Tensor:
-    """Return what the host makes of a value."""
+    """Return the tensor for a value of the host."""
     if value.dtype == "tuple":
         raise UnsupportedError(f"{value.op} returns a tuple that is used as a whole")
     if value.dtype == "any":
         raise ModelError(
-            f"the tensor {value.name!r}, which {value.op.removeprefix(FOREIGN)} makes, has no "
+            f"the tensor {value.name!r}, which {value.op.removeprefix(FOREIGN)} computes, has no "
             "static shape; VTA's programs need one"
         )
     return Tensor("-", value.shape, value.dtype)

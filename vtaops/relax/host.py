@@ -18,12 +18,12 @@ from vtaops.relax.values import Value, bindings_of
 
 
 class RelaxFunction(HostFunction):
-    """A Relax function on the processor, compiled on its first call.
+    """A Relax function on the host, compiled on its first call.
 
     Parameters
     ----------
     mod
-        A module whose function `main` takes tensors and returns a tuple of them.
+        A module whose function `main` takes tensors and returns a tuple of tensors.
     """
 
     kind = "relax"
@@ -40,7 +40,7 @@ class RelaxFunction(HostFunction):
         return tuple(result.numpy() for result in self._call(*tensors))
 
     def to_bytes(self) -> bytes:
-        """Return the compiled function as a shared library of this processor."""
+        """Return the compiled function as a shared library for this processor."""
         with TemporaryFolder() as folder:
             path = folder / "host.so"
             self._compiled().export_library(str(path), workspace_dir=str(folder))
@@ -48,7 +48,7 @@ class RelaxFunction(HostFunction):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RelaxFunction:
-        """Return the function of a shared library, which is loaded: its constructors run.
+        """Load the function from a shared library, which runs its constructors.
 
         Raises
         ------
@@ -60,8 +60,8 @@ class RelaxFunction(HostFunction):
             path.write_bytes(data)
             try:
                 library = tvm.runtime.load_module(str(path))
-            except Exception as error:  # the loader of the system and TVM raise what they like
-                raise ProgramError("a host function is no library of this processor") from error
+            except Exception as error:  # the system's loader and TVM may raise anything
+                raise ProgramError("a host function is not a library for this processor") from error
         found = cls(None)
         found._library = library
         return found
@@ -82,13 +82,13 @@ def host_module(
     Parameters
     ----------
     mod
-        The module that the values were read from; its TIR functions come along.
+        The module that the values were read from; its TIR functions are included.
     inputs
         Values that become parameters.
     bindings
-        What is computed, in order.
+        Bindings to compute, in order.
     outputs
-        Values returned, as a tuple.
+        Values to return, as a tuple.
     """
     wanted = {value.var for value in bindings}
     (main,) = [f for f in mod.functions.values() if isinstance(f, relax.Function)]
@@ -105,7 +105,7 @@ def host_module(
 
 
 def _parameters(inputs: Sequence[Value]) -> tuple[list[Any], list[Any]]:
-    """Return parameters, and what turns the graph's int8 into uint8 where the model has that."""
+    """Return parameters and conversions from the graph's int8 to uint8 where the model uses it."""
     parameters, conversions = [], []
     builder = relax.BlockBuilder()
     for value in inputs:

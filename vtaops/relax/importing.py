@@ -1,4 +1,4 @@
-"""Every source of a network to one normal form: a Relax function with quantize and dequantize."""
+"""Import networks from every source to a normal form: a Relax function with quantize/dequantize."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     Parameters
     ----------
     source
-        Path of an ONNX file (float, QDQ or with quantised operators) or of an int8 TFLite file, an
-        ONNX model, a program of `torch.export`, or a Relax module.
+        Path of an ONNX file (float, QDQ or with quantised operators) or an int8 TFLite file, an
+        ONNX model, a program from `torch.export`, or a Relax module.
     shapes
         Shapes of inputs with dynamic dimensions, by name.
 
     Returns
     -------
     vtaops.graph.Graph
-        Integer operators; what VTA cannot run as functions for the host, with the reason.
+        Integer operators, and host functions for what VTA cannot run, with the reason.
 
     Raises
     ------
     ModelError
-        If the file is missing or malformed, a shape is not static, or a scale not positive.
+        If the file is missing or malformed, a shape is not static, or a scale is not positive.
     ShapeError
         If a tensor is empty.
     UnsupportedError
-        If a node of the model is known to nobody, or it computes in float16 or float64.
+        If a node of the model is unknown, or computes in float16 or float64.
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
     if _is_onnx(source):
@@ -67,8 +67,9 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
 def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     """Read a network into a Relax module of the normal form.
 
-    In the normal form `main` has static shapes, no dataflow blocks, and its quantised tensors lie
-    between `relax.quantize` and `relax.dequantize`. Parameters and errors: as `import_model`.
+    In the normal form, `main` has static shapes, no dataflow blocks, and each quantised tensor is
+    between `relax.quantize` and `relax.dequantize`. Parameters and errors are those of
+    `import_model`.
     """
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
         module = normalize(from_tflite_file(Path(source), shapes))
@@ -87,13 +88,13 @@ def to_relax(source: Any, *, shapes: Shapes | None = None) -> Any:
     if kind == "tvm":
         return normalize(source)
     raise ModelError(
-        f"{type(source).__name__} is no model; give a path, an ONNX model, a program of "
+        f"{type(source).__name__} is not a model; give a path, an ONNX model, a program of "
         "torch.export or a Relax module"
     )
 
 
 def _is_onnx(source: Any) -> bool:
-    """Whether a source is an ONNX model, or the path of one: every path but those of TFLite."""
+    """Return whether a source is an ONNX model or its path: any path except those of TFLite."""
     if isinstance(source, str | Path):
         return Path(source).suffix != ".tflite"
     return type(source).__module__.split(".")[0] == "onnx"

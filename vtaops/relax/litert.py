@@ -1,8 +1,8 @@
-"""Layer by layer against LiteRT's reference kernels, which define a TFLite file to the bit.
+"""Compare a network with LiteRT's reference kernels, which define a TFLite file bit for bit.
 
-Each operator of the file is computed by the integer executor from the integers that LiteRT has, so
-a difference is made where it is seen. The graph of a file has none; the graph of a compiled
-network has those that its hardware cannot avoid (`vtaops ops` counts them).
+The integer executor computes each operator of the file from LiteRT's integers, so a difference is
+located where it arises. The graph of a file has none; the graph of a compiled network has those
+that its hardware cannot avoid (`vtaops ops` counts them).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "CONCATENATION": (ops.Concat,),
     "SOFTMAX": (ops.FixedSoftmax,),
 }
-"""What operators of TFLite are in a graph; others move values, and are computed on the way."""
+"""TFLite operators that exist in a graph; the others only move values."""
 
 Compared = tuple[str, Node, Array, Array]
-"""An operator's result by name, its node, LiteRT's values and the executor's, as images NCHW."""
+"""An operator's result by name, its node, and the values of LiteRT and of the executor in NCHW."""
 
 
 @dataclass(frozen=True)
 class _Operator:
-    """An operator of a file: inputs and result by number, the result's grid and values."""
+    """An operator of a file: numbers of its inputs and result, grid and values of the result."""
 
     kind: str
     name: str
@@ -52,14 +52,14 @@ class _Operator:
 
 
 def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], list[int]]:
-    """Return the operators of a file with LiteRT's results, and the numbers of its inputs.
+    """Return the operators of a file with LiteRT's results, and the numbers of the file's inputs.
 
     Raises
     ------
     ModelError
-        If the arrays are not what the file takes.
+        If the arrays do not match the inputs of the file.
     """
-    purpose = "what TFLite's reference kernels compute needs"
+    purpose = "running TFLite's reference kernels needs"
     module = "ai_edge_litert.interpreter"
     litert = optional(module, "ai-edge-litert", purpose, "'vtaops[litert]'")
     interpreter = litert.Interpreter(
@@ -95,16 +95,16 @@ def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], lis
 
 
 def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compared]:
-    """Yield how each operator of a file compares that its outputs need.
+    """Yield a comparison for each operator that the outputs of a file need.
 
     Raises
     ------
     ModelError
-        If the graph is not one of the file.
+        If the graph does not belong to the file.
     """
     left, inputs = reference(path, arrays)
     if [tensor.shape for tensor in graph.inputs] != [array.shape for array in arrays]:
-        raise ModelError(f"{graph.name} is no graph of {path}, whose inputs have other shapes")
+        raise ModelError(f"{graph.name} is not a graph of {path}, whose inputs have other shapes")
     values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
     roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
     left = [operator for operator in left if operator.kind in KINDS]
@@ -118,7 +118,7 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
             continue
         found = next((o for o in left if _is_of(node, o, roots)), None)
         if found is None:
-            raise ModelError(f"{graph.name} is no graph of {path}, which has no {name}")
+            raise ModelError(f"{graph.name} is not a graph of {path}, which has no {name}")
         left.remove(found)
         roots[name] = found.output
         images = found.values.ndim == own.ndim == 4
@@ -128,7 +128,7 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
 
 
 def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | int, int]:
-    """Return the tensor that each tensor of a file is, but for what only moves its values."""
+    """Return the origin of each tensor of a file, following operators that only move values."""
     roots: dict[str | int, int] = {number: number for number in inputs}
     for operator in operators:
         moves = operator.kind not in KINDS and operator.inputs[0] in roots
@@ -137,7 +137,7 @@ def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | 
 
 
 def _is_of(node: Node, operator: _Operator, roots: Mapping[str | int, int]) -> bool:
-    """Whether a node is an operator of the file: of the same tensors, to the same grid."""
+    """Return whether a node is an operator of the file: with the same tensors and the same grid."""
     if not isinstance(node.op, KINDS[operator.kind]):
         return False
     read = {roots[tensor.name] for tensor in node.inputs}

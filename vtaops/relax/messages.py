@@ -1,4 +1,4 @@
-"""TVM's errors, which share no base class but Exception, in one line."""
+"""Convert TVM's errors, which share no base class but Exception, to one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def last_line(error: BaseException) -> str:
-    """Return a message, or its last line if it is long, without TVM's operators in full."""
+    """Return a message, or its last line if it is long, without TVM's listings of operators."""
     text = re.sub(r'ir\.Op\(span.*?name="([^"]+)".*?support_level=\d+\)', r"\1", str(error))
     lines = text.strip().splitlines() or [type(error).__name__]
     whole = " ".join(text.split())

@@ -1,8 +1,7 @@
-"""The names that tensors have in an ONNX file, for the tensors of the graph.
+"""Assign the names of tensors in an ONNX file to the tensors of a graph.
 
-TVM's front end gives every value a number. It visits the nodes in the order of the file, so the
-quantised tensors follow each other in the module as in the file; where they are not as many, none
-has a name.
+TVM's front end numbers all values. It visits the nodes in the order of the file, so the quantised
+tensors have the same order in module and file. If their numbers differ, no tensor gets a name.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from vtaops.relax.values import Body, Value
 
 
 def tensor_names(model: ModelProto, body: Body) -> dict[Value, str]:
-    """Return the names of values of the function that was made of an ONNX model.
+    """Return the names of values of the function imported from an ONNX model.
 
-    The model's quantised tensors lie between pairs; its outputs have names too.
+    The model's quantised tensors must be between quantize and dequantize; outputs get names too.
     """
     constants = initializers(model)
     quantized = [

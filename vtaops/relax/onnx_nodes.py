@@ -1,8 +1,8 @@
-"""ONNX models through TVM's front end, node by node.
+"""Import ONNX models through TVM's front end, node by node.
 
-A node that the front end does not know, or whose result has no static shape there, becomes a call
-of a packed function `onnx.KIND`. TVM never runs such a call: it stands for the node until the part
-of the host that it belongs to is cut out of the file (`vtaops.relax.onnx_parts`).
+A node that the front end does not support, or whose result it gives no static shape, becomes a call
+of a packed function `onnx.KIND`. TVM never runs such a call: it represents the node until the host
+part that contains it is extracted from the file (`vtaops.relax.onnx_parts`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from vtaops.relax.messages import last_line
 from vtaops.relax.values import FOREIGN
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""Nodes that hold graphs of their own; the host executes them whole."""
+"""Nodes with subgraphs; the host executes them as a whole."""
 
 
 @dataclass(frozen=True)
 class OnnxImport:
-    """A Relax module, and how it belongs to the file.
+    """A Relax module and its relation to the file.
 
     Attributes
     ----------
     module
-        The module as the front end makes it.
+        The module as produced by the front end.
     names
-        Tensors of the file by the names of the variables that hold them.
+        Tensors of the file, by the name of the variable that holds them.
     expressions
-        The expressions that tensors of the file became.
+        Expressions that represent tensors of the file.
     """
 
     module: Any
@@ -65,9 +65,9 @@ def import_nodes(model: ModelProto, *, foreign: bool) -> OnnxImport:
     Parameters
     ----------
     model
-        Its operators are ONNX's own.
+        A model with only ONNX's own operators.
     foreign
-        Whether nodes that the front end does not know become calls of `onnx.KIND`.
+        Convert nodes that the front end does not support to calls of `onnx.KIND`.
 
     Raises
     ------
@@ -82,14 +82,14 @@ def import_nodes(model: ModelProto, *, foreign: bool) -> OnnxImport:
         try:
             module = importer.from_onnx(model.graph, opset)
         except Exception:
-            with suppress(Exception):  # a block that TVM leaves open, and complains of at its end
+            with suppress(Exception):  # TVM leaves a block open and complains at its end
                 importer.bb._end_block()
             raise
     return OnnxImport(module, importer.names, importer.expressions)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """TVM's importer, which hands over one node at a time."""
+    """TVM's importer, converting one node at a time."""
 
     def __init__(self, model: ModelProto, foreign: bool) -> None:
         super().__init__({}, "float32")
@@ -99,12 +99,12 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     @property
     def expressions(self) -> dict[str, Any]:
-        """What the tensors of the file became."""
+        """Expressions that represent tensors of the file."""
         found: dict[str, Any] = self._nodes
         return found
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Check nothing yet: each node tells at its turn."""
+        """Check nothing here, because each node is checked when it is converted."""
 
     def _construct_nodes(self, graph: Any) -> None:
         for name, node in self._nodes.items():
@@ -129,7 +129,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _convert(self, node: NodeProto) -> None:
         printed = StringIO()
         try:
-            with redirect_stdout(printed):  # where it names the operator at which it stops
+            with redirect_stdout(printed):  # contains the operator at which it stops
                 super()._construct_nodes(SimpleNamespace(node=[node]))
         except Exception as error:
             raise UnsupportedError(
@@ -138,12 +138,12 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             ) from error
 
     def _is_known(self, node: NodeProto) -> bool:
-        """Whether TVM knows the shapes of all that a node reads."""
+        """Return whether TVM knows the shapes of everything that a node reads."""
         types = (self._nodes[name].ty for name in read_by(node) if name in self._nodes)
         return not any(isinstance(ty, relax.AnyType) for ty in types)
 
     def _is_static(self, name: str) -> bool:
-        """Whether a result has the shape that ONNX infers, as far as that is known."""
+        """Return whether a result has the shape that ONNX infers, if it infers one."""
         found, wanted = self._nodes[name].ty, self._type(name)
         if not isinstance(found, relax.TensorType):
             return True
@@ -151,7 +151,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return shape is not None and _extents(wanted) in (None, shape)
 
     def _type(self, name: str) -> Any:
-        """Return the type of a tensor by ONNX's inference; any where that says no shape."""
+        """Return the type of a tensor inferred by ONNX; a generic one if its shape is unknown."""
         known = self._types.get(name)
         if known is None or not known.tensor_type.HasField("shape"):
             return relax.AnyType()
@@ -164,7 +164,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return relax.TensorType([int(dim.dim_value) for dim in dims], str(kind))
 
     def _call(self, node: NodeProto) -> None:
-        """Let a call stand for a node."""
+        """Represent a node by a call."""
         read = [self._nodes[name] for name in read_by(node) if name in self._nodes]
         args = [e for e in read if isinstance(e.ty, relax.TensorType | relax.AnyType)]
         types = [self._type(name) for name in node.output]
@@ -176,7 +176,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[name] = result if alone else relax.TupleGetItem(result, number)
 
     def _bind(self, name: str) -> None:
-        """Give a result a variable of its name."""
+        """Bind a result to a variable of its name."""
         node = self._nodes[name]
         if isinstance(node, relax.Call | relax.TupleGetItem):
             node = self.bb.normalize(node)
@@ -187,7 +187,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 def read_by(node: NodeProto) -> Iterator[str]:
-    """Yield the tensors that a node reads, and those that the graphs inside it do."""
+    """Yield the tensors that a node reads, including those read by its subgraphs."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
@@ -203,7 +203,7 @@ def _read_outside(nodes: Iterable[NodeProto], inside: set[str]) -> Iterator[str]
 
 
 def _extents(type_: Any) -> tuple[int, ...] | None:
-    """Return the shape of a tensor's type; None if it is not static, or of no tensor."""
+    """Return the shape of a tensor type; None if it is not static, or not a tensor type."""
     shape = getattr(type_, "shape", None)
     if shape is None or not all(hasattr(extent, "value") for extent in shape):
         return None

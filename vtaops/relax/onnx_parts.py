@@ -1,4 +1,4 @@
-"""Parts of an ONNX model that the host executes, cut out of the file as models of their own."""
+"""Extract parts of an ONNX model for the host as separate models."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from vtaops.relax.values import Body, Value
 
 
 class OnnxParts:
-    """Cuts parts out of a model.
+    """Extract parts from a model.
 
     Parameters
     ----------
     source
-        The model as the file has it.
+        The model in the file.
     model
-        The one that was imported: pairs around float operators.
+        The imported model, with float operators between quantize and dequantize.
     found
-        What it became.
+        Result of the import.
     body
-        The values of that in normal form.
+        The values of the result in normal form.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class OnnxParts:
     def function(
         self, inputs: Sequence[Value], group: Iterable[Value], outputs: Sequence[Value]
     ) -> OnnxFunction | None:
-        """Return a function of some values of the model.
+        """Return a function that computes some values of the model.
 
         Parameters
         ----------
         inputs
-            What it takes; uint8 tensors as the integer graph has them, as int8 less 128.
+            Its inputs; uint8 tensors are int8 less 128, as in the integer graph.
         group
-            Everything that it computes.
+            All values that it computes.
         outputs
-            What it returns, in order.
+            Its results, in order.
 
         Returns
         -------
         OnnxFunction or None
-            None if the file has no tensors for the ends of this part.
+            None if the file has no tensors for the inputs or outputs of this part.
         """
         ends = [self._names.get(value) for value in (*inputs, *outputs)]
         if None in ends:
@@ -85,7 +85,7 @@ class OnnxParts:
         return OnnxFunction(self._assembled(nodes, ends_before, ends_behind, inside))
 
     def _inside(self, wanted: list[str], given: set[str], group: set[Value]) -> set[str] | None:
-        """Return the tensors between the ends; None if a part outside would be needed."""
+        """Return the tensors of a part; None if it would need tensors outside the group."""
         found: set[str] = set()
         left = list(wanted)
         while left:
@@ -124,12 +124,12 @@ class OnnxParts:
 
 
 def _names(model: ModelProto, hints: dict[str, str], body: Body) -> dict[Value, str]:
-    """Return the tensors of the file that values are."""
+    """Return the tensor of the file for each value."""
     counts = Counter(value.name for value in body.bindings)
     found = {
         value: hints[value.name]
         for value in body.bindings
-        if value.name in hints and counts[value.name] == 1  # TVM's passes may repeat a name
+        if value.name in hints and counts[value.name] == 1  # TVM's passes may duplicate a name
     }
     inputs = [value.name for value in model.graph.input]
     outputs = [value.name for value in model.graph.output]

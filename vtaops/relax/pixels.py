@@ -1,7 +1,7 @@
-"""Pixels that move between channels and the image: depth to space, pixel shuffle, space to depth.
+"""Operators that move pixels between channels and space: depth to space, space to depth.
 
-Front ends write them as a reshape, a transposition of six axes and a reshape. On integers they are
-convolutions of which each weight is 0 or 1, so that VTA executes them.
+Front ends express them as a reshape, a transposition of six axes and a reshape. On integers they
+are convolutions whose weights are 0 or 1, so VTA can execute them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.relax.values import Value
 
 MOST_WEIGHTS = 1 << 22
-"""Weights of such a convolution, at most: it has one for each channel, channel and pixel."""
+"""Maximum number of weights of such a convolution: one per channel, channel and pixel."""
 
 
 def moved_pixels(
     value: Value,
 ) -> tuple[Value, Callable[[Requantization], GraphOperator]] | None:
-    """Return the image that a value rearranges, and what makes the operator; None if none.
+    """Return the image that a value rearranges, and a function that makes the operator; else None.
 
-    The operator takes a requantisation that changes nothing.
+    The function takes an identity requantization.
     """
     turned = value.args[0]
     if len(value.shape) != 4 or turned.op != "permute_dims" or len(turned.shape) != 6:
@@ -43,7 +43,7 @@ def moved_pixels(
 def _to_space(
     image: tuple[int, ...], split: tuple[int, ...], axes: tuple[int, ...], result: tuple[int, ...]
 ) -> Callable[[Requantization], GraphOperator] | None:
-    """Channels to pixels: the three parts of the channels become channels, rows and columns."""
+    """Depth to space: the three parts of the channels become channels, rows and columns."""
     n, c, h, w = image
     first, channel, row, block_h, column, block_w = axes
     if (split[0], *split[4:]) != (n, h, w) or (first, row, column) != (0, 4, 5):
@@ -61,7 +61,7 @@ def _to_space(
 def _to_depth(
     image: tuple[int, ...], split: tuple[int, ...], axes: tuple[int, ...], result: tuple[int, ...]
 ) -> Callable[[Requantization], GraphOperator] | None:
-    """Pixels to channels: rows and columns within a block become parts of the channels."""
+    """Space to depth: rows and columns within a block become parts of the channels."""
     n, c, h, _ = image
     if split[:2] != (n, c) or split[2] * split[3] != h or (axes[0], *axes[4:]) != (0, 2, 4):
         return None
@@ -69,7 +69,7 @@ def _to_depth(
     outputs = c * blocks[0] * blocks[1]
     if result != (n, outputs, split[2], split[4]) or outputs * outputs > MOST_WEIGHTS:
         return None
-    inner = [(1, 3, 5).index(axis) for axis in axes[1:4]]  # of (channel, row, column)
+    inner = [(1, 3, 5).index(axis) for axis in axes[1:4]]  # order of (channel, row, column)
     sources = np.arange(outputs).reshape(c, *blocks).transpose(inner).reshape(-1)
     weight = np.zeros((outputs, outputs), np.int8)
     weight[np.arange(outputs), sources] = 1
@@ -78,7 +78,7 @@ def _to_depth(
 
 
 def _ones(sources: Array, channels: int) -> Array:
-    """Return weights (channels, o, i, j) with a one where the source of (o, i, j) is."""
+    """Return weights (channels, o, i, j) with a one at the source of (o, i, j)."""
     weight = np.zeros((channels, *sources.shape), np.int8)
     np.put_along_axis(weight, sources[None], 1, axis=0)
     return weight

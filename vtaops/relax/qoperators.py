@@ -1,7 +1,7 @@
-"""ONNX operators on integers (QLinearConv, QGemm ...) rewritten to pairs around float operators.
+"""Rewrite integer ONNX operators (QLinearConv, QGemm ...) to quantize/dequantize around float ones.
 
-TVM's front end knows QuantizeLinear and DequantizeLinear only. The rewrite follows the definition
-of each operator: dequantise the operands, compute, quantise the result.
+TVM's front end supports only QuantizeLinear and DequantizeLinear. The rewrite follows the
+definition of each operator: dequantise the operands, compute, quantise the result.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MICROSOFT = "com.microsoft"
 
 
 REARRANGED = frozenset({"Pad", "Sum", "SpaceToDepth", "Gather"})
-"""Operators on any numbers, which are rewritten for the sake of TVM's front end alone."""
+"""Operators on any dtype that are rewritten only for TVM's front end."""
 
 
 def to_pairs(model: ModelProto) -> ModelProto:
-    """Return a model in which every operator on integers is a float one between pairs.
+    """Return a model in which every integer operator is a float one between pairs.
 
     Raises
     ------
     UnsupportedError
-        If a node is of another domain than ONNX's own and is none of these.
+        If a node belongs to a domain other than ONNX's, and is not one of these operators.
     ModelError
         If such a node is malformed.
     """
@@ -59,7 +59,7 @@ def to_pairs(model: ModelProto) -> ModelProto:
 
 
 class _Writer:
-    """The new nodes, in order, and helpers that add to them."""
+    """The new nodes, in order, with helpers that add to them."""
 
     def __init__(self, model: ModelProto) -> None:
         self.model = model
@@ -90,12 +90,12 @@ class _Writer:
         return outputs[0]
 
     def vector(self, name: str, values: Sequence[int]) -> str:
-        """Add a constant vector of int64."""
+        """Add a constant int64 vector."""
         replace_initializer(self.model, f"{name}_values", np.array(values, np.int64))
         return f"{name}_values"
 
     def compose(self, node: NodeProto, parts: Composition) -> None:
-        """Add a float operator between pairs for an operator on integers."""
+        """Replace an integer operator by a float operator between quantize and dequantize."""
         given = attributes(node)
         if given.get("channels_last", 0):
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
@@ -118,9 +118,9 @@ class _Writer:
         return self.add("DequantizeLinear", node.input[first : first + 3], [output], axis=axis)
 
     def _bias(self, node: NodeProto, index: int, factor: float) -> str:
-        """Dequantise an int32 bias, whose scale is the product of those of data and weights."""
+        """Dequantise an int32 bias; its scale is the product of those of data and weights."""
         first, second = (self._constant(node, at) for at in (1, 4))
-        with np.errstate(over="ignore", invalid="ignore"):  # who reads a scale checks it
+        with np.errstate(over="ignore", invalid="ignore"):  # readers of a scale check it
             product = (first * second * np.float32(factor)).astype(np.float32)
         scale, zero = f"{node.output[0]}_bias_scale", f"{node.output[0]}_bias_zero"
         for name, value in ((scale, product), (zero, np.zeros_like(product, np.int32))):
@@ -131,7 +131,7 @@ class _Writer:
     def _constant(self, node: NodeProto, index: int) -> Any:
         name = node.input[index]
         if name not in self.constants:
-            raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is no constant")
+            raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is not a constant")
         return self.constants[name]
 
 
@@ -145,21 +145,21 @@ _NOT_KEPT = {"channels_last", "opset"}
 
 @dataclass(frozen=True)
 class Composition:
-    """An operator on integers: a float operator between pairs.
+    """How an integer operator becomes a float operator between quantize and dequantize.
 
     Attributes
     ----------
     kind : str
         The float operator.
     operands : tuple of int
-        The inputs at which value, scale and zero point of each operand start; none: every third
+        Index of the first input (value, scale, zero point) of each operand; if empty, every third
         input from 2 on.
     result : int
-        The input at which scale and zero point of the result start.
+        Index of the input with the scale of the result; the zero point follows.
     weight_axis : callable
-        Gives the axis of the channels of the second operand, of the node's attributes.
+        Returns the channel axis of the second operand from the node's attributes.
     bias : int
-        The input that is the bias; 0: there is none.
+        Index of the bias; 0 if there is none.
     """
 
     kind: str
@@ -173,7 +173,7 @@ class Composition:
 
 
 def _integer_product(writer: _Writer, node: NodeProto) -> None:
-    """MatMulInteger and ConvInteger: the product of integers less their zero points, as int32."""
+    """Rewrite MatMulInteger and ConvInteger: an int32 product, less zero points."""
     one = f"{node.output[0]}_one"
     replace_initializer(writer.model, one, np.float32(1))
     operands = []
@@ -188,9 +188,9 @@ def _integer_product(writer: _Writer, node: NodeProto) -> None:
 
 
 def _pad(writer: _Writer, node: NodeProto) -> None:
-    """Zeros around an image: a mean over one pixel that counts its padding.
+    """Rewrite zero padding of an image as a mean over one pixel that counts its padding.
 
-    TVM's front end writes a Pad as a function of loops, which says no more what it is.
+    TVM's front end converts a Pad to a function of loops, which hides its meaning.
     """
     amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
     pads = writer.constants.get(node.input[1])
@@ -205,7 +205,7 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
 
 
 def _space_to_depth(writer: _Writer, node: NodeProto) -> None:
-    """Pixels of a block to channels; TVM's front end loses the static shape."""
+    """Rewrite space to depth, because TVM's front end loses its static shape."""
     shape = writer.shapes.get(node.input[0], ())
     size = attributes(node)["blocksize"]
     if len(shape) != 4 or not all(shape) or shape[2] % size or shape[3] % size:
@@ -221,11 +221,11 @@ def _space_to_depth(writer: _Writer, node: NodeProto) -> None:
 
 
 MOST_RUNS = 64
-"""Slices that a Gather becomes, at most."""
+"""Maximum number of slices that replace a Gather."""
 
 
 def _gather(writer: _Writer, node: NodeProto) -> None:
-    """Read indices of an axis as slices that are joined: on channels they move nothing."""
+    """Rewrite a Gather as joined slices, which move no data on channels."""
     shape, index = writer.shapes.get(node.input[0], ()), writer.constants.get(node.input[1])
     axis = attributes(node).get("axis", 0)
     runs = _runs(index, shape[axis]) if index is not None and index.ndim == 1 and shape else None
@@ -257,7 +257,7 @@ def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
 
 
 def _sum(writer: _Writer, node: NodeProto) -> None:
-    """Write a sum of several as additions: TVM's front end would stack its tensors."""
+    """Rewrite a sum of several tensors as additions; TVM's front end would stack them."""
     writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
 
 
@@ -280,4 +280,4 @@ _REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
     "MatMulInteger": _integer_product,
     "ConvInteger": _integer_product,
 }
-"""How each operator that is no float one between pairs is rewritten."""
+"""Rewrites of operators that do not have a simple `Composition`."""

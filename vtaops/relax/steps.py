@@ -1,7 +1,7 @@
-"""Steps: integer operators found in a Relax graph, before they are put into a `Graph`.
+"""Steps: integer operators found in a Relax graph, before they are added to a `Graph`.
 
-A translation only describes what it found, so a translation that fails half way leaves nothing
-behind. Steps nest where several operators lie between one quantised tensor and the next.
+A translation only describes what it found, so a failed translation has no effect. Steps are nested
+if several operators lie between two quantised tensors.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class NotTranslated(Exception):
 
 @dataclass(frozen=True)
 class ResultRange:
-    """The grid that a result shall have, and the bounds that it is clipped to.
+    """Grid of a result, and the bounds to which it is clipped.
 
     Attributes
     ----------
     grid : Grid
         Scale and zero point.
     low, high : int
-        The bounds, integers.
+        The bounds as integers.
     tflite : bool
-        Whether its source rounds as TFLite does (`vtaops.graph.requantization.Rounding`).
+        Whether its source rounds like TFLite (`vtaops.graph.requantization.Rounding`).
     """
 
     grid: Grid
@@ -41,10 +41,10 @@ class ResultRange:
     tflite: bool = False
 
     def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
-        """Return the range with further bounds, given as real values.
+        """Return the range with additional bounds, given as real values.
 
-        Rounding is monotone, so that clipping before it and clipping the integers to the rounded
-        bounds are the same.
+        Because rounding is monotone, clipping before it is the same as clipping the integers to the
+        rounded bounds.
         """
         bounds = [self._step(low), self._step(high)]
         lower = max(self.low, bounds[0])
@@ -108,7 +108,7 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
     Raises
     ------
     NotTranslated
-        If the operator refuses its inputs, with its own words.
+        If the operator refuses its inputs; the message is that of the operator.
     """
     try:
         (tensor,) = op.results([source.tensor for source in inputs])
@@ -123,9 +123,9 @@ def grid_of(value: Value) -> Grid:
     Raises
     ------
     NotTranslated
-        If it has a scale for each channel, or is no 8-bit one.
+        If it has per-channel scales or is not of 8 bits.
     ModelError
-        If the scale is no positive finite number.
+        If the scale is not a positive finite number.
     """
     kind = value.dtype if value.op == "quantize" else value.args[0].dtype
     scale, zero = real(value.args[1]), real(value.args[2])

@@ -1,7 +1,7 @@
-"""Sums of products: a convolution or product with everything that is added before it is rounded.
+"""Sums of products: a convolution or product with all terms that are added before rounding.
 
 `quantize(conv(dequantize(x), dequantize(w)) + dequantize(b) + dequantize(r))` is one operator of
-the integer graph: bias and residual join the exact sum.
+the integer graph: bias and residual are added to the exact sum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
 from vtaops.relax.values import Value, integers, pair, real, sides
 
 LEAST_FACTOR = 64
-"""A residual's factor that is no power of two is rounded: below, by more than 1 in 128."""
+"""Least factor of a residual that is not a power of two; its rounding error is below 1 in 128."""
 
 Product = Convolution | TransposedConvolution | Dense
 Operand = Callable[[Value], tuple[Source, float]]
@@ -30,22 +30,22 @@ Operand = Callable[[Value], tuple[Source, float]]
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """An exact sum whose rounding is still to come.
+    """An exact sum before rounding.
 
     Attributes
     ----------
     product
-        The operator without bias, requantisation and residual factor.
+        Function that makes the operator from bias, requantisation and residual factor.
     data
-        What the weights multiply.
+        The tensor that the weights multiply.
     scale
-        Of the sums: a number, or one for each output channel.
+        Scale of the sums: one number, or one per output channel.
     channels, axis
-        Output channels and where they lie.
+        Number of output channels and their axis.
     bias
-        Real values added to each channel.
+        Real values to add, one per channel.
     residual, factor
-        A tensor that is added, and its scale over that of the sums.
+        A tensor to add, and its scale relative to that of the sums.
     """
 
     product: partial[Product]
@@ -80,26 +80,26 @@ class Sum:
 
 
 def is_sum(value: Value) -> bool:
-    """Whether a value is a product with weights, or one to which something is added."""
+    """Return whether a value is a product with weights, or a sum with one."""
     if value.op in ("add", "subtract"):
         return any(is_sum(argument) for argument in value.args)
     return value.op in PRODUCTS and (value.op != "matmul" or integers(value.args[1]) is not None)
 
 
 def read_sum(value: Value, operand: Operand) -> Sum:
-    """Return the sum that a value is.
+    """Return a value as a sum.
 
     Parameters
     ----------
     value
         A value for which `is_sum` holds.
     operand
-        Gives the step or leaf of a quantised operand and its scale.
+        Returns the step or leaf of a quantised operand, and its scale.
 
     Raises
     ------
     NotTranslated
-        If some operand is not quantised, or VTA has no such product.
+        If an operand is not quantised, or VTA has no such product.
     """
     if value.op in PRODUCTS:
         return PRODUCTS[value.op](value, operand)
@@ -136,7 +136,7 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
 
 
 def _per_channel(constant: Array, rank: int, axis: int, channels: int) -> Array:
-    """Return a constant that broadcasts to a sum as one value for each channel."""
+    """Return a constant that broadcasts to a sum as one value per channel."""
     shape = (1,) * (rank - constant.ndim) + constant.shape
     if any(extent != 1 for a, extent in enumerate(shape) if a != axis):
         raise NotTranslated(f"a constant of shape {constant.shape} is added to sums")
@@ -144,9 +144,9 @@ def _per_channel(constant: Array, rank: int, axis: int, channels: int) -> Array:
 
 
 def _weights(value: Value, axis: int) -> tuple[Array, Array]:
-    """Return weights and their scale: one number, or one for each index of `axis`.
+    """Return weights and their scale: one number, or one per index of `axis`.
 
-    They are integers of 8 bits less their zero point, so of up to 9 bits.
+    Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
     found = integers(value)
     if found is None:
@@ -164,10 +164,11 @@ def _weights(value: Value, axis: int) -> tuple[Array, Array]:
 def _narrow(
     weight: Array, data: Source, axis: int, data_axis: int = 1, groups: int = 1
 ) -> tuple[Array, Source]:
-    """Return int8 weights, and the data that they multiply.
+    """Return int8 weights and the data that they multiply.
 
-    Weights that are no int8 once their zero point is taken off are sums of two or three that are:
-    the input channels, on `axis` of the weights and `data_axis` of the data, come as often.
+    Weights that exceed int8 after subtraction of their zero point are split into a sum of two or
+    three that do not. The input channels are repeated accordingly, on `axis` of the weights and
+    `data_axis` of the data.
     """
     parts: list[Array] = []
     rest = weight
@@ -181,7 +182,7 @@ def _narrow(
     copies = step(Concat(data_axis), *[data] * count, scale=scale)
     if groups == 1:
         return np.concatenate(parts, axis=axis), copies
-    # The copies of a channel side by side, so that they stay in its group.
+    # The copies of a channel are adjacent, so that they stay in its group.
     shape = (*weight.shape[:axis], weight.shape[axis] * count, *weight.shape[axis + 1 :])
     beside = np.stack(parts, axis=axis + 1).reshape(shape)
     return beside, step(ChannelShuffle(count), copies, scale=scale)
@@ -257,10 +258,10 @@ def scaled(
     channels: int,
     exact: Array | float = 1.0,
 ) -> Sum:
-    """Return an image times a constant for each channel, as a depthwise 1x1 convolution.
+    """Return an image times a per-channel constant, as a depthwise 1x1 convolution.
 
-    Without a quantised factor it is the image times `exact`, real numbers that become part of the
-    scales; its steps are finer, so that constants can be added.
+    Without a quantised factor, the image is multiplied by `exact`, real numbers that become part of
+    the scales; the steps are then finer, so that constants can be added.
     """
     if len(data.tensor.shape) != 4:
         raise NotTranslated("a constant for each channel beside something that is no image")
@@ -268,7 +269,7 @@ def scaled(
         signs = np.broadcast_to(np.sign(exact), (channels,))
         weight = (LEAST_FACTOR * signs).astype(np.int8)
         exact = np.asarray(exact, np.float64)
-        scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # zero is in the weight
+        scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
         scale = scale.reshape(()) if scale.size == 1 else scale
     else:
         found = integers(factor)

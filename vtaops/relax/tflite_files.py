@@ -1,4 +1,4 @@
-"""int8 models of TFLite, as TVM's front end reads them."""
+"""Read int8 TFLite models through TVM's front end."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from vtaops.relax.messages import last_line
 IDENTIFIER = b"TFL3"
 
 ITEM_BYTES = {0: 4, 1: 2, 2: 4, 3: 1, 4: 8, 6: 1, 7: 2, 9: 1, 10: 8, 12: 8, 15: 4, 16: 2}
-"""Bytes of an element by the number of its type (`TensorType` of TFLite's schema), where each has
-the same."""
+"""Bytes per element by the number of a type (`TensorType` in TFLite's schema), for types of fixed
+size."""
 
 
 def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Any:
-    """Return the Relax module of a file, images NHWC as TFLite has them.
+    """Return the Relax module of a file, with NHWC images as in TFLite.
 
     Raises
     ------
     ModelError
-        If there is no such file, it is no TFLite model, or its parts contradict each other.
+        If the file does not exist, is not a TFLite model, or is inconsistent.
     UnsupportedError
-        If TVM's front end does not know an operator, which its message names.
+        If TVM's front end does not support an operator; the message names it.
     """
     with (
         raising(ModelError, f"cannot read {path}", OSError, told=reason_of),
         open_file(path) as file,
     ):
         if file.read(8)[4:] != IDENTIFIER:
-            raise ModelError(f"{path} is no TFLite model: it has no identifier TFL3")
+            raise ModelError(f"{path} is not a TFLite model: it has no identifier TFL3")
         content = read_open(file, NETWORK)
     tflite = require("tflite")
     from tvm.relax.frontend.tflite import from_tflite
@@ -44,14 +44,14 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
     try:
         wrong = _contradiction(whole)
     except (TypeError, ValueError, IndexError, AttributeError, struct.error) as error:
-        # of flatbuffers, which follows offsets to where nothing is
+        # flatbuffers follows offsets to anywhere
         raise ModelError(f"{path} is damaged: an offset leads out of its tables") from error
     if wrong:
         raise ModelError(f"{path} is damaged: {wrong}")
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()} or None
     try:
         return from_tflite(whole, shape_dict=given)
-    except Exception as error:  # of TVM, of flatbuffers, of struct: no common base class
+    except Exception as error:  # TVM, flatbuffers and struct share no base class
         reason = last_line(error)
         if not isinstance(error, NotImplementedError):
             reason = f"{type(error).__name__}: {reason}"
@@ -59,7 +59,7 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
 
 
 def _contradiction(model: Any) -> str:
-    """Return how the parts of a model contradict each other; empty if they do not."""
+    """Return an inconsistency of a model; empty if there is none."""
     if not model.SubgraphsLength():
         return "it has no subgraph"
     graph = model.Subgraphs(0)
@@ -75,11 +75,11 @@ def _contradiction(model: Any) -> str:
             return f"its operator {number} {wrong}"
         known |= set(_numbers(operator.OutputsAsNumpy()))
     outside = set(_numbers(graph.OutputsAsNumpy())) - known
-    return f"nothing makes its output, the tensor {min(outside)}" if outside else ""
+    return f"no operator computes its output, the tensor {min(outside)}" if outside else ""
 
 
 def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
-    """Return what is wrong with an operator that may read the tensors `known`."""
+    """Return the error in an operator that may read the tensors `known`; empty if there is none."""
     code = operator.OpcodeIndex()
     if code >= codes:
         return f"has the code {code} of {codes}"
@@ -88,19 +88,19 @@ def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) ->
         if not 0 <= tensor < tensors:
             return f"names the tensor {tensor}; it has {tensors}"
     unknown = inputs - known
-    return f"reads the tensor {min(unknown)} before it is made" if unknown else ""
+    return f"reads the tensor {min(unknown)} before it is computed" if unknown else ""
 
 
 def _wrong_tensor(tensor: Any, model: Any) -> str:
-    """Return what is wrong with a tensor; empty if nothing is."""
+    """Return the error in a tensor; empty if there is none."""
     buffer = tensor.Buffer()
     if not tensor.Name() or buffer >= model.BuffersLength():
-        return f"has no name, or the buffer {buffer} which is not there"
+        return f"has no name, or refers to a missing buffer {buffer}"
     return _wrong_shape(tensor, model.Buffers(buffer).DataLength()) or _wrong_grid(tensor)
 
 
 def _wrong_shape(tensor: Any, size: int) -> str:
-    """Return what is wrong with the shape of a tensor whose buffer has `size` bytes."""
+    """Return the error in the shape of a tensor whose buffer has `size` bytes."""
     shape = _numbers(tensor.ShapeAsNumpy())
     if min(shape, default=1) < -1:
         return f"has the shape {shape}"
@@ -111,7 +111,7 @@ def _wrong_shape(tensor: Any, size: int) -> str:
 
 
 def _wrong_grid(tensor: Any) -> str:
-    """Return what is wrong with the scales and zero points of a tensor."""
+    """Return the error in the scales and zero points of a tensor."""
     grid = tensor.Quantization()
     scales = [] if grid is None else [grid.Scale(index) for index in range(grid.ScaleLength())]
     if not all(0 < scale < math.inf for scale in scales):
@@ -122,5 +122,5 @@ def _wrong_grid(tensor: Any) -> str:
 
 
 def _numbers(vector: Any) -> list[int]:
-    """Return a vector of numbers; flatbuffers has 0 for one that is not there."""
+    """Return a vector of numbers; flatbuffers returns 0 for a missing vector."""
     return [] if isinstance(vector, int) else [int(number) for number in vector]

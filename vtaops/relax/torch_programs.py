@@ -1,6 +1,6 @@
-"""Programs of `torch.export`, float or quantised by torchao's PT2E flow.
+"""Read programs of `torch.export`, float or quantised by torchao's PT2E flow.
 
-TVM's front end does not know the operators that PT2E inserts; one conversion teaches it.
+TVM's front end lacks the operators that PT2E inserts; a conversion here adds them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(1 << 31), (1 << 31
 
 
 def from_torch(program: Any) -> Any:
-    """Return the Relax module of an exported program, its weights as constants.
+    """Return the Relax module of an exported program, with its weights as constants.
 
     A dynamic batch becomes 1.
 
     Raises
     ------
     ModelError
-        If it is no exported program.
+        If the program was not exported by torch.
     UnsupportedError
-        If TVM's front end does not know an operator, which its message names.
+        If TVM's front end does not support an operator; the message names it.
     """
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
     if not isinstance(program, torch.export.ExportedProgram):
         raise ModelError(
-            f"{type(program).__name__} is no exported program: "
+            f"{type(program).__name__} is not an exported program: "
             "torch.export.export(module.eval(), (example,)) makes one"
         )
     names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
@@ -50,16 +50,16 @@ def from_torch(program: Any) -> Any:
 
 
 def _for_one_image(module: Any) -> Any:
-    """Return a module whose dynamic batch is 1."""
+    """Return a module with batch 1 in place of a dynamic batch."""
     shapes = (parameter.ty.shape for parameter in module["main"].params)
     batches = {shape[0].name: 1 for shape in shapes if shape and isinstance(shape[0], tirx.Var)}
     return relax.transform.BindSymbolicVars(batches, "main")(module) if batches else module
 
 
 def _convert(node: Any, importer: Any) -> Any:
-    """Convert a quantize or dequantize, for a tensor or for each channel.
+    """Convert a quantize or dequantize, per tensor or per channel.
 
-    Its arguments: x, scale, zero point, [axis], least and greatest integer, dtype.
+    Its arguments are x, scale, zero point, [axis], least and greatest integer, dtype.
     """
     name, emit = str(node.target), importer.block_builder.emit
     per_channel, dequantizes = "per_channel" in name, "dequantize" in name
@@ -86,4 +86,4 @@ _CONVERSIONS = {
     for direction in ("quantize", "dequantize")
     for part in ("tensor", "channel")
 }
-"""The operators of `quantized_decomposed`, as TVM's front end takes conversions."""
+"""The operators of `quantized_decomposed`, in the form of TVM's conversions."""

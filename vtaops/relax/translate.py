@@ -1,8 +1,8 @@
-"""From floating point between quantised tensors to integer operators, by one table.
+"""Translate floating point between quantised tensors to integer operators, by one table.
 
-`translate` takes a value of the Relax graph and the grid that its result is quantised to, and gives
-the step that computes it on integers. What moves values (reshapes, slices, pooling by maximum)
-passes the grid on to what it reads; what computes reads operands on their own grids.
+`translate` takes a value of the Relax graph and the grid of its quantised result, and returns the
+step that computes it on integers. Operators that move values (reshapes, slices, max pooling) pass
+the grid on to their operand; operators that compute read operands on their own grids.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Rule = Callable[[Value, ResultRange], Source]
 def translate(value: Value, target: ResultRange) -> Source:
     """Return the integer operators that compute a float value, rounded to a grid.
 
-    An integer value is one that the graph has already, on the target's grid.
+    An integer value must already be in the graph, on the target's grid.
 
     Raises
     ------
     NotTranslated
-        With the reason.
+        If VTA cannot compute it; the message gives the reason.
     """
     if value.dtype in EIGHT_BITS:
         if (value.op, value.dtype) == ("input", "uint8"):
@@ -51,7 +51,7 @@ def translate(value: Value, target: ResultRange) -> Source:
 
 
 def translate_root(value: Value, target: ResultRange) -> Source:
-    """Return the integer operators of a value that is to be computed now; see `translate`."""
+    """Return the integer operators of a value to compute now; see `translate`."""
     rule = RULES.get(value.op)
     if target.tflite and value.op == "nn.softmax":
         rule = _softmax
@@ -70,12 +70,12 @@ def translate_root(value: Value, target: ResultRange) -> Source:
 
 
 def natural_grid(value: Value) -> Grid | None:
-    """Return the grid of a value that is a quantised one, or is made of those by moving alone.
+    """Return the grid of a value that is quantised, or consists of quantised values moved around.
 
     Raises
     ------
     NotTranslated
-        If it is quantised in a way that VTA has not.
+        If it is quantised in a way that VTA does not support.
     """
     if value.op == "quantize":
         return grid_of(value)
@@ -93,7 +93,7 @@ def natural_grid(value: Value) -> Grid | None:
 
 
 def _input_grid(value: Value) -> Grid | None:
-    """Return the grid of an input of integers: that from which it is dequantised."""
+    """Return the grid from which an integer input is dequantised."""
     reader = next((r for r in value.readers if r and r.op == "dequantize"), None)
     return None if reader is None or value.dtype != "int8" else grid_of(reader)
 
@@ -192,13 +192,13 @@ def _product(
 ) -> Step:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     ratio = a_scale * b_scale / target.grid.scale
-    if target.tflite:  # there TFLite computes in float32
+    if target.tflite:  # TFLite computes this in float32
         ratio = float(np.float32(a_scale * b_scale) / np.float32(target.grid.scale))
     return step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
 def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultRange) -> Source:
-    """Translate a factor and a term for each channel: a depthwise convolution with a bias."""
+    """Translate a per-channel factor and term to a depthwise convolution with a bias."""
     data, scale = operand(tensor)
     found = scaled(data, scale, None, value.shape[1], factor)
     found.bias[:] = term
@@ -206,7 +206,7 @@ def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultR
 
 
 def _broadcast(value: Value) -> tuple[Value, Value, bool]:
-    """Return the operands, the one of the result's shape first, and whether they are swapped."""
+    """Return the operands, the one with the result's shape first, and whether they are swapped."""
     first, second = value.args
     if first.shape == value.shape:
         return first, second, False
@@ -251,7 +251,7 @@ def _mean(value: Value, target: ResultRange) -> Source:
 
 
 def _mean_of_last(value: Value, target: ResultRange) -> Source:
-    """Translate a mean over the pixels of an image whose channels come last."""
+    """Translate a mean over the pixels of a channels-last image."""
     data, scale = operand(value.args[0])
     _, h, w, _ = value.args[0].shape
     scaling = _tflite_mean(scale / target.grid.scale, h * w, False, target)
@@ -288,7 +288,7 @@ def _average(image: Value, target: ResultRange, count: int, **window: Any) -> So
 
 
 def _tflite_mean(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
-    """Return how TFLite rounds a mean: as a pool, or as a product with one over the pixels."""
+    """Return TFLite's rounding of a mean: as a pool, or as a product with one over the pixels."""
     zero, bounds = target.grid.zero_point, (target.low, target.high)
     if pool and ratio == 1:
         return Requantization(count, 0, zero, bounds, "quotient")
@@ -307,7 +307,7 @@ def _softmax(value: Value, target: ResultRange) -> Source:
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:
-    """Slope and unit as two small integers; in networks of shifts the unit is a power of two."""
+    """Express slope and unit as two small integers; with shifts, the unit is a power of two."""
     return _leaky_step(value, np.array(float(value.attrs.alpha)), target)
 
 
@@ -337,7 +337,7 @@ def _leaky_step(value: Value, slope: Array, target: ResultRange) -> Source:
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
-    with np.errstate(all="ignore"):  # what is not finite is refused below
+    with np.errstate(all="ignore"):  # results that are not finite are rejected below
         steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{value.op} is not finite on all 256 values")
@@ -417,7 +417,7 @@ def _shuffle(value: Value) -> tuple[Value, int] | None:
 
 
 def _through_pairs(value: Value) -> Value:
-    """Return the value before pairs of quantize and dequantize that keep its grid."""
+    """Return the value before quantize/dequantize pairs that keep its grid."""
     while value.op == "dequantize" and value.args[0].op == "quantize":
         before = value.args[0].args[0]
         if natural_grid(before) != grid_of(value) or grid_of(value.args[0]) != grid_of(value):
@@ -484,7 +484,7 @@ def _resize(value: Value, target: ResultRange) -> Source:
 
 
 def _repeats(factor: int, attrs: Any) -> bool:
-    """Whether pixel i of the result is pixel i // factor of the image."""
+    """Return whether pixel i of the result is pixel i // factor of the image."""
     i = np.arange(4 * factor)
     mode, rounding = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
     if mode == "half_pixel":
@@ -516,7 +516,7 @@ def _pad(value: Value, target: ResultRange) -> Source:
 
 
 def _pool_window(value: Value, pool: str) -> tuple[Size, Size, Sides, bool]:
-    """Return kernel, strides, padding with what rounding up adds, and whether it adds any."""
+    """Return kernel, strides, padding including that for rounding up, and whether there is such."""
     attrs = value.attrs
     if str(attrs.layout) != "NCHW" or pair(attrs.dilation) != (1, 1):
         raise NotTranslated(f"{pool} with dilation or in another layout than NCHW")
@@ -567,10 +567,10 @@ MOVING: dict[str, Rule] = {
     "image.resize2d": _resize,
     "nn.pad": _pad,
 }
-"""Operators whose results need no rounding if what they read lies on a grid."""
+"""Operators whose results need no rounding if their operands lie on a grid."""
 
 RULES = COMPUTING | MOVING
-"""How each operator of Relax becomes integer operators."""
+"""Translation of each Relax operator to integer operators."""
 
 KEEPING_GRIDS = MOVING.keys() | {"split"}
-"""Operators whose results lie on the grid of what they read."""
+"""Operators whose results lie on the grid of their operand."""

@@ -1,7 +1,7 @@
-"""A Relax function as plain values: what a translation asks of a graph, without TVM's classes.
+"""A Relax function as plain values: the input of a translation, without TVM's classes.
 
-Each `Value` is one binding: an operator, the tensors it reads, and its other arguments as Python
-numbers and tuples.
+Each `Value` is one binding: an operator, the tensors that it reads, and its other arguments as
+Python numbers and tuples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vtaops.base.shapes import Array
 from vtaops.graph.requantization import along
 
 FOREIGN = "onnx."
-"""Begins the names of packed functions that stand for nodes of ONNX that TVM does not know."""
+"""Prefix of the packed functions that represent ONNX nodes that TVM does not support."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,27 +32,27 @@ class Value:
     name
         Name of the Relax variable.
     op
-        Name of the operator without `relax.`; besides `input`, `constant`, `get_item` (of a tuple),
-        `tir.NAME` (a call of a TIR function) and `onnx.KIND` (a node that TVM does not know).
+        Name of the operator without `relax.`; also `input`, `constant`, `get_item` (of a tuple),
+        `tir.NAME` (a call of a TIR function) and `onnx.KIND` (a node that TVM does not support).
     args
         Tensors that it reads.
     extra
-        Its other arguments in their order: shapes, numbers.
+        Its other arguments in order: shapes, numbers.
     shape, dtype
-        Of the result; a tuple of tensors has shape () and dtype "tuple", what has no static shape
-        or is no tensor has shape () and dtype "any".
+        Shape and dtype of the result; () and "tuple" for a tuple of tensors, () and "any" for a
+        dynamic shape or anything else.
     attrs
-        TVM's attributes of the operator; the TIR function of a `tir.NAME`.
+        TVM's attributes of the operator; for `tir.NAME`, the TIR function.
     array
-        The content of a constant.
+        The elements of a constant.
     var
-        The Relax variable, None for constants.
+        The Relax variable; None for constants.
     fixed
-        Whether it depends on constants only.
+        Whether it depends only on constants.
     readers
-        Bindings that read it; an output of the function counts as one more, None.
+        Bindings that read it; None for each use as an output of the function.
     steps
-        What a translation wants to find again for each grid.
+        Results of a translation by grid, for reuse.
     """
 
     name: str
@@ -71,9 +71,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Body:
-    """A function: its inputs, all bindings in order, and what it returns.
+    """A function: its inputs, all bindings in order, and its results.
 
-    `single` tells a function that returns one tensor from one that returns a tuple.
+    `single` is true if the function returns one tensor instead of a tuple.
     """
 
     inputs: tuple[Value, ...]
@@ -88,10 +88,10 @@ def read(mod: Any, function: str = "main") -> Body:
     Raises
     ------
     ModelError
-        If there is no such function, a shape is not static, a variable is read before it is bound,
-        or a grid has not one scale, nor one for each channel.
+        If the function does not exist, a shape is not static, a variable is read before it is
+        bound, or the number of scales of a grid is neither one nor that of the channels.
     UnsupportedError
-        If it holds control flow or calls other Relax functions.
+        If it contains control flow or calls other Relax functions.
     """
     names = {variable.name_hint: variable for variable in mod.get_global_vars()}
     if function not in names or not isinstance(mod[function], relax.Function):
@@ -100,7 +100,7 @@ def read(mod: Any, function: str = "main") -> Body:
 
 
 def bindings_of(function: Any) -> list[Any]:
-    """Return the bindings of a Relax function, those of all its blocks."""
+    """Return the bindings of all blocks of a Relax function."""
     return [binding for block in function.body.blocks for binding in block.bindings]
 
 
@@ -122,7 +122,7 @@ class _Reader:
             self._values[parameter] = value
             inputs.append(value)
         if not isinstance(function.body, relax.SeqExpr):
-            raise UnsupportedError("a Relax function whose body is no sequence of bindings")
+            raise UnsupportedError("a Relax function whose body is not a sequence of bindings")
         for binding in bindings_of(function):
             self._bind(binding)
         last = function.body.body
@@ -212,7 +212,7 @@ class _Reader:
 
 
 def _check_grid(value: Value) -> None:
-    """Refuse what TVM lets through: as many scales as no axis has, zero points that are none."""
+    """Reject errors that TVM accepts: a wrong number of scales, non-integer zero points."""
     axis, extents = int(value.attrs.axis), value.args[0].shape
     channels = extents[axis] if -len(extents) <= axis < len(extents) else 1
     for parameter, name in zip(value.args[1:], ("scales", "zero points"), strict=True):
@@ -228,7 +228,7 @@ def _check_grid(value: Value) -> None:
 
 
 def _tir_name(name: str, function: Any) -> str:
-    """Return the operator that a TIR function is, where a front end writes one as such."""
+    """Return the operator that a TIR function implements, if a front end emitted it as such."""
     for operator, sign in (("maximum", "T.max("), ("minimum", "T.min(")):
         if name.startswith(operator) and function.script().count(sign) == 1:
             return operator
@@ -247,7 +247,7 @@ def _number(expression: Any) -> Any:
 
 
 def _type(annotation: Any, name: str, *, dynamic: bool = True) -> tuple[tuple[int, ...], str]:
-    """Return shape and dtype of a Relax type; "any" of what is dynamic, if that may be."""
+    """Return the shape and dtype of a Relax type; "any" for a dynamic one, if allowed."""
     if hasattr(annotation, "fields"):
         return (), "tuple"
     shape = getattr(annotation, "shape", None)
@@ -270,20 +270,20 @@ def _type(annotation: Any, name: str, *, dynamic: bool = True) -> tuple[tuple[in
 
 
 def pair(numbers: Any) -> tuple[int, int]:
-    """Return two numbers of TVM, or one twice."""
+    """Return two TVM numbers as a tuple; a single number is repeated."""
     found = [int(number) for number in numbers]
     return found[0], found[-1]
 
 
 def sides(padding: Any) -> tuple[int, int, int, int]:
-    """Return the padding of TVM, of one, two or four numbers, as (top, left, bottom, right)."""
+    """Return TVM's padding of one, two or four numbers as (top, left, bottom, right)."""
     found = [int(side) for side in padding]
     top, left, bottom, right = found * (4 // len(found))
     return top, left, bottom, right
 
 
 def real(value: Value) -> Array | None:
-    """Return the content of a value that depends on constants only, else None."""
+    """Return the elements of a value that depends only on constants, else None."""
     if not value.fixed:
         return None
     if value.array is not None:
@@ -295,14 +295,14 @@ def real(value: Value) -> Array | None:
     arguments = [real(argument) for argument in value.args]
     if function is None or any(argument is None for argument in arguments):
         return None
-    with np.errstate(all="ignore"):  # who reads a scale or a table sees that it is not finite
+    with np.errstate(all="ignore"):  # readers of a scale or a table check that it is finite
         return np.asarray(function(value, *arguments))
 
 
 def integers(value: Value) -> tuple[Array, Array] | None:
-    """Return the integers (their zero point taken off) and scales of a dequantised constant.
+    """Return the integers, less their zero point, and the scales of a dequantised constant.
 
-    Scales have the shape of the integers, or broadcast to it. None if it is no such constant.
+    The scales broadcast to the shape of the integers. None for any other value.
     """
     if value.fixed and value.op in ("reshape", "permute_dims", "expand_dims", "squeeze"):
         found = integers(value.args[0])
@@ -337,7 +337,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "sqrt": lambda _, x: np.sqrt(x),
     "rsqrt": lambda _, x: 1 / np.sqrt(x),
 }
-"""Operators of Relax in NumPy; they get their value and the arguments."""
+"""Operators of Relax in NumPy; they take their value and the arguments."""
 
 _FOLDED: dict[str, Callable[..., Any]] = ARITHMETIC | {
     "reshape": _reshaped,

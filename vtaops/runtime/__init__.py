@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from vtaops.runtime.tsim import Tsim
 
 TSIM_INTERFACES = {"tsim": "port", "tsim-axi": "axi"}
-"""Names of the simulated RTL, and the interface that it is simulated with."""
+"""Names for the simulated RTL, each with the interface that it uses."""
 
 ENTRY_POINTS = "vtaops.devices"
-"""Group of entry points by which other packages offer devices."""
+"""Entry-point group through which other packages provide devices."""
 
 DEVICES = ("fsim", *TSIM_INTERFACES, "pynq://HOST:PORT")
-"""Names that `open_device` knows."""
+"""Names that `open_device` accepts."""
 
 
 def open_device(
@@ -39,21 +39,21 @@ def open_device(
     Parameters
     ----------
     name : str
-        ``"fsim"``, the functional simulator; ``"tsim"``, the cycle-accurate simulation of the RTL;
-        ``"tsim-axi"``, the same in its AXI shell; ``"pynq://host:port"``, a board that serves
-        there; or what another package offers in its entry points ``vtaops.devices``: a callable
-        that takes the configuration, and of a name such as ``mine://address`` the address.
+        ``"fsim"``: the functional simulator. ``"tsim"``: the cycle-accurate simulation of the RTL.
+        ``"tsim-axi"``: the RTL in its AXI shell. ``"pynq://host:port"``: a board server. Any
+        other name must be an entry point in the group ``vtaops.devices``: a callable that takes
+        the configuration and, for a name such as ``mine://address``, the address.
     config : HardwareConfig, str or Path
-        Its configuration; a board must have it.
+        Configuration of the device; a board must have the same one.
     check_overflow : bool
-        Whether an int32 overflow is an error (``"fsim"`` only).
+        Raise an error on int32 overflow (``"fsim"`` only).
 
     Raises
     ------
     ConfigError
-        If a board has another configuration.
+        If the board has a different configuration.
     DeviceError
-        If there is no such device, or it cannot be built or reached.
+        If the device is unknown, or cannot be built or reached.
     UnsupportedError
         If the device cannot check for overflow.
     """
@@ -81,7 +81,7 @@ def open_device(
 
 
 def run(program: Program, device: Device | str, *arrays: npt.ArrayLike) -> Any:
-    """Load a program, run it once, free it; a device that is named is opened and closed too."""
+    """Load a program, run it once and free it; a device given by name is also opened and closed."""
     if isinstance(device, str):
         with closing(open_device(device, program.config)) as opened:
             return run(program, opened, *arrays)
@@ -90,7 +90,7 @@ def run(program: Program, device: Device | str, *arrays: npt.ArrayLike) -> Any:
 
 
 def _foreign(point: EntryPoint, address: str, config: HardwareConfig) -> Device:
-    """Open a device of another package."""
+    """Open a device provided by another package."""
     text = f"device {point.name!r} ({point.value}) is broken"
     with raising(DeviceError, text, ImportError, AttributeError):
         make = point.load()
@@ -100,7 +100,7 @@ def _foreign(point: EntryPoint, address: str, config: HardwareConfig) -> Device:
 
 
 def __getattr__(name: str) -> Any:
-    """Import simulators on first use: a board installs neither."""
+    """Import the simulators on first use, because a board installs neither."""
     if name in ("Fsim", "Tsim"):
         return getattr(import_module(f"vtaops.runtime.{name.lower()}"), name)
     raise AttributeError(f"module 'vtaops.runtime' has no attribute {name!r}")

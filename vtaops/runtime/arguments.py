@@ -1,4 +1,4 @@
-"""Checks of the arguments of devices, the same for all of them."""
+"""Argument checks shared by all devices."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ADDRESS_LIMIT = 1 << 32
 def as_integer(
     what: str, value: object, low: int, high: int, error: type[VTAError] = DeviceError
 ) -> int:
-    """Return `value` as an int of low..high.
+    """Return `value` as an int in low..high.
 
     Raises
     ------
     VTAError
-        Of type `error`, saying what it is, and its range.
+        Of type `error`, with the value and its range, if it is not such an integer.
     """
     number = value.__index__() if hasattr(value, "__index__") else None
     if number is None or isinstance(value, bool) or not low <= number <= high:
@@ -37,7 +37,7 @@ def as_seconds(value: object) -> float:
     Raises
     ------
     DeviceError
-        If it is no positive number.
+        If it is not a positive number.
     """
     try:
         number = not isinstance(value, bool) and isinstance(value, SupportsFloat)
@@ -50,7 +50,7 @@ def as_seconds(value: object) -> float:
 
 
 def as_nbytes(value: object) -> int:
-    """Return the size of a buffer to allocate, in bytes.
+    """Return the size of a buffer in bytes.
 
     Raises
     ------
@@ -61,12 +61,12 @@ def as_nbytes(value: object) -> int:
 
 
 def as_launch(address: object, count: object, timeout: object) -> tuple[int, int, float]:
-    """Return the arguments of `vtaops.runtime.Device.launch`: address, instructions, seconds.
+    """Return the arguments of `vtaops.runtime.Device.launch`: address, instruction count, seconds.
 
     Raises
     ------
     DeviceError
-        Naming the one that is not possible.
+        If one is out of range; the message names it.
     """
     return (
         as_integer("the instruction address", address, 0, ADDRESS_LIMIT - 1),
@@ -76,12 +76,12 @@ def as_launch(address: object, count: object, timeout: object) -> tuple[int, int
 
 
 def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple[int, int]:
-    """Return size and offset of an access to a buffer, in bytes.
+    """Return the size and offset of a buffer access in bytes.
 
     Raises
     ------
     DeviceError
-        If it exceeds the buffer.
+        If the access exceeds the buffer.
     """
     size = as_integer("the number of bytes to read or write", nbytes, 0, ADDRESS_LIMIT)
     start = as_integer("the offset in bytes", offset, 0, ADDRESS_LIMIT)
@@ -93,7 +93,7 @@ def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple
 
 
 def foreign_buffer(buffer: object) -> DeviceError:
-    """Return the error about a buffer that a device has not allocated, or has freed."""
+    """Return the error for a buffer that is not allocated on a device."""
     return DeviceError(f"{buffer!r} is not allocated on this device; use one that alloc returned")
 
 
@@ -103,7 +103,7 @@ def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     Raises
     ------
     DeviceError
-        If its elements are Python's objects.
+        If its elements are Python objects.
     """
     array = np.ascontiguousarray(data)
     if array.dtype.hasobject:
@@ -112,5 +112,5 @@ def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 
 def as_tuple(outputs: Any) -> tuple[Any, ...]:
-    """Return the outputs of a run as a tuple, even a single one."""
+    """Return the outputs of a run as a tuple, even if there is only one."""
     return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -1,13 +1,13 @@
-"""The Device protocol: all that vtaops asks of something that executes VTA programs.
+"""The Device protocol: what vtaops requires of anything that executes VTA programs.
 
-A device owns DRAM, addressed by device-physical byte addresses, and runs instruction streams that
-lie in it. Simulators, boards and remote devices implement `Device` and nothing else; a third party
-needs about 60 lines, and names its class in the entry points ``vtaops.devices`` of its package.
+A device owns DRAM, addressed by physical byte addresses, and runs instruction streams stored in it.
+Simulators, boards and remote devices implement `Device`. A third-party device takes about 60
+lines; its package registers the class as an entry point in the group ``vtaops.devices``.
 
-A program is run by these calls, in this order: `alloc` for each of its buffers, `write` of
-constants, micro-ops and instructions; for each run `write` of the inputs, `launch`, `read` of the
-outputs; and `free` of all at the end. What was written stays until it is freed; a device that lost
-it (a board that was restarted) raises `BufferLost`, and the program is loaded anew.
+A program runs through these calls in order: `alloc` for each of its buffers, then `write` for
+constants, micro-ops and instructions; for each run `write` for the inputs, `launch`, and `read`
+for the outputs; finally `free` for all buffers. Written data stay until their buffer is freed. A
+device that has lost them (a restarted board) raises `BufferLost`, and the program is loaded again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Self = TypeVar("Self", bound="Closing")
 
 
 class Closing:
-    """Something that is closed at the end of a ``with`` block."""
+    """A resource that is closed at the end of a ``with`` block."""
 
     def close(self) -> None:
         """Release the device's resources."""
@@ -58,7 +58,7 @@ class Device(Protocol):
 
     @property
     def config(self) -> HardwareConfig:
-        """The configuration that the device was built with."""
+        """The configuration that the device was built for."""
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
         """Allocate at least `nbytes` of zeroed DRAM.
@@ -66,7 +66,7 @@ class Device(Protocol):
         Raises
         ------
         DeviceError
-            If there is no room.
+            If there is not enough memory.
         """
 
     def free(self, buffer: DeviceBuffer) -> None:
@@ -79,7 +79,7 @@ class Device(Protocol):
         """Return the first `nbytes` of a buffer."""
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        """Run `count` instructions from `insn_address`, to the completion of FINISH.
+        """Run `count` instructions starting at `insn_address` until FINISH completes.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Device(Protocol):
         Raises
         ------
         DeviceTimeout
-            If FINISH was not reached in time.
+            If FINISH does not complete in time.
         DeviceError
             If an instruction is invalid or accesses memory out of bounds.
         """
@@ -104,18 +104,18 @@ class Device(Protocol):
         Raises
         ------
         UnsupportedError
-            If the device does not count.
+            If the device has no counters.
         """
 
     def reset_stats(self) -> None:
         """Set all counters to zero."""
 
     def close(self) -> None:
-        """Release the device; further calls are errors."""
+        """Release the device; any later call is an error."""
 
 
 class ConfiguredDevice(Closing):
-    """Base class of the devices of vtaops: it holds their configuration.
+    """Base class of the devices in vtaops; stores their configuration.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class ConfiguredDevice(Closing):
 
 
 def capabilities_of(device: Device) -> Capabilities:
-    """Return a device's capabilities: its attribute ``capabilities``, else its target's."""
+    """Return ``device.capabilities`` if it exists, else the capabilities of its target."""
     return getattr(device, "capabilities", None) or of_target(device.config)
 
 
@@ -146,7 +146,7 @@ def check_device(device: object) -> None:
     Raises
     ------
     DeviceError
-        Naming what is missing.
+        If something is missing; the message names it.
     """
     if not isinstance(getattr(device, "config", None), HardwareConfig):
         raise DeviceError(
@@ -155,8 +155,8 @@ def check_device(device: object) -> None:
     missing = [name for name in METHODS if not callable(getattr(device, name, None))]
     if missing:
         raise DeviceError(
-            f"{type(device).__name__} is no device: it lacks {', '.join(missing)} "
-            f"(see vtaops.runtime.Device)"
+            f"{type(device).__name__} does not implement the device protocol "
+            f"(vtaops.runtime.Device): it lacks {', '.join(missing)}"
         )
     if not isinstance(getattr(device, "capabilities", None), Capabilities | None):
         raise DeviceError(
@@ -170,25 +170,25 @@ class CachingDevice(Device, Protocol):
     """A device that caches written data, to avoid transferring the same data again."""
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
-        """Do the same as `write`, for data that are likely to be written again."""
+        """Write data that are likely to be written again; equivalent to `write`."""
 
 
 @runtime_checkable
 class CountingDevice(Device, Protocol):
-    """A device whose logic may count cycles."""
+    """A device whose logic can count cycles."""
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, summed over the launches since `reset_stats`.
+        """Return cycles by cause, summed over the launches since `reset_stats`.
 
         Raises
         ------
         UnsupportedError
-            If this logic does not count.
+            If the logic has no cycle counters.
         """
 
 
 def performance_of(device: Device) -> TsimPerformance | None:
-    """Return `CountingDevice.performance`'s result, or None without counters."""
+    """Return `CountingDevice.performance`, or None if the device has no cycle counters."""
     if not isinstance(device, CountingDevice):
         return None
     try:

@@ -1,7 +1,7 @@
-"""LoadedProgram: a program placed in the DRAM of a device, ready to run many times.
+"""LoadedProgram: a program in the DRAM of a device, ready to run many times.
 
 Allocates the buffers, adds their addresses to the instructions (relocation), packs arguments,
-launches, and unpacks the result. Knows devices only through the `Device` protocol.
+launches the program and unpacks its results. Uses only the `Device` protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, 
 from vtaops.runtime.instruction_check import check_instructions
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that a launch may take."""
+"""Time limit of a launch in seconds."""
 
 
 def relocate(
@@ -43,7 +43,7 @@ def relocate(
     Raises
     ------
     DeviceError
-        If an address is not a multiple of the element that is addressed there, or beyond 32 bits.
+        If an address is beyond 32 bits or not a multiple of the element size.
     """
     words: npt.NDArray[np.uint64] = program.instructions.copy()
     table = np.array([*addresses, micro_op_address, 0], dtype=np.int64)  # [-2], [-1]: no buffer
@@ -72,8 +72,8 @@ def relocate(
 class LoadedProgram(Closing):
     """A program in the DRAM of a device.
 
-    Use it as a context manager, or call `close`. Calls from several threads take turns: its
-    buffers are there once.
+    Use it as a context manager, or call `close`. Calls from several threads are serialized, because
+    they share the buffers.
 
     Parameters
     ----------
@@ -82,21 +82,21 @@ class LoadedProgram(Closing):
     device : Device
         The device to run on.
     images : mapping, optional
-        DRAM images of inputs that are the same in all runs (packed weights), by the names of their
-        buffers: written with the program, and not given to `run`.
+        DRAM images of the inputs that are the same in all runs (packed weights), by buffer name.
+        They are written with the program; `run` does not take these inputs.
 
     Raises
     ------
     ConfigError
         If the device was built with another configuration.
     UnsupportedError
-        If the program needs what the device lacks.
+        If the program needs a capability that the device lacks.
     ShapeError
-        If an image is of no input of the program, or has another size.
+        If an image does not belong to an input of the program, or has the wrong size.
     ProgramError
-        If a word of the program is no instruction.
+        If a word of the program is not an instruction.
     DeviceError
-        If the device has no room.
+        If the device does not have enough memory.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class LoadedProgram(Closing):
         _check_images(program, self._images)
         self._inputs = tuple(b for b in program.inputs if b.name not in self._images)
         self._allocated: list[DeviceBuffer] = []
-        self._buffers: dict[str, DeviceBuffer] = {}  # all but those in the arena
+        self._buffers: dict[str, DeviceBuffer] = {}  # buffers outside the arena
         self._closed = False
         self._turn = ForkLock()
-        # What is usually the same in many runs, a device may know already.
+        # The device may cache data that are the same in most runs.
         self._write_constant = device.write
         if isinstance(device, CachingDevice):
             self._write_constant = device.write_cached
@@ -164,31 +164,31 @@ class LoadedProgram(Closing):
 
     @property
     def instruction_address(self) -> int:
-        """Device-physical byte address of the first instruction, at this moment."""
+        """Current device-physical byte address of the first instruction."""
         return self._instructions.address
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
     ) -> npt.NDArray[np.generic] | Any:
-        """Run once: pack and write the inputs, launch, read and unpack the output.
+        """Run once: pack and write the inputs, launch, then read and unpack the outputs.
 
         Returns one array, or a tuple if the program has several outputs.
 
-        Where the device has lost the program, because it was reset, it is placed anew; after any
-        other failure of the device the next run does so.
+        If the device was reset and lost the program, it is loaded again at once; after any other
+        device failure, it is loaded again by the next run.
 
         Parameters
         ----------
         arrays : array_like
-            One logical tensor for each of ``program.inputs``, in order, but for those that were
-            given as images.
+            One logical tensor for each of ``program.inputs``, in order, except those given as
+            images.
         timeout : float
-            Seconds that the launch may take.
+            Time limit of the launch in seconds.
 
         Raises
         ------
         ShapeError
-            If number, shapes or dtypes are not those of the program.
+            If the number, shapes or dtypes of the arrays do not match the program.
         DeviceError
             If the device fails.
         """
@@ -212,12 +212,12 @@ class LoadedProgram(Closing):
         return results[0] if len(results) == 1 else results
 
     def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Run again on the inputs of the last `run`, which are still in the memory of the device.
+        """Run again on the inputs of the last `run`, which are still in device memory.
 
         Raises
         ------
         DeviceError
-            If the device fails, or `run` was not called before.
+            If the device fails, or `run` has not been called.
         """
         with self._turn:
             if not self._allocated:
@@ -246,7 +246,7 @@ class LoadedProgram(Closing):
 
     def _free(self) -> None:
         for buffer in self._allocated:
-            with suppress(DeviceError):  # a device that failed has lost it
+            with suppress(DeviceError):  # a failed device has already lost the buffer
                 self.device.free(buffer)
         self._allocated.clear()
 

@@ -1,7 +1,7 @@
 """Fsim: the functional simulator behind the `Device` protocol.
 
-The simulator is C++ (``sim/fsim``, the module ``vtaops._fsim``). This file hands it the geometry
-and the bit positions of a configuration, and words its errors; it computes nothing.
+The simulator is written in C++ (``sim/fsim``, the module ``vtaops._fsim``). This file passes it the
+geometry and bit positions of a configuration, and words its errors; it computes nothing itself.
 """
 
 from __future__ import annotations
@@ -25,51 +25,51 @@ from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
-_LONGEST_TIMEOUT = 1e9  # seconds; keeps infinity out of clock arithmetic
+_LONGEST_TIMEOUT = 1e9  # seconds; replaces infinity, which clock arithmetic cannot handle
 
 
 def available_kernels() -> list[str]:
-    """Return the names of the kernels that this CPU can run, the fastest first."""
+    """Return the names of the kernels that this CPU can run, fastest first."""
     return list(_fsim.available_kernels())
 
 
 class Fsim(ConfiguredDevice):
-    """A simulated VTA: bit-exact, checks every access, reports deadlocks at once.
+    """Simulate VTA bit for bit, checking every access and reporting deadlocks at once.
 
-    Shifts take the full 32-bit operand: right by 31 or more gives the sign, a negative amount
-    shifts left, and left by 32 or more gives 0. Additions and products wrap as int32 does.
-    An instruction stream is copied when it is launched. It must end with FINISH, which must be
-    the last instruction to complete, and must leave no token behind.
+    Shifts use the full 32-bit operand: a right shift by 31 or more gives the sign, a negative
+    amount shifts left, and a left shift by 32 or more gives 0. Additions and products wrap as in
+    int32. An instruction stream is copied when it is launched. It must end with FINISH, which must
+    be the last instruction to complete, and must leave no token behind.
 
-    A device may be used from several threads: one call at a time runs, the others wait, and Python
-    goes on meanwhile. Use it as a context manager, or call `close`.
+    A device may be used from several threads: calls are serialized, and the GIL is released while
+    one runs. Use it as a context manager, or call `close`.
 
     Parameters
     ----------
     config : HardwareConfig, str or Path
         The configuration, its name, or the path of its JSON file.
     seed : int, optional
-        Without it, units run in a fixed order, which relies on nothing but the tokens: the compute
-        unit first, load and store only when it (or the end) needs them. Scratchpads start with
-        zeros and keep their contents from launch to launch.
-        With it (0..2**64-1), a random unit of those that can run takes each step, at random paces,
-        and each launch starts with random scratchpads: a program that misses a token, or reads
-        what it did not write, gives different results under different seeds.
+        Without a seed, units run in a fixed order that depends only on the tokens: the compute unit
+        first, load and store only when the compute unit or the end of the program needs them.
+        Scratchpads start with zeros and keep their contents between launches.
+        With a seed (0..2**64-1), each step runs a random unit among those that can continue, at a
+        random pace, and each launch starts with random scratchpads. A program that misses a token
+        or reads undefined data then gives different results for different seeds.
     check_overflow : bool
-        Fail where an accumulation of a GEMM, or an ADD or MUL of the ALU, exceeds int32. Slow.
+        Fail if a GEMM accumulation, or an ADD or MUL of the ALU, overflows int32. Slow.
     kernel : str
-        The inner loops to use: ``"auto"`` for the fastest, or one of `available_kernels`.
+        Inner loops: ``"auto"`` for the fastest, or one of `available_kernels`.
     capabilities : Capabilities or str
-        The implementation to behave like, or its name: what that one lacks is an error, and where
-        it has an output memory of its own, STORE reads that instead of the accumulators. By default
-        nothing is missing, as in upstream's simulator.
+        Implementation to imitate, or its name. Using a capability that it lacks is an error; if
+        it has a separate output memory, STORE reads that instead of the accumulators. The default
+        lacks nothing, like upstream's simulator.
 
     Raises
     ------
     ConfigError
-        If there is no such configuration.
+        If the configuration does not exist.
     DeviceError
-        If the CPU lacks the kernels, or the seed is out of range.
+        If the CPU cannot run the kernels, or the seed is out of range.
     """
 
     def __init__(
@@ -104,20 +104,20 @@ class Fsim(ConfiguredDevice):
 
     @property
     def kernel(self) -> str:
-        """Name of the inner loops in use; ``"checked"`` where overflow is looked for."""
+        """Name of the inner loops in use; ``"checked"`` if they detect overflow."""
         name: str = self._native.kernel
         return name
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
         """Allocate `nbytes` of zeroed DRAM; accesses beyond the last byte are errors.
 
-        The first buffer of a device lies at address 4096. At least one page after each buffer is
-        never in use, and addresses are reused as late as possible.
+        The first buffer of a device is at address 4096. At least one page after each buffer stays
+        unused, and addresses are reused as late as possible.
 
         Raises
         ------
         NoRoom
-            If there is no room.
+            If there is not enough memory.
         DeviceError
             If the size is not positive.
         """
@@ -134,7 +134,7 @@ class Fsim(ConfiguredDevice):
         Raises
         ------
         DeviceError
-            If it is not allocated on this device.
+            If the buffer is not allocated on this device.
         """
         self._call(self._native.free, _own(buffer))
 
@@ -144,7 +144,7 @@ class Fsim(ConfiguredDevice):
         Raises
         ------
         DeviceError
-            If they exceed the buffer, or it is not allocated on this device.
+            If the data exceed the buffer, or it is not allocated on this device.
         """
         self._call(self._native.write, _own(buffer), as_bytes(data))
 
@@ -154,7 +154,7 @@ class Fsim(ConfiguredDevice):
         Raises
         ------
         DeviceError
-            If they exceed the buffer, or it is not allocated on this device.
+            If `nbytes` exceeds the buffer, or it is not allocated on this device.
         """
         own = _own(buffer)
         nbytes = as_integer("the number of bytes to read", nbytes, 0, own.nbytes)
@@ -167,18 +167,18 @@ class Fsim(ConfiguredDevice):
         Raises
         ------
         DeadlockError
-            If no unit can continue; the message holds the tokens and what each unit waits for.
+            If no unit can continue; the message lists the tokens and what each unit waits for.
         DeviceTimeout
-            If it takes longer than `timeout` seconds.
+            If the launch takes longer than `timeout` seconds.
         DeviceError
-            If an instruction is invalid or accesses memory out of bounds (naming it), if FINISH is
-            missing or not the last to complete, or if tokens remain at the end.
+            If an instruction is invalid or accesses memory out of bounds (the message names it), if
+            FINISH is missing or does not complete last, or if tokens remain at the end.
         """
         address, count, seconds = as_launch(insn_address, count, timeout)
         self._call(self._native.launch, address, count, min(seconds, _LONGEST_TIMEOUT))
 
     def interrupt(self) -> None:
-        """Stop the launch running in another thread, which raises a `DeviceError`."""
+        """Stop a launch in another thread, which then raises a `DeviceError`."""
         self._native.interrupt()
 
     def stats(self) -> Statistics:
@@ -189,7 +189,7 @@ class Fsim(ConfiguredDevice):
         self._call(self._native.reset_stats)
 
     def close(self) -> None:
-        """Free the DRAM, after the launch in progress; further calls but `close` are errors."""
+        """Free the DRAM after the current launch; any later call but `close` is an error."""
         self._native.close()
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
@@ -203,13 +203,13 @@ class Fsim(ConfiguredDevice):
 def _own(buffer: DeviceBuffer) -> Any:
     if not isinstance(buffer, _fsim.Buffer):
         raise DeviceError(
-            f"{buffer!r} is no buffer of a functional simulator; use one that `alloc` returned"
+            f"{buffer!r} does not belong to a functional simulator; use one that `alloc` returned"
         )
     return buffer
 
 
 def sizes_of(config: HardwareConfig) -> dict[str, int]:
-    """Return the geometry of a configuration under the names of ``sim/fsim/geometry.hpp``."""
+    """Return the geometry of a configuration, with the names used in ``sim/fsim/geometry.hpp``."""
     return {
         "batch": config.batch,
         "block": config.block_in,
@@ -227,14 +227,14 @@ def sizes_of(config: HardwareConfig) -> dict[str, int]:
 
 
 def limits_of(capabilities: Capabilities) -> dict[str, int]:
-    """Return an implementation's limits under the names of ``sim/fsim/limits.hpp``."""
+    """Return an implementation's limits, with the names used in ``sim/fsim/limits.hpp``."""
     limits = asdict(capabilities)
-    del limits["name"], limits["far_shift"]  # the second is for compilers
+    del limits["name"], limits["far_shift"]  # only compilers use far_shift
     return limits
 
 
 def slots_of(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
-    """Return offset, width and signedness of each field, by instruction and name."""
+    """Return the offset, width and signedness of each field, by instruction and field name."""
     table = {
         cls.__name__: {slot.name: (slot.offset, slot.width, slot.signed) for slot in slots}
         for cls, slots in encoding.slots.items()
@@ -247,7 +247,7 @@ def slots_of(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
 
 @contextmanager
 def _worded(encoding: Encoding) -> Iterator[None]:
-    """Convert simulator faults to vtaops errors that name the instruction."""
+    """Convert simulator faults to vtaops errors that name the failing instruction."""
     try:
         yield
     except _fsim.Fault as fault:

@@ -1,7 +1,7 @@
-"""The check of an instruction stream against what hardware can execute.
+"""Check an instruction stream against what the hardware can execute.
 
-The verifier checks programs; a board sees a stream of words only. It refuses an instruction that it
-would execute differently, instead of returning a wrong result.
+The verifier checks programs, but a board sees only a stream of words. Instead of returning a wrong
+result, it refuses an instruction that it would execute differently.
 
 Imports no TVM: a board installs this file.
 """
@@ -37,7 +37,7 @@ def check_instructions(
     Raises
     ------
     UnsupportedError
-        Naming an instruction that is not supported, and why.
+        If an instruction is not supported; the message names it and gives the reason.
     """
     found = first_unsupported(config, words, capabilities)
     if found is not None:
@@ -48,7 +48,7 @@ def check_instructions(
 
 
 class CheckedStreams:
-    """Cache of a board's instruction streams: each is checked and counted once."""
+    """Cache of a board's instruction streams: check and count each one once."""
 
     def __init__(self) -> None:
         self._counted: dict[bytes, Statistics] = {}
@@ -56,7 +56,7 @@ class CheckedStreams:
     def count(
         self, config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
     ) -> Statistics:
-        """Return the counters of a stream; parameters and errors as `check_instructions`."""
+        """Return the counters of a stream; see `check_instructions` for parameters and errors."""
         digest = hashlib.sha256(words.tobytes()).digest()
         if digest not in self._counted:
             check_instructions(config, words, capabilities)

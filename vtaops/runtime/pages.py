@@ -1,4 +1,4 @@
-"""PageAllocator: a host-side allocator for a device's DRAM."""
+"""PageAllocator: allocate a device's DRAM on the host."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from vtaops.runtime.device import DeviceBuffer
 
 @dataclass(frozen=True)
 class PageBuffer:
-    """A block of the DRAM of a device."""
+    """A block of device DRAM."""
 
     address: int
     nbytes: int
 
 
 class PageAllocator:
-    """First fit over whole pages, with a page between any two buffers; address 0 is never used.
+    """Allocate whole pages first-fit, with a page between any two buffers; never use address 0.
 
     Parameters
     ----------
     nbytes : int
         Size of the DRAM.
     name : str
-        The device's name in messages.
+        Device name for messages.
     """
 
     def __init__(self, nbytes: int, name: str) -> None:
@@ -41,7 +41,7 @@ class PageAllocator:
         Raises
         ------
         NoRoom
-            If there is none.
+            If there is no such block.
         """
         size = whole_pages(nbytes) + PAGE_BYTES
         for index, (address, room) in enumerate(self._free):

@@ -1,8 +1,8 @@
-"""PynqDevice: VTA in the programmable logic of a Zynq board, through PYNQ's own interface.
+"""PynqDevice: VTA in the programmable logic of a Zynq board, driven through PYNQ's interface.
 
-Owns the protocol of a run: caches, registers, waiting, recovery. What a board offers (contiguous
-memory, register pages, programming) comes from the ``pynq`` package, or from anything with the same
-interface, such as the virtual board.
+Implements the protocol of a run: caches, registers, waiting, recovery. The board's facilities
+(contiguous memory, register pages, programming) come from the ``pynq`` package, or from anything
+with the same interface, such as the virtual board.
 
 Imports no TVM: a board installs this file.
 """
@@ -51,21 +51,21 @@ from vtaops.runtime.interrupt import Interrupt
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
-_BUSY_POLLS = 200  # before the processor is left to others between two polls
+_BUSY_POLLS = 200  # before the CPU is yielded between polls
 _POLL_SECONDS = 100e-6
-_INTERRUPT_SECONDS = 10e-3  # after which the registers are read all the same
-_FAILED_POLLS = 50  # in a row; between two instructions units may stand still for a moment
+_INTERRUPT_SECONDS = 10e-3  # after which the registers are read regardless
+_FAILED_POLLS = 50  # in a row; units may be idle briefly between two instructions
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
 
 class PynqInterface(Protocol):
-    """The part of the ``pynq`` package that is used here."""
+    """The part of the ``pynq`` package that vtaops uses."""
 
     Clocks: Any
     """``Clocks.fclk0_mhz``: frequency of the first clock of the programmable logic."""
 
     def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:
-        """Return a NumPy array in contiguous memory, with flush, invalidate, freebuffer."""
+        """Return a NumPy array in contiguous memory, with methods flush, invalidate, freebuffer."""
 
     def MMIO(self, base_addr: int, length: int) -> Mmio:  # noqa: N802 (PYNQ's name)
         """Map a page of registers."""
@@ -80,7 +80,7 @@ def pynq_package() -> PynqInterface:
     Raises
     ------
     DeviceError
-        If it is not installed: this is not a board.
+        If it is not installed, so this is not a board.
     """
     try:
         package: PynqInterface = importlib.import_module("pynq")
@@ -98,26 +98,26 @@ DEFAULT_CLOCK_MHZ = 100.0
 
 
 class Accelerator:
-    """The one VTA of a board, shared by the devices that use it; calls take turns.
+    """The VTA of a board, shared by its devices; calls are serialized.
 
-    Nothing touches a register before a bitstream has been programmed: an access to logic that is
-    not there stops the processor of a Zynq.
+    No register is accessed before a bitstream has been programmed: reading missing logic hangs a
+    Zynq's processor.
 
     Parameters
     ----------
     config : HardwareConfig
-        Configuration of the bitstream; its target is the board.
+        Configuration of the bitstream; its target must be the board.
     register_map : RegisterMap
-        Design of the bitstream.
+        Register map of the bitstream.
     interface : PynqInterface, optional
-        By default the ``pynq`` package.
+        The ``pynq`` package by default.
     capabilities : Capabilities, optional
-        Capabilities of the hardware; by default the design's.
+        Capabilities of the hardware; those of the register map by default.
     clock_mhz : float
-        Clock that the processing system gives the logic. Upstream's designs expect 100 and make
-        their own from it; ours run at it (``vtaops rtl --clock-mhz``).
+        Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
+        derive their own clock from it; ours run at this clock (``vtaops rtl --clock-mhz``).
     interrupt : Interrupt, optional
-        To wait for the end of a run of our RTL; by default the registers are polled.
+        Signals the end of a run of our RTL; without it the registers are polled.
 
     Raises
     ------
@@ -138,7 +138,7 @@ class Accelerator:
     ) -> None:
         if not config.board.register_base:
             missing = config.board.no_driver
-            why = f"for which vtaops has no driver: {missing}" if missing else "which is no board"
+            why = f"for which vtaops has no driver: {missing}" if missing else "not a board"
             raise DeviceError(f"configuration {config.name!r} has target {config.target!r}, {why}")
         if not 1 <= clock_mhz <= 1000:
             raise DeviceError(f"the clock is {clock_mhz} MHz; it must be 1..1000")
@@ -150,7 +150,7 @@ class Accelerator:
         self._interrupt = None if hls else interrupt
         self.capabilities = capabilities or (HLS_2020 if hls else FULL)
         self.generation = 0
-        """Counts how often the logic was programmed; a buffer of an older generation is lost."""
+        """Incremented whenever the logic is programmed; buffers of older generations are lost."""
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._bitstream: Path | None = None
@@ -161,7 +161,7 @@ class Accelerator:
 
     @property
     def programmed(self) -> bool:
-        """Whether the logic holds a bitstream."""
+        """Whether a bitstream has been programmed."""
         return self._registers is not None
 
     def program(self, bitstream: Path) -> None:
@@ -170,12 +170,12 @@ class Accelerator:
         Parameters
         ----------
         bitstream : Path
-            A ``.bit`` file for this board and configuration; checking that is the caller's.
+            A ``.bit`` file; the caller must check that it matches the board and configuration.
 
         Raises
         ------
         DeviceError
-            If the board refuses it; no bitstream counts as programmed then.
+            If the board refuses it; the board then counts as having no bitstream.
         """
         with self._lock:
             if self._stuck and self._registers is not None:
@@ -193,12 +193,12 @@ class Accelerator:
             self.attach()
 
     def attach(self) -> None:
-        """Use a bitstream that something else programmed.
+        """Use a bitstream that was programmed by other means.
 
         Raises
         ------
         DeviceError
-            If the register pages cannot be mapped (not root?).
+            If the register pages cannot be mapped (usually for lack of root rights).
         """
         with self._lock, _worded("cannot map the registers"):
             base = self.config.board.register_base
@@ -206,12 +206,12 @@ class Accelerator:
             self._counted = self._registers.performance()
 
     def launch(self, insn_address: int, count: int, timeout: float) -> TsimPerformance | None:
-        """Run instructions to FINISH; see `vtaops.runtime.Device.launch`.
+        """Run instructions until FINISH; see `vtaops.runtime.Device.launch`.
 
         Returns
         -------
         TsimPerformance or None
-            The logic's counters for this run; None if it has none.
+            The logic's counters for this run; None if the logic has none.
         """
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
@@ -221,7 +221,7 @@ class Accelerator:
                     self._clear_finish(registers)
                 registers.start(insn_address, count)
                 finished = self._wait(registers, True, deadline)
-                failure = registers.failure()  # also of a run that reached FINISH
+                failure = registers.failure()  # a run that reached FINISH may have failed too
                 before, self._counted = self._counted, registers.performance()
             if failure or not finished:
                 self._stuck = True
@@ -237,7 +237,7 @@ class Accelerator:
     def registers(self) -> dict[str, int]:
         """Return the readable control registers by name; empty without a bitstream.
 
-        Does not wait for a run that is under way.
+        Does not wait for the current run.
         """
         registers = self._registers
         with _worded("cannot reach the registers"):
@@ -245,11 +245,11 @@ class Accelerator:
 
     def allocate(self, nbytes: int) -> Any:
         """Return `nbytes` of contiguous cached memory as an array of uint8."""
-        with _worded(f"cannot allocate {nbytes} bytes"):  # beside a run, if there is one
+        with _worded(f"cannot allocate {nbytes} bytes"):  # may happen during a run
             if self._registers is None:
                 raise DeviceError(NOT_PROGRAMMED)
             text = f"the board has no room for {nbytes} bytes"
-            with raising(NoRoom, text, MemoryError, RuntimeError):  # PYNQ has no error of its own
+            with raising(NoRoom, text, MemoryError, RuntimeError):  # PYNQ defines no exception
                 array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
             address = int(array.physical_address)
         if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
@@ -288,7 +288,7 @@ class Accelerator:
             self._lock.release()
 
     def close(self) -> None:
-        """Stop the current run; further runs are errors."""
+        """Stop the current run; any later run is an error."""
         self._closed.set()
 
     def _check_open(self) -> None:
@@ -296,15 +296,15 @@ class Accelerator:
             raise DeviceError("the board is shutting down")
 
     def recover(self) -> None:
-        """Program the logic again if a run did not finish; without a bitstream do nothing."""
-        if not self._stuck:  # seen without waiting for a run that is under way
+        """Reprogram the logic if a run did not finish; do nothing without a bitstream."""
+        if not self._stuck:  # checked without waiting for the current run
             return
         with self._lock:
             if self._stuck and self._bitstream is not None:
                 self.program(self._bitstream)
 
     def _wait(self, registers: ControlRegisters, value: bool, deadline: float) -> bool:
-        """Wait until `finished` is `value`; False if the deadline passes or the hardware fails."""
+        """Wait until `finished` equals `value`; return False on timeout or hardware failure."""
         polls = failures = 0
         while registers.finished() is not value:
             if self._closed.is_set():
@@ -326,9 +326,9 @@ class Accelerator:
             self._interrupt.wait(_INTERRUPT_SECONDS)
 
     def _clear_finish(self, registers: ControlRegisters) -> None:
-        """Run a no-op instruction: it clears the flag, which only FINISH sets.
+        """Run a no-op instruction to clear the done flag, which only FINISH sets.
 
-        Without this the flag of the run before could be taken for that of the next.
+        Otherwise the flag of the previous run could be mistaken for that of the next.
         """
         if self._clearing is None:
             word = Encoding.of(self.config).encode(Load(memory=Memory.UOP))
@@ -347,36 +347,35 @@ class Accelerator:
 
 @dataclass(eq=False)
 class PynqBuffer:
-    """A block of the board's DRAM and the state of its cache.
+    """A block of the board's DRAM, with the state of its cache.
 
     Attributes
     ----------
     address, nbytes : int
-        Physical byte address, and size.
+        Physical byte address and size.
     """
 
     address: int
     nbytes: int
     _array: Any = field(repr=False)
     _generation: int = field(repr=False)
-    _dirty: bool = field(default=True, repr=False)  # the cache holds what DRAM does not
-    _stale: bool = field(default=False, repr=False)  # a run may have changed DRAM since
+    _dirty: bool = field(default=True, repr=False)  # the cache holds data not yet in DRAM
+    _stale: bool = field(default=False, repr=False)  # a run may have changed DRAM
 
     def release(self) -> None:
-        """Free the memory; PYNQ does so at the latest when nobody refers to the array."""
+        """Free the memory; PYNQ also frees it when the array is garbage collected."""
         with _worded("cannot free a buffer"):
             self._array.freebuffer()
         self._array = None
 
 
 class PynqDevice(ConfiguredDevice):
-    """A VTA on this board behind the `Device` protocol.
+    """The VTA of this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
-    A launch flushes what was written from the cache; a read invalidates what a run may have
-    changed.
-    A board has no counters of its own for all designs, so they are computed from the instructions
-    that finished: they are the same by definition of the counters.
+    A launch flushes written data from the cache; a read invalidates data that a run may have
+    changed. Not every design has counters, so they are computed from the completed instructions;
+    the definition of the counters makes this exact.
 
     Parameters
     ----------
@@ -430,7 +429,7 @@ class PynqDevice(ConfiguredDevice):
         Raises
         ------
         DeviceError
-            If they exceed the buffer, or it is not of this device.
+            If the data exceed the buffer, or it does not belong to this device.
         """
         image = as_bytes(data)
         with self._lock:
@@ -450,7 +449,7 @@ class PynqDevice(ConfiguredDevice):
         Raises
         ------
         DeviceError
-            If they exceed the buffer, or it is not of this device.
+            If the bytes exceed the buffer, or it does not belong to this device.
         """
         with self._lock:
             own = self._own(buffer)
@@ -466,12 +465,12 @@ class PynqDevice(ConfiguredDevice):
         Raises
         ------
         UnsupportedError
-            If the hardware lacks what an instruction needs.
+            If the hardware lacks a feature that an instruction needs.
         DeviceError
-            If the instructions do not lie in a buffer of this device, no bitstream is programmed,
-            or the hardware reports a fault.
+            If the instructions are not in a buffer of this device, no bitstream is programmed, or
+            the hardware reports a fault.
         DeviceTimeout
-            If FINISH was not reached in time.
+            If FINISH does not complete in time.
         """
         insn_address, count, timeout = as_launch(insn_address, count, timeout)
         with self._lock:
@@ -494,12 +493,12 @@ class PynqDevice(ConfiguredDevice):
         return self._statistics
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, counted by the logic since `reset_stats`.
+        """Return cycles by cause, counted by the logic since `reset_stats`.
 
         Raises
         ------
         UnsupportedError
-            If the logic is upstream's HLS design.
+            If the logic is upstream's HLS design, which has no cycle counters.
         """
         if self._accelerator.register_map is RegisterMap.HLS:
             raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
@@ -509,7 +508,7 @@ class PynqDevice(ConfiguredDevice):
         self._statistics, self._performance = Statistics(), TsimPerformance()
 
     def close(self) -> None:
-        """Free all buffers; further calls but `close` are errors."""
+        """Free all buffers; any later call but `close` is an error."""
         with self._lock:
             self._closed = True
             buffers, self._buffers = self._buffers, {}
@@ -536,7 +535,7 @@ class PynqDevice(ConfiguredDevice):
             buffer._stale = False
 
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
-        """Return the words that lie at `address`, which must be in one buffer of this device."""
+        """Return the instruction words at `address`, which must be in one buffer of this device."""
         nbytes = count * INSTRUCTION_BYTES
         for buffer in self._buffers.values():
             offset = address - buffer.address
@@ -557,5 +556,5 @@ class PynqDevice(ConfiguredDevice):
 
 
 def _worded(what: str) -> AbstractContextManager[None]:
-    """Convert PYNQ's exceptions to `DeviceError`."""
+    """Convert PYNQ exceptions to `DeviceError`."""
     return raising(DeviceError, what, Exception, told=lambda e: f"{type(e).__name__}: {e}")

@@ -1,7 +1,7 @@
 """RemoteDevice: a board behind the `Device` protocol, over the network.
 
-The other end is ``python -m vtaops.board serve``. Programs and parameters are offered to the board
-by their hash first, so that they travel once; see `vtaops.runtime.wire` for the messages.
+The server is ``python -m vtaops.board serve``. Programs and parameters are first offered by hash,
+so that each travels only once; `vtaops.runtime.wire` describes the messages.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from vtaops.runtime.wire import (
 )
 
 DEFAULT_TIMEOUT = 10.0
-"""Seconds that the board may take for one message; a launch may take its own timeout longer."""
+"""Time limit of one message in seconds; a launch gets its own timeout in addition."""
 
 _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
 
 Progress = Callable[[str, int, int], None]
 """Called during transfers with (operation, bytes done, total bytes)."""
 
-_MIN_CACHED_BYTES = 4096  # less is sent at once: asking would take as long
+_MIN_CACHED_BYTES = 4096  # smaller data are sent at once, because asking takes as long
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +68,9 @@ class RemoteBuffer:
     address, nbytes : int
         Physical byte address on the board, and size.
     handle : int
-        Its number in the session.
+        Its number within the session.
     connection : int
-        The device's connection that owns the buffer; the buffer ends with it.
+        The connection that owns the buffer; the buffer is lost when it closes.
     """
 
     address: int
@@ -80,32 +80,31 @@ class RemoteBuffer:
 
 
 class RemoteDevice(ConfiguredDevice):
-    """A board that serves at an address.
+    """A board served at an address.
 
-    After a failure of the connection the call raises, and the next one connects again; buffers of
-    the old connection are gone then (a `LoadedProgram` places itself anew), and so are its
-    counters.
-    Calls from several threads take turns.
+    If the connection fails, the call raises an error, and the next call reconnects. Buffers and
+    counters of the old connection are lost (a `LoadedProgram` reloads itself).
+    Calls from several threads are serialized.
 
     Parameters
     ----------
     address : str
         ``pynq://host:port``.
     config : HardwareConfig, str or Path, optional
-        Required configuration; by default any is accepted.
+        Required configuration; any configuration is accepted by default.
     secret : bytes, optional
-        The shared secret; by default that of the environment (`read_secret`).
+        The shared secret; taken from the environment by default (`read_secret`).
     timeout : float
-        Seconds that the board may take for one message.
+        Time limit of one message in seconds.
     progress : callable, optional
         Called during transfers.
 
     Raises
     ------
     DeviceError
-        If the board cannot be reached, speaks another version, or refuses the secret.
+        If the board cannot be reached, uses another protocol version, or refuses the secret.
     ConfigError
-        If it has another configuration.
+        If the board has another configuration.
     """
 
     def __init__(
@@ -129,9 +128,9 @@ class RemoteDevice(ConfiguredDevice):
         self._requests = 0
         self._closed = False
         self.sent_bytes = 0
-        """Bytes of data (not of messages) that went to the board."""
+        """Bytes of data, without message overhead, sent to the board."""
         self.received_bytes = 0
-        """Bytes of data that came from the board."""
+        """Bytes of data received from the board."""
         super().__init__(self._connect())
 
     @property
@@ -162,9 +161,9 @@ class RemoteDevice(ConfiguredDevice):
             self._send("write", image, buffer=self._handle(buffer, len(image)))
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
-        """Like `write`, but skip the transfer of data that the board still holds.
+        """Write data, without sending them if the board still holds them.
 
-        The board checks the hash of what it keeps.
+        The board verifies the hash of its copy.
         """
         image = _image(data)
         if len(image) < _MIN_CACHED_BYTES:
@@ -211,12 +210,12 @@ class RemoteDevice(ConfiguredDevice):
         return self._counted(Statistics, "stats")
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, counted by the logic since `reset_stats`.
+        """Return cycles by cause, counted by the logic since `reset_stats`.
 
         Raises
         ------
         UnsupportedError
-            If the logic is upstream's HLS design.
+            If the logic is upstream's HLS design, which has no cycle counters.
         """
         return self._counted(TsimPerformance, "performance")
 
@@ -245,14 +244,14 @@ class RemoteDevice(ConfiguredDevice):
         register_map : str
             Its design: "hls" or "rtl".
         timeout : float
-            Seconds that the programming may take.
+            Time limit of the programming in seconds.
 
         Raises
         ------
         DeviceError
-            If the bitstream is corrupted, for another part, or the board refuses it.
+            If the bitstream is corrupted or for another part, or the board refuses it.
         ConfigError
-            If the board serves another configuration or design.
+            If the board serves another configuration or register map.
         """
         with self._lock:
             self._send("upload", memoryview(bitstream), total=len(bitstream))
@@ -265,7 +264,7 @@ class RemoteDevice(ConfiguredDevice):
             )
 
     def close(self) -> None:
-        """End the session, which frees its memory on the board; further calls are errors."""
+        """End the session, which frees its memory on the board; any later call is an error."""
         with self._lock:
             self._closed = True
             self._drop()
@@ -334,7 +333,7 @@ class RemoteDevice(ConfiguredDevice):
         try:
             self.capabilities = Capabilities(**answer["capabilities"])
         except (KeyError, TypeError, ConfigError) as error:
-            raise DeviceError(f"the board sent no capabilities that are known: {error}") from error
+            raise DeviceError(f"the board sent unknown capabilities: {error}") from error
         wanted = self._wanted
         if wanted is not None and wanted.fingerprint != config.fingerprint:
             raise ConfigError(
@@ -369,7 +368,7 @@ class RemoteDevice(ConfiguredDevice):
                 self._drop()
                 raise type(error)(f"{self.address}, {operation}: {reason}") from error
             except BaseException:
-                self._drop()  # half a message may have been exchanged
+                self._drop()  # a message may be incomplete
                 raise
             if answer.get("id") != self._requests:
                 self._drop()
@@ -383,14 +382,14 @@ class RemoteDevice(ConfiguredDevice):
             return answer, data
 
     def _send(self, operation: str, image: memoryview, **fields: Any) -> None:
-        """Send an image in chunks, one request each."""
+        """Send an image in chunks, one per request."""
         for start in range(0, len(image), CHUNK_BYTES):
             chunk = image[start : start + CHUNK_BYTES]
             self._request(operation, chunk, offset=start, **fields)
             self._report(operation, start + len(chunk), len(image))
 
     def _last_words(self, connection: Connection, error: DeviceError) -> str:
-        """Return the board's last error before it closed the connection, else `error`'s text."""
+        """Return the board's last error before it closed the connection, or `error`'s text."""
         if isinstance(error, ConnectionLost):
             try:
                 answer, _ = connection.receive(deadline=time.monotonic() + 0.1, max_payload=0)

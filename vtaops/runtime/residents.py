@@ -1,7 +1,7 @@
-"""ResidentPrograms: programs that stay in the memory of a device between runs.
+"""ResidentPrograms: programs that stay in device memory between runs.
 
-What a session, or a model that runs by itself, keeps: a program and its parameters are written
-once, later runs move inputs and results only.
+Sessions and standalone models use it. A program and its parameters are written once; later runs
+transfer only inputs and results.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ CAPACITY = 64
 
 
 class ResidentPrograms(Closing):
-    """Programs in the memory of one device. Calls from several threads take turns.
+    """Programs in the memory of one device. Calls from several threads are serialized.
 
     Parameters
     ----------
     device : Device
-        The device that holds them; closing this object does not close it.
+        The device that holds them; `close` does not close it.
     timeout : float
-        Seconds that one launch may take.
+        Time limit of one launch in seconds.
     capacity : int
-        Programs that are kept; the least recently used one makes room, also in the memory.
+        Number of programs kept; the least recently used one is evicted first, also when device
+        memory is full.
     """
 
     def __init__(
@@ -53,16 +54,16 @@ class ResidentPrograms(Closing):
         arrays: Sequence[npt.ArrayLike],
         parameters: Mapping[str, Array] | None = None,
     ) -> tuple[Array, ...]:
-        """Run a program, loading it on its first run; return all outputs.
+        """Run a program, loading it first if necessary; return all outputs.
 
         Parameters
         ----------
         program : Program
             The program.
         arrays : sequence of array_like
-            Its inputs, but for those in `parameters`.
+            Its inputs, except those in `parameters`.
         parameters : mapping, optional
-            DRAM images of inputs that are the same in all runs, by the names of their buffers.
+            DRAM images of the inputs that are the same in all runs, by buffer name.
 
         Raises
         ------
@@ -76,11 +77,11 @@ class ResidentPrograms(Closing):
     def load(
         self, program: Program, parameters: Mapping[str, Array] | None = None
     ) -> LoadedProgram:
-        """Return a program in the memory of the device; it stays this object's to close.
+        """Return the loaded program, loading it first if necessary; this object closes it.
 
-        Parameters and errors: as `run`.
+        Parameters and errors are those of `run`.
         """
-        key = id(program)  # kept alive by the loaded program
+        key = id(program)  # unique, because the loaded program keeps it alive
         with self._lock:
             if key not in self._loaded:
                 while len(self._loaded) >= self._capacity:

@@ -1,10 +1,10 @@
-"""UartBone: access to a board's bus over a serial line, checked by CRC.
+"""UartBone: access a board's bus over a serial line, checked by CRC.
 
-The line is a serial port, a pseudo-terminal or a TCP connection. LiteX's UARTBone knows bursts of
-words and nothing else; the system of `vtaops.hardware.ulx3s` adds a CRC-32 over all bytes in both
-directions, which this end computes too. As long as the two agree, every byte arrived, in both
-directions, and nobody reset the board or spoke to it in between. When they do not, anything may
-have been written anywhere, so nothing is repeated: the board must be reset (`UartBone.recover`).
+The line is a serial port, a pseudo-terminal or a TCP connection. LiteX's UARTBone transfers only
+bursts of words; the system of `vtaops.hardware.ulx3s` adds a CRC-32 over all bytes in both
+directions, which the host computes too. While both agree, every byte has arrived and no other
+client has reset or addressed the board. If they differ, any address may hold wrong data, so nothing
+is repeated: the board must be reset (`UartBone.recover`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import numpy.typing as npt
 from vtaops.base.errors import DeviceError
 
 WRITE, READ = 1, 2
-WORD_BYTES, MOST_WORDS = 4, 255  # of a burst
+WORD_BYTES, MOST_WORDS = 4, 255  # per burst
 _SYNC_TRIES = 4
 _RESET_SECONDS = 0.05
-_PATIENCE = {True: 0.2, False: 3.0}  # seconds: of a serial port, of a simulator
+_PATIENCE = {True: 0.2, False: 3.0}  # seconds: for a serial port, for a simulator
 _PIECE = 4096
-_LATE_PIECES = 256  # more than all that can be on its way
+_LATE_PIECES = 256  # more than can be in transit
 _CHECKED_WORDS = 16 * MOST_WORDS  # written between two checks
 
 Words = npt.NDArray[np.uint32]
@@ -42,16 +42,16 @@ class LinkError(DeviceError):
 
 
 class AnyLine(Protocol):
-    """Bytes to and from a board."""
+    """A connection that carries bytes to and from a board."""
 
     patience: float
-    """Seconds in which a board that listens begins to answer."""
+    """Seconds within which a listening board begins to answer."""
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
 
     def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if none arrives within the given seconds."""
+        """Return `count` bytes, or fewer if none arrives within `seconds`."""
 
     def close(self) -> None:
         """Close the line."""
@@ -65,9 +65,9 @@ class Line:
     address : str
         Path of a serial port, or ``host:port``.
     baud : int
-        Bits a second of a serial port: one of those that Linux names.
+        Bit rate of the serial port in bits per second; Linux must support it.
     timeout : float
-        Seconds without a byte after which `read` gives up.
+        Seconds without a byte after which `read` stops.
 
     Raises
     ------
@@ -100,7 +100,7 @@ class Line:
         Raises
         ------
         LinkError
-            If the line is gone, or takes nothing.
+            If the line is closed or accepts no data.
         """
         rest = memoryview(data)
         while rest:
@@ -112,7 +112,7 @@ class Line:
                 raise self._gone(error) from error
 
     def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if none arrives within the given seconds.
+        """Return `count` bytes, or fewer if none arrives within `seconds`.
 
         Raises
         ------
@@ -143,18 +143,18 @@ class Line:
 
 
 def open_serial(path: str, baud: int) -> int:
-    """Open a serial port raw and non-blocking, flush it and return its descriptor.
+    """Open a serial port in raw, non-blocking mode, flush it and return its descriptor.
 
     Raises
     ------
     OSError, termios.error
-        If it cannot be opened, or is none.
+        If it cannot be opened, or is not a serial port.
     """
     speed = getattr(termios, f"B{baud}", None)
     if speed is None:
-        raise OSError(f"this system has no serial ports of {baud} bits a second")
+        raise OSError(f"this system has no serial ports of {baud} bits per second")
     if not stat.S_ISCHR(Path(path).stat().st_mode):
-        raise OSError("it is no serial port")
+        raise OSError("it is not a serial port")
     file = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     try:
         tty.setraw(file)
@@ -170,14 +170,14 @@ def open_serial(path: str, baud: int) -> int:
 
 
 class UartBone:
-    """The bus of a board.
+    """Access a board's bus.
 
     Parameters
     ----------
     line : AnyLine
-        Bytes to and from the board.
+        Connection to the board.
     crc_address, identity_address : int
-        Byte addresses of the register with the CRC, and of the words that tell what it is.
+        Byte addresses of the CRC register and of the words that identify the board.
     """
 
     def __init__(self, line: AnyLine, crc_address: int, identity_address: int) -> None:
@@ -187,12 +187,12 @@ class UartBone:
         self.sent_bytes = 0
 
     def write(self, address: int, words: npt.ArrayLike) -> None:
-        """Write words to consecutive addresses and verify their arrival.
+        """Write words to consecutive addresses and verify that they arrived.
 
         Raises
         ------
         LinkError
-            If they may not have.
+            If any word may not have arrived.
         """
         values = np.asarray(words, "<u4").reshape(-1).astype(">u4")
         for start in range(0, values.size, MOST_WORDS):
@@ -207,7 +207,7 @@ class UartBone:
         Raises
         ------
         LinkError
-            If they may be others.
+            If any word may be wrong.
         """
         words = np.empty(count, np.uint32)
         for start in range(0, count, MOST_WORDS):
@@ -229,7 +229,7 @@ class UartBone:
         self._line.write(_command(WRITE, 1, reset_address) + (1).to_bytes(WORD_BYTES, "big"))
         time.sleep(_RESET_SECONDS)  # the board's clock starts anew
         self._synchronise()
-        if all(self._line.read(_PIECE, 0.0) for _ in range(_LATE_PIECES)):  # late answers
+        if all(self._line.read(_PIECE, 0.0) for _ in range(_LATE_PIECES)):  # discards late answers
             raise LinkError("the board sends without end; does it hold a bitstream of vtaops?")
         self._crc = 0
         self._send(_command(READ, 1, self._crc_address))
@@ -238,7 +238,7 @@ class UartBone:
         self._check()
 
     def _synchronise(self) -> None:
-        """Poll until the board answers; it drops a partial command after a silence."""
+        """Poll until the board answers; after a pause it drops an incomplete command."""
         question = _command(READ, 1, self._identity_address)
         for _ in range(_SYNC_TRIES):
             self._line.write(question)
@@ -250,7 +250,7 @@ class UartBone:
         )
 
     def _check(self) -> None:
-        """Compare this end's CRC over all bytes with the board's."""
+        """Compare the host's CRC over all bytes with the board's."""
         self._send(_command(READ, 1, self._crc_address))
         expected = self._crc
         found = int(self._receive(1)[0])

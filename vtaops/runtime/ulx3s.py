@@ -1,8 +1,8 @@
 """Ulx3s: VTA on a ULX3S board, or on the virtual one, behind the `Device` protocol.
 
-Owns memory, launches and recovery; `vtaops.runtime.uartbone` owns the line. A board whose line
-failed is reset, which empties its memory: buffers of before raise `BufferLost`, upon which programs
-are placed anew.
+Manages memory, launches and recovery; `vtaops.runtime.uartbone` manages the line. After a line
+failure the board is reset, which clears its memory: older buffers raise `BufferLost`, and programs
+are loaded again.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBo
 DEFAULT_TIMEOUT = 10.0
 """Seconds without a byte after which the line counts as dead."""
 
-_SIMULATED_SECONDS = 120.0  # of silence: what a simulator takes for all that may be on its way
+_SIMULATED_SECONDS = 120.0  # of silence: a simulator may need this for all bytes in transit
 _POLL_SECONDS = 1e-3
-_FAILED_POLLS = 3  # in a row; the registers of one poll are not of one moment
+_FAILED_POLLS = 3  # in a row; one poll reads its registers at different times
 _ZERO_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
 _LAST_STATE = RtlRegisters.CYCLES_HIGH
 _LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
@@ -46,14 +46,14 @@ _LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
 
 @dataclass
 class _Loaded:
-    """Host-side state of a buffer: its generation and a copy of the bytes written to it."""
+    """Host-side state of a buffer: its generation, and a copy of the bytes written to it."""
 
     generation: int
     image: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 class _Page:
-    """VTA's registers: written over the bus, read from a copy fetched in one burst."""
+    """VTA's registers: write them over the bus, read them from a copy fetched in one burst."""
 
     def __init__(self, bone: UartBone) -> None:
         self._bone = bone
@@ -71,27 +71,27 @@ class _Page:
 
 
 class Ulx3s(ConfiguredDevice):
-    """VTA on a ULX3S.
+    """VTA on a ULX3S board.
 
-    What it runs must be for the configuration in the bitstream, which the board tells. Calls from
-    several threads take turns; from several processes they do not: the last one to open the board
-    has it, and the others lose their memory there.
+    The configuration in the bitstream, which the board reports, must match that of the program.
+    Calls from several threads are serialized. Processes must not share a board: the last one to
+    open it resets it, and the others lose their memory.
 
     Parameters
     ----------
     config : HardwareConfig, str or Path, optional
-        Required configuration; by default any is accepted.
+        Required configuration; any configuration is accepted by default.
     address : str
         Path of its serial port, or ``host:port`` of a virtual board.
     timeout : float
         Seconds without a byte after which the line counts as dead.
     connect : callable, optional
-        Returns the line, whenever it is opened; by default that of `address`.
+        Function that opens the line and returns it; opens `address` by default.
 
     Raises
     ------
     DeviceError
-        If the line cannot be opened, or no design of vtaops answers there.
+        If the line cannot be opened, or does not lead to a design of vtaops.
     ConfigError
         If the board has another configuration.
     """
@@ -109,7 +109,7 @@ class Ulx3s(ConfiguredDevice):
         timeout = as_seconds(timeout)
         self.address = address
         self.simulated = not address.startswith("/dev/tty")
-        """Whether the board is a virtual one, where every byte takes its time."""
+        """Whether the board is a virtual one, where each transferred byte costs time."""
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
         self._line: AnyLine | None = None
@@ -131,7 +131,7 @@ class Ulx3s(ConfiguredDevice):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that went to the board since its last reset."""
+        """Bytes sent to the board since its last reset."""
         return self._bone.sent_bytes
 
     # ------------------------------------------------------------------------ memory
@@ -158,7 +158,7 @@ class Ulx3s(ConfiguredDevice):
         with self._turn():
             own = self._own(buffer, image.size)
             whole = np.zeros(ceil_div(image.size, WORD_BYTES) * WORD_BYTES, np.uint8)
-            if whole.size > image.size:  # the bytes beside the last one stay
+            if whole.size > image.size:  # keep the bytes after the last one
                 last = ADDRESSES["memory"] + buffer.address + whole.size - WORD_BYTES
                 whole[-WORD_BYTES:] = self._bone.read(last).view(np.uint8)
             whole[: image.size] = image
@@ -183,7 +183,7 @@ class Ulx3s(ConfiguredDevice):
             self._registers.start(insn_address, count)
             failure = self._wait(timeout)
             if failure is not None:
-                self._lost = True  # what it wrote, nobody knows
+                self._lost = True  # its writes are unknown
                 raise failure
             self._page.refresh(_LAST_COUNTER)
             counted = self._registers.performance()
@@ -199,11 +199,11 @@ class Ulx3s(ConfiguredDevice):
         self._statistics, self._performance = Statistics(), TsimPerformance()
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, counted by the logic since `reset_stats`."""
+        """Return cycles by cause, counted by the logic since `reset_stats`."""
         return self._performance
 
     def info(self) -> dict[str, Any]:
-        """Return the board's description of itself."""
+        """Return the board's own description."""
         with self._turn():
             self._page.refresh(_LAST_STATE)
             registers = self._registers.values()
@@ -279,7 +279,7 @@ class Ulx3s(ConfiguredDevice):
         self._bone.write(ADDRESSES[name], value)
 
     def _zero(self, address: int, nbytes: int) -> None:
-        """Make the board zero its memory."""
+        """Let the board zero its memory."""
         self._set("zero_base", address)
         self._set("zero_length", nbytes)
         self._set("zero_enable", 1)
@@ -297,7 +297,7 @@ class Ulx3s(ConfiguredDevice):
         return own
 
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
-        """Return the words that the host wrote at `address`."""
+        """Return the instruction words that the host wrote at `address`."""
         nbytes = count * INSTRUCTION_BYTES
         for buffer in self._loaded:
             offset = address - buffer.address

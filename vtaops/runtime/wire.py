@@ -1,6 +1,6 @@
-"""The messages between a client and the server of a board: framing, checks, login.
+"""Messages between a board's client and server: framing, checks, login.
 
-A message is a preamble, a JSON object, and bytes:
+A message consists of a preamble, a JSON object and a payload:
 
 =====  ===========================================================================================
 bytes  content (integers little-endian)
@@ -14,11 +14,11 @@ H      JSON object, UTF-8
 P      payload
 =====  ===========================================================================================
 
-The client sends requests ``{"op": ..., "id": n, ...}``; each is answered by ``{"id": n, ...}``,
-with ``"error"`` (kind and message) if it failed. Lengths are bounded before anything is read. At
-login both sides prove with HMAC-SHA-256 over two fresh random numbers that they know the shared
-secret, which itself never travels. What follows is checked against accidents (CRC), not against an
-attacker who can change packets: use an SSH tunnel where that matters.
+The client sends requests ``{"op": ..., "id": n, ...}``; the server answers each with
+``{"id": n, ...}``, plus ``"error"`` (kind and message) if it failed. Lengths are bounded before
+anything is read. At login both sides prove with HMAC-SHA-256 over two fresh random numbers that
+they know the shared secret, which is never sent. A CRC protects later messages against accidents,
+not against an attacker who can change packets: use an SSH tunnel where that matters.
 
 Imports no TVM: a board installs this file.
 """
@@ -47,7 +47,7 @@ from vtaops.base.files import read_file
 PROTOCOL_VERSION = 1
 DEFAULT_PORT = 9191
 CHUNK_BYTES = 1 << 20
-"""Greatest payload: larger transfers are cut into messages of this size."""
+"""Maximum payload; larger transfers are split into messages of this size."""
 
 MAX_HEADER_BYTES = 64 << 10
 NONCE_BYTES = 32
@@ -60,14 +60,14 @@ _PREAMBLE = struct.Struct("<4sIII")
 _CHECK = struct.Struct("<I")
 PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
 
-# Who has vanished without a word (power, cable) is noticed after about a minute, not two hours.
+# Detect a peer that vanished (power, cable) after about a minute instead of two hours.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 _SHORTEST_WAIT = 1e-3  # seconds; 0 would make a socket non-blocking
 
 
 def package_version() -> str:
-    """Return the version of vtaops, for messages."""
+    """Return the version of vtaops for messages."""
     try:
         return importlib.metadata.version("vtaops")
     except importlib.metadata.PackageNotFoundError:
@@ -79,9 +79,9 @@ class ConnectionLost(DeviceError):
 
 
 class Connection:
-    """A socket for messages, each with a deadline of `time.monotonic`.
+    """A message socket; each message has a deadline in the time of `time.monotonic`.
 
-    After any error the connection is of no further use; close it.
+    After an error the connection cannot be used; close it.
     """
 
     def __init__(self, stream: socket.socket) -> None:
@@ -99,9 +99,9 @@ class Connection:
         Raises
         ------
         DeviceTimeout
-            If it could not be handed over in time.
+            If it cannot be sent in time.
         ConnectionLost
-            If the other side has gone.
+            If the peer has closed the connection.
         """
         self.send_raw(encode(header, payload), deadline=deadline)
 
@@ -130,18 +130,18 @@ class Connection:
         Parameters
         ----------
         deadline : float
-            Until when the message must be complete.
+            Time by which the message must be complete.
         max_payload, max_header : int
-            Greatest lengths that are accepted, in bytes.
+            Maximum accepted lengths in bytes.
         rest_within : float, optional
-            Seconds for the rest of a message that has begun, whatever the deadline.
+            Seconds allowed for the rest of a message once it has begun, regardless of the deadline.
 
         Raises
         ------
         DeviceTimeout
-            If it did not come in time.
+            If no message arrives in time.
         ConnectionLost
-            If the other side closed the connection, or sent what is no valid message.
+            If the peer closed the connection or sent an invalid message.
         """
         first = self._receive_exactly(1, deadline)
         if rest_within is not None:
@@ -168,16 +168,16 @@ class Connection:
         self._stream.close()
 
     def shutdown(self) -> None:
-        """Shut the connection down; a `receive` blocked in another thread raises an error."""
+        """Shut the connection down; a `receive` blocked in another thread then raises an error."""
         try:
             self._stream.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # the other side was faster
+            return  # the peer was faster
 
     def drain(self, seconds: float, nbytes: int = 2 * CHUNK_BYTES) -> None:
         """Stop sending and discard incoming data for up to `seconds`.
 
-        Closing a connection with unread bytes would discard the last bytes sent.
+        Closing a connection with unread data would discard the last bytes sent.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -187,7 +187,7 @@ class Connection:
                 received = len(self._stream.recv(min(nbytes, CHUNK_BYTES)))
                 nbytes = nbytes - received if received else 0
         except OSError:
-            return  # nobody is there any more, or too slow
+            return  # the peer is gone or too slow
 
     def _receive_exactly(self, count: int, deadline: float) -> bytearray:
         data = bytearray(count)
@@ -216,10 +216,10 @@ class Connection:
 
 
 def error_of(kind: object, message: object) -> VTAError:
-    """Return the error that the peer reported; a `DeviceError` if its kind is unknown."""
+    """Return the error reported by the peer; a `DeviceError` if its kind is unknown."""
     found = getattr(errors, str(kind), None)
     if isinstance(found, type) and issubclass(found, VTAError):
-        with suppress(TypeError):  # one that has more than a message is not of a board
+        with suppress(TypeError):  # boards do not send errors with more than a message
             return found(str(message))
     return DeviceError(str(message))
 
@@ -233,17 +233,17 @@ def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> byte
 
 
 def _decode_header(text: bytes | bytearray) -> dict[str, Any]:
-    with raising(ConnectionLost, "a message holds no JSON", ValueError, RecursionError):
+    with raising(ConnectionLost, "a message does not hold JSON", ValueError, RecursionError):
         header = json.loads(text.decode(), parse_constant=_no_number, parse_float=_finite)
         if b"\\u" in text:
-            json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair is no text
+            json.dumps(header, ensure_ascii=False).encode()  # fails on half a surrogate pair
     if not isinstance(header, dict):
-        raise ConnectionLost("a message holds no JSON object")
+        raise ConnectionLost("a message does not hold a JSON object")
     return header
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -257,10 +257,10 @@ def _finite(text: str) -> float:
 
 
 def read_secret(path: str | Path | None = None) -> bytes:
-    """Return the shared secret from a file or the environment; empty if neither sets one.
+    """Return the shared secret from a file or the environment; empty if neither provides one.
 
-    The environment holds it in VTAOPS_BOARD_SECRET, or the name of a file with it in
-    VTAOPS_BOARD_SECRET_FILE. White space around it does not count.
+    VTAOPS_BOARD_SECRET holds the secret, or VTAOPS_BOARD_SECRET_FILE names a file with it.
+    Surrounding whitespace is removed.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def proof(secret: bytes, side: str, server_nonce: str, client_nonce: str) -> str
 
 
 def proves(given: Any, secret: bytes, side: str, server_nonce: str, client_nonce: str) -> bool:
-    """Whether `given` is the `proof`, compared in constant time."""
+    """Return whether `given` equals the `proof`, compared in constant time."""
     expected = proof(secret, side, server_nonce, client_nonce)
     if not isinstance(given, str) or not given.isascii():
         return False
@@ -298,12 +298,12 @@ def proves(given: Any, secret: bytes, side: str, server_nonce: str, client_nonce
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``pynq://host:port``, ``host:port`` or ``host``.
+    """Return the host and port of ``pynq://host:port``, ``host:port`` or ``host``.
 
     Raises
     ------
     DeviceError
-        If it is none.
+        If the address is invalid.
     """
     text = address.removeprefix("pynq://").rstrip("/")
     host, colon, port = text.rpartition(":")
@@ -312,6 +312,6 @@ def parse_address(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise DeviceError(
-            f"{address!r} is no address of a board; write pynq://HOST or pynq://HOST:PORT"
+            f"{address!r} is not the address of a board; write pynq://HOST or pynq://HOST:PORT"
         )
     return host, int(port)

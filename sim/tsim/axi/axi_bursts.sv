@@ -1,14 +1,14 @@
-// Bursts of an AXI master: the register of an address channel (AR or AW), and the number of bursts
-// that are under way.
+// Bursts of an AXI master: the register of an address channel (AR or AW), and the number of bursts in
+// flight.
 //
-// Ports:   in_*: requests of the core; out_*: the address channel. hold: no new request is taken; one
-//          that is offered already stays offered, as AXI demands.
-//          complete: the memory has answered a burst completely (last word, or write response).
-//          idle: nothing is offered and nothing is under way.
-// Timing:  one request per cycle, one cycle from in to out.
+// Ports:   in_*: requests of the core; out_*: the address channel. hold: take no new request; a
+//          request that is already offered stays, as AXI requires.
+//          complete: the memory has answered a whole burst (last word, or write response).
+//          idle: no request is offered and no burst is in flight.
+// Timing:  one request per cycle, one cycle from input to output.
 module axi_bursts #(
     parameter int BITS  = 32,  // of the payload
-    parameter int LIMIT = 32,  // bursts under way, the offered one included
+    parameter int LIMIT = 32,  // bursts in flight, including the offered one
     localparam int COUNT_BITS = $clog2(LIMIT + 1)
 ) (
     input  logic            clk,

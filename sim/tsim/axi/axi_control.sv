@@ -1,10 +1,10 @@
-// AXI4-Lite slave of the control registers (their map: registers.sv).
+// AXI4-Lite slave of the control registers (registers.sv describes their map).
 //
 // Ports:   s_axi_*: the bus; csr_*: register access.
-//          A register is written as a whole: a write with only some of the byte enables changes
-//          nothing and is answered SLVERR. The two low bits of an address are ignored.
-// Timing:  addresses and data of writes may come in any order. A write, or a read where none
-//          writes, takes a cycle after all of it has come; an answer waits in a register.
+//          A register is written as a whole: a write with only some byte enables changes nothing and
+//          is answered with SLVERR. The two low bits of an address are ignored.
+// Timing:  addresses and data of writes may arrive in any order. A write takes one cycle after both
+//          have arrived, as does a read unless a write takes that cycle; answers wait in a register.
 module axi_control (
     input  logic        clk,
     input  logic        rst,

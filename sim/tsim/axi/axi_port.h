@@ -1,14 +1,14 @@
-// An AXI4 memory behind vta_axi.v, a processor on its AXI4-Lite port, and a check of the protocol.
+// An AXI4 memory behind vta_axi.v, a processor on its AXI4-Lite port, and a protocol checker.
 //
-// The memory answers reads of one ID in order and may interleave IDs; an access to pages that are
-// not allocated is answered DECERR. With jitter all five channels stall at random, IDs overtake each
-// other and interleave, and the seed chooses one of the memory's allowed manners: to take words
-// before their address, words only after it, or an address only when a word is offered.
+// The memory answers reads of one ID in order and may interleave IDs; an access to unallocated pages
+// is answered with DECERR. With jitter, all five channels stall at random, IDs overtake each other
+// and interleave, and the seed selects one of the memory's allowed behaviours: accept words before
+// their address, words only after it, or an address only when a word is offered.
 //
 // Checked in every cycle: VALID and payload stay until READY; size, type, alignment, length and
 // attributes of bursts; no burst crosses 4 KiB; no word before its address is offered; LAST on the
-// last word and on no other; no new burst while stopping or after a fault. The first violation is
-// kept as text and ends the run.
+// last word and no other; no new burst while stopping or after a fault. The first violation is kept
+// as text and ends the run.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct Port {
   static constexpr uint32_t kIncrementing = 1, kCache = 3;
   enum Manner : uint32_t { kAny, kAddressFirst, kWordFirst };
 
-  // A burst with what is still to come of it.
+  // A burst with its remaining words.
   struct ReadBurst {
     uint64_t address;
     uint32_t beats;
@@ -45,7 +45,7 @@ struct Port {
     uint64_t ready_cycle;
     uint32_t response;
   };
-  // A channel that the RTL drives, as it was a cycle ago.
+  // A channel driven by the RTL, as it was one cycle ago.
   struct Offer {
     bool pending = false;
     std::string payload;
@@ -59,7 +59,7 @@ struct Port {
   std::deque<ReadBurst> weights;  // those of the second master
   size_t queued_reads = 0;
   std::deque<Burst> addresses;  // of writes, their words outstanding
-  std::deque<Word> words;       // whose address has not come, or which are not yet stored
+  std::deque<Word> words;       // whose address has not arrived, or which are not yet stored
   std::deque<Answer> answers;
   uint64_t offered_writes = 0, complete_writes = 0;  // bursts, by address and by last word
   uint32_t burst_word = 0;
@@ -214,7 +214,7 @@ struct Port {
     if (model.m_axi_awvalid && model.m_axi_awready)
       addresses.push_back({model.m_axi_awaddr, model.m_axi_awlen + 1u, dram.cycle});
     const bool expected = manner != kAddressFirst || !addresses.empty();
-    // Ready also before there is a word: a handshake takes both.
+    // Ready even without a word, because a handshake needs both.
     model.m_axi_wready = words.size() < kQueuedBursts && expected &&
                          (!model.m_axi_wvalid || (!dram.stalls() && dram.spend()));
     if (model.m_axi_wvalid && model.m_axi_wready) {
@@ -233,7 +233,7 @@ struct Port {
     }
   }
 
-  // Whether the oldest burst under way is a write: it has the bandwidth first.
+  // Whether the oldest burst in flight is a write, which then gets bandwidth first.
   bool write_is_older() {
     if (addresses.empty()) return false;
     const int id = answering();

@@ -1,28 +1,28 @@
 // AXI shell: VTA with the buses of a system on chip: an AXI4-Lite slave for its registers and an
-// AXI4 master for DRAM. vta_axi.v is the same for tools that want a Verilog module.
+// AXI4 master for DRAM. vta_axi.v is the same for tools that require a Verilog module.
 //
 // Ports:   aresetn: low resets, at a clock edge. s_axi_*: registers, one page of 4 KiB.
 //          m_axi_*: DRAM. Read bursts carry the number of their client as ID: the memory returns the
 //          data of one ID in order and may interleave IDs; RREADY is always high, because buffer
 //          space is reserved before a burst is requested. Write bursts have ID 0. A burst is of
 //          type INCR, aligned to the port, at most BURST_BEATS long, and crosses no multiple of
-//          4 KiB (burst_generator). WVALID rises after the AWVALID of its burst and waits for no
+//          4 KiB (burst_generator). WVALID rises after the AWVALID of its burst and does not wait for
 //          AWREADY. Accesses are non-cacheable, bufferable, modifiable (AxCACHE 0011) and
 //          unprivileged, secure data (AxPROT 000): for a port that is not coherent with the
 //          processor's caches (HP of a Zynq), which the driver therefore flushes and invalidates.
-//          w_axi_*: a second master for DRAM, which only reads, where HAS_WEIGHT_PORT is set: the
-//          weights. Otherwise it is silent, and may stay unconnected.
+//          w_axi_*: a second master for DRAM if HAS_WEIGHT_PORT is set, which only reads weights.
+//          Otherwise it is silent and may be left unconnected.
 //          finished, quiet, fault: as in vta.sv, for an interrupt, LEDs or a logic analyser.
-// Control: as registers.sv says, and in register 0x00: write bit 1 to stop: no further burst
-//          begins, those under way end, then all but this shell is reset; bit 3 reads 1 until then.
-//          Logic must not be programmed anew while bursts are under way: the port of the processing
-//          system would wait for them for ever. A fault also ends the beginning of bursts.
+// Control: as in registers.sv; in addition, writing bit 1 of register 0x00 stops: no further burst
+//          begins, those in flight end, then everything but this shell is reset; bit 3 reads 1 until then.
+//          Logic must not be reprogrammed while bursts are in flight, because the port of the processing
+//          system would wait for them forever. A fault also prevents new bursts.
 //          An error response (RRESP or BRESP) is a fault.
-// Timing:  a cycle more than the bare port for a request; data pass straight through.
+// Timing:  a request takes one cycle more than on the bare port; data pass through combinationally.
 module axi_shell
     import vta_pkg::*;
 #(
-    parameter int DATA_BITS    = PORT_BITS,  // what the design around expects
+    parameter int DATA_BITS    = PORT_BITS,  // expected by the surrounding design
     parameter int ADDRESS_BITS = ADDR_BITS
 ) (
     input  logic                    aclk,
@@ -136,7 +136,7 @@ module axi_shell
         if (csr_read_address == 12'h000) csr_rdata[STOPPING_BIT] = stopping || core_reset;
     end
 
-    initial core_reset = 1'b1;  // the core is reset a cycle late: nothing is written before
+    initial core_reset = 1'b1;  // the core is reset a cycle late; nothing is written before
     always_ff @(posedge aclk) begin
         if (rst) begin
             stopping   <= 1'b0;
@@ -164,7 +164,7 @@ module axi_shell
                         || weights_received && w_axi_rresp[ERROR_BIT];
 
     vta core (
-        .clk(aclk), .array_clk, .rst(core_reset),  // a cycle behind aresetn, and a flip-flop
+        .clk(aclk), .array_clk, .rst(core_reset),  // one cycle after aresetn, from a flip-flop
         .csr_we, .csr_address, .csr_read_address, .csr_wdata, .csr_rdata(core_rdata),
         .rd_req_valid, .rd_req_ready, .rd_req_address, .rd_req_beats, .rd_req_client,
         .rd_valid(received), .rd_client(m_axi_rid), .rd_last(m_axi_rlast), .rd_data(m_axi_rdata),

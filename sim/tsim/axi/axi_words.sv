@@ -1,12 +1,12 @@
 // Words of an AXI master: the write data channel. It marks the last word of each burst.
 //
-// Ports:   burst_*: the lengths of the bursts, in order (1 or more words each); in_*: their words;
-//          out_*: the channel. A word passes only when the length of its burst has come.
-// Timing:  a word per cycle, no gap between bursts; words pass straight through.
+// Ports:   burst_*: the lengths of the bursts, in order (at least 1 word each); in_*: their words;
+//          out_*: the channel. A word passes only when the length of its burst is known.
+// Timing:  one word per cycle, without a gap between bursts; words pass through combinationally.
 module axi_words #(
     parameter int BITS        = 64,  // of a word
     parameter int LENGTH_BITS = 5,
-    parameter int DEPTH       = 16   // lengths that wait
+    parameter int DEPTH       = 16   // capacity for lengths
 ) (
     input  logic                   clk,
     input  logic                   rst,
@@ -21,7 +21,7 @@ module axi_words #(
     output logic [BITS-1:0]        out_data,
     output logic                   out_last
 );
-    logic [LENGTH_BITS-1:0] left, next;  // words of the burst that are not yet sent
+    logic [LENGTH_BITS-1:0] left, next;  // words of the burst not yet sent
     logic next_valid;
     wire sent = out_valid && out_ready;
     wire take = left == '0 || sent && out_last;

@@ -1,8 +1,8 @@
 // The virtual ULX3S: the system on chip at its pins, with its SDRAM chip and the bits of its UART.
 //
-// Bytes of the host come and go by `board_run`. Time passes as long as a byte is on its way, VTA
-// works, or something of either was so SETTLE cycles ago; then it stands still until the host sends
-// something. Faults are injected at the pins, at any cycle.
+// `board_run` transfers bytes of the host. Time advances while a byte is in transit or VTA works,
+// and for SETTLE cycles after that; then it stands still until the host sends something. Faults are
+// injected at the pins, at any cycle.
 #include "sdram_chip.h"
 #ifdef MAPPED
 #include "mapped_soc.h"
@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr long SETTLE = 250000;  // for what a byte began, or the UART's bridge to give up waiting
+constexpr long SETTLE = 250000;  // for the effects of a byte, or for the UART bridge to time out
 constexpr int FRAME = 10;      // bits of a byte on the line
 
 enum Fault { RESET, FLIP_TO_BOARD, FLIP_FROM_BOARD, STARVE_REFRESH, CUT_TO_BOARD, CUT_FROM_BOARD };
@@ -127,8 +127,8 @@ Board *board_new(double period_ns, int cas_latency, int cycles_per_bit, const ch
 
 void board_delete(Board *board) { delete board; }
 
-// Hands over the host's bytes and runs at most `cycles` cycles. Returns how many bytes of the board
-// lie in `out`; negative when there is nothing left to do and none of them.
+// Sends the host's bytes and runs at most `cycles` cycles. Returns the number of bytes from the board
+// in `out`; negative if there is nothing left to do and no byte.
 int board_run(Board *board, const uint8_t *in, int count, uint8_t *out, int room, long cycles) {
     board->in.insert(board->in.end(), in, in + count);
     if (count) board->active = board->cycle;
@@ -145,12 +145,12 @@ int board_run(Board *board, const uint8_t *in, int count, uint8_t *out, int room
     return ready || !idle ? ready : -1;
 }
 
-// Bytes of the host that have not been on the line yet.
+// Number of bytes from the host that have not been sent yet.
 int board_waiting(const Board *board) { return (int)board->in.size(); }
 
 long board_cycles(const Board *board) { return board->cycle; }
 
-// What rule of the SDRAM was broken; empty if none was. The board stands still from then on.
+// The SDRAM rule that was violated; empty if none was. After a violation the board stands still.
 const char *board_violation(const Board *board) { return board->chip.violation.c_str(); }
 
 // Disturbs a pin for `cycles` cycles, from `after` cycles from now; one fault at a time.

@@ -1,4 +1,4 @@
-// The cells that Yosys maps the system to, with the pins that Verilator's model of it has.
+// The cells to which Yosys maps the system, with the pins of its Verilator model.
 #pragma once
 
 #include "netlist.h"
@@ -33,7 +33,7 @@ private:
     Pins pins(const char *name, uint16_t &at) const { return {cells_.port(name), &at}; }
 
     ecp5::Netlist cells_;
-    bool before_ = false;  // the clock's level
+    bool before_ = false;  // previous level of the clock
     const std::vector<Pins> inputs_{
         pins("reset", reset), pins("serial_rx", serial_rx), pins("sdram_dq", sdram_dq)};
     const std::vector<Pins> outputs_{

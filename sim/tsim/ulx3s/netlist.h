@@ -1,14 +1,14 @@
-// A netlist of ECP5 cells, simulated: what stands in place of Verilator's model of the system when
-// the virtual board runs on the cells that Yosys maps it to.
+// Simulation of a netlist of ECP5 cells: replaces Verilator's model of the system when the virtual
+// board runs on the cells to which Yosys maps it.
 //
-// The text has a port or a cell in each line (vtaops/hardware/netlist.py writes it). Logic becomes
-// tables of four inputs: look-up tables, multiplexers, carry chains, and the reads of small memories,
-// whose writes change the tables. Only what had an input change is looked at: tables in an order in
-// which each stands behind those that drive it, then, at the clock's edge, flip-flops and memories.
+// The text has one port or cell per line (vtaops/hardware/netlist.py writes it). Logic becomes tables
+// of four inputs: look-up tables, multiplexers, carry chains, and the reads of small memories, whose
+// writes change the tables. Only elements with a changed input are evaluated: tables in topological
+// order and then, at the clock's edge, flip-flops and memories.
 //
 // Cells follow Yosys's models (share/ecp5) and, where it has none, Lattice's FPGA-TN-02204 (block
-// RAMs) and TN-02205 (multipliers). A cell that is used in another way is refused. Memories hold ones
-// at first where the netlist leaves it open: nobody may rely on zeros.
+// RAMs) and TN-02205 (multipliers). A cell used in another way is refused. Memories start with ones
+// if the netlist leaves their contents open, so that nothing relies on zeros.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using Net = uint32_t;
 using Bus = std::vector<Net>;
 
 constexpr Net ZERO = 0, ONE = 1;       // constants; Yosys counts its nets from 2
-constexpr uint16_t CHOICE = 0xCACA;    // of inputs 0 and 1, by input 2
+constexpr uint16_t CHOICE = 0xCACA;    // selects input 0 or 1 by input 2
 constexpr uint16_t EITHER = 0x6666;    // input 0 or input 1, not both
 constexpr int BYTE_BITS = 9, BLOCK_BYTES = 2048, FACTOR_BITS = 18;
 
@@ -85,7 +85,7 @@ private:
 
 class Netlist {
 public:
-    // Throws std::runtime_error: which cell has no model.
+    // Throws std::runtime_error, naming the cell, if a cell has no model.
     explicit Netlist(std::istream &text) {
         std::vector<Cell> cells;
         for (std::string line, name; std::getline(text, line);) {
@@ -109,7 +109,7 @@ public:
 
     const Bus &port(const std::string &name) const { return ports_.at(name); }
 
-    // Nets that a bidirectional port would drive, and those that say whether it does.
+    // Nets that drive a bidirectional port, and those that enable it.
     const Bus &driven() const { return driven_; }
     const Bus &driving() const { return driving_; }
 
@@ -123,7 +123,7 @@ public:
         return data;
     }
 
-    // Lets the tables follow their inputs.
+    // Updates the tables from their inputs.
     void settle() {
         for (size_t word = 0; word < edge_ / 64; word++) {
             while (dirty_[word]) {
@@ -134,7 +134,7 @@ public:
         }
     }
 
-    // The rising edge of the clock, for settled tables.
+    // Executes the rising edge of the clock; the tables must be up to date.
     void edge() {
         for (size_t word = edge_ / 64; word < dirty_.size(); word++) {
             for (uint64_t bits = std::exchange(dirty_[word], 0); bits; bits &= bits - 1) {
@@ -172,7 +172,7 @@ private:
         for (const uint32_t id : loads_[net]) mark(id);
     }
 
-    // Sets a net when all that is clocked has seen the levels of before the edge.
+    // Sets a net after all clocked elements have read the levels before the edge.
     void change(Net net, uint8_t level) {
         if (levels_[net] != level) changes_.emplace_back(net, level);
     }
@@ -198,7 +198,7 @@ private:
 
     // Returns whether it wrote.
     bool access(Block &block) {
-        const bool wide = block.width[0] == 36;  // port A writes, with the pins of both; B reads
+        const bool wide = block.width[0] == 36;  // port A writes with the pins of both ports, and B reads
         int at[2];
         for (int p = 0; p < 2; p++) {
             const int address = (int)read(block.address[p]);
@@ -284,7 +284,7 @@ private:
         cell.must(pin + "MUX", pin);
     }
 
-    // Two bits of a sum: S = t ^ carry, and on with the carry or, where t is 0, with a bit of A, B.
+    // Two bits of a sum: S = t ^ carry; the next carry is carry or, if t is 0, a bit of A or B.
     void add_carry(const Cell &cell) {
         Net carry = cell.pin("CIN");
         for (const std::string half : {"0", "1"}) {
@@ -302,7 +302,7 @@ private:
         }
     }
 
-    // A pin of a bidirectional port: what reads it sees what is driven here, or what comes from outside.
+    // A pin of a bidirectional port: readers see the value driven here or the one from outside.
     void add_buffer(const Cell &cell) {
         for (auto &[name, bus] : ports_) {
             for (size_t i = 0; i < bus.size(); i++) {
@@ -410,7 +410,7 @@ private:
         }
         blocks_.push_back(std::move(block));
         clocked(senses, [this, number = blocks_.size() - 1, id = clocked_.size()] {
-            if (access(blocks_[number])) mark(edge_ + id);  // to read what it wrote
+            if (access(blocks_[number])) mark(edge_ + id);  // to read the written value
         });
     }
 
@@ -422,7 +422,7 @@ private:
         return nets;
     }
 
-    // Puts each gate behind those that drive it, and notes what every net concerns.
+    // Sorts the gates topologically, and records the readers of every net.
     void order() {
         const size_t count = gates_.size();
         std::vector<bool> is_driven(nets_);
@@ -472,17 +472,17 @@ private:
     std::map<std::string, Bus> ports_;
     Bus driven_, driving_;
     Net nets_ = 2;
-    std::vector<Gate> gates_;  // first those of logic, then
+    std::vector<Gate> gates_;  // logic first, then
     std::vector<std::function<void()>> clocked_;
-    size_t edge_ = 0;           // what is clocked has numbers from here on
+    size_t edge_ = 0;           // clocked elements have numbers from here on
     std::vector<Product> products_;
     std::vector<Block> blocks_;
-    std::vector<Bus> senses_;    // nets that concern what is clocked
-    std::vector<size_t> place_;  // of a gate, by its number when it was added
+    std::vector<Bus> senses_;    // nets read by clocked elements
+    std::vector<size_t> place_;  // of a gate, by the order in which gates were added
     std::vector<std::pair<Net, uint8_t>> initial_, changes_;
     std::vector<uint8_t> levels_;
     std::vector<std::vector<uint32_t>> loads_;  // by net
-    std::vector<uint64_t> dirty_;               // a bit each: an input has changed
+    std::vector<uint64_t> dirty_;               // one bit per gate: an input has changed
 };
 
 }  // namespace ecp5

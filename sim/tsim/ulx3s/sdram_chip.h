@@ -1,8 +1,8 @@
 // An SDR SDRAM at its pins: 4 banks of 8192 rows of 512 words of 16 bits (MT48LC16M16 and the like).
 //
-// Keeps what was written, and every rule of the data sheet that a controller can break: the times
-// between commands, refresh in time, no access to a closed row, nobody else on the data bus. The
-// first broken rule is kept as text; what is read afterwards means nothing.
+// Stores data, and checks every rule of the data sheet that a controller can violate: the times
+// between commands, timely refresh, no access to a closed row, no other driver on the data bus. The
+// first violation is kept as text; data read afterwards are meaningless.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ public:
     SdramChip(double period_ns, int cas_latency)
         : period_(period_ns), latency_(cas_latency), cells_(4u << 22, 0xDEAD) {}
 
-    bool starved = false;  // refresh commands get lost on their way: a fault to inject
+    bool starved = false;  // an injected fault: refresh commands are lost
     std::string violation;
     long reads = 0, writes = 0, activates = 0, refreshes = 0;
 
-    // A rising edge of the chip's clock; returns what is on the data bus at the controller's next.
+    // Executes a rising edge of the chip's clock; returns the data bus at the controller's next one.
     uint16_t edge(const SdramPins &pins) {
         if (pins.cke && !pins.cs_n) {
             execute(pins.ras_n << 2 | pins.cas_n << 1 | pins.we_n, pins);
@@ -39,7 +39,7 @@ public:
     }
 
 private:
-    // In nanoseconds: the slowest of the chips that the board was made with.
+    // In nanoseconds, for the slowest of the chips used on the board.
     static constexpr double RP = 20, RCD = 20, RC = 66, RAS = 44, RRD = 15, WR = 15, RFC = 66;
     static constexpr double MOST_REFRESH = 9 * 64e6 / 8192;  // eight may be postponed
     static constexpr int CLOSED = -1, LONG_AGO = -100000;
@@ -105,7 +105,7 @@ private:
             reads++;
         }
         if (!(pins.address >> 10 & 1)) return;
-        // It closes the row by itself, once it may.
+        // The chip closes the row by itself as soon as it may.
         const int64_t busy = write ? (int64_t)std::ceil(WR / period_) : 1;
         const int64_t allowed = bank.activated + (int64_t)std::ceil(RAS / period_);
         bank.precharged = std::max(now_ + busy, allowed);

@@ -274,7 +274,7 @@ def test_a_timeout_stops_the_logic_before_it_is_programmed_again(board, monkeypa
 
 
 def test_upstreams_cores_are_not_in_the_rtl():
-    with pytest.raises(ConfigError, match="give it register map 'rtl'"):
+    with pytest.raises(ConfigError, match="use register map 'rtl'"):
         VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="tsim-axi")
 
 

@@ -576,7 +576,7 @@ def test_store_beyond_the_scratchpad_is_refused(tiny):
 
 @pytest.mark.parametrize("word", [5, 7, 6 << 7, 4 << 7, 1, 1 | 5 << 7])
 def test_words_that_are_no_instructions_are_refused(tiny, word):
-    with pytest.raises(DeviceError, match="not one of the ISA"):
+    with pytest.raises(DeviceError, match="not defined by the ISA"):
         launch_words(tiny, [word, int(FINISH.opcode)])
 
 

@@ -38,12 +38,12 @@ from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
 
 DEFAULT_LATENCY = 32
 """Cycles from a read request to its first word: about the latency of a Zynq-7000's DRAM controller
-for programmable logic at 100 MHz (an assumption, not a measurement)."""
+for programmable logic at 100 MHz (assumed, not measured)."""
 
 INTERFACES = ("port", "axi")
 
-_CHUNK_CYCLES = 100_000  # between two looks at the clock
-_PAUSE_SECONDS = 1e-4  # between two of these, for whoever waits
+_CHUNK_CYCLES = 100_000  # between two checks of the clock
+_PAUSE_SECONDS = 1e-4  # between two chunks, to let waiting threads run
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
@@ -55,52 +55,50 @@ TsimBuffer = PageBuffer
 class Tsim(ConfiguredDevice):
     """Our RTL of VTA, simulated cycle by cycle.
 
-    The model of a configuration is built on first use (some seconds) and cached.
+    The model of a configuration is built on first use, which takes some seconds, and is cached.
 
-    Scratchpads start with zeros and keep their contents from launch to launch. Indices of
-    micro-ops wrap at the depth of a scratchpad, as in hardware; loads and stores beyond it are
-    reported. As on `Fsim`, FINISH must be the last instruction to complete and no token may be left
-    behind.
+    Scratchpads start with zeros and keep their contents between launches. Micro-op indices wrap at
+    the depth of a scratchpad, as in hardware; loads and stores beyond it are reported. As on
+    `Fsim`, FINISH must be the last instruction to complete, and no token may remain.
 
-    A device may be used from several threads: one call at a time runs, the others wait, and Python
-    goes on meanwhile. Use it as a context manager, or call `close`.
+    A device may be used from several threads: calls are serialized, and the GIL is released while
+    one runs. Use it as a context manager, or call `close`.
 
     Parameters
     ----------
     config : HardwareConfig, str or Path
         The configuration, its name, or the path of its JSON file.
     port_bytes : int, optional
-        Width of the DRAM port: 8, 16, 32 or 64 bytes per cycle in each direction; by default the
-        bus width of the configuration's board.
+        Width of the DRAM port: 8, 16, 32 or 64 bytes per cycle in each direction. The default is
+        the bus width of the configuration's board.
     latency : int
-        Latency of the DRAM in cycles, at least 2.
+        DRAM latency in cycles, at least 2.
     bandwidth : float, optional
-        Bytes per cycle that the DRAM delivers and takes, both directions together; by default what
-        the port can take.
+        DRAM bandwidth in bytes per cycle, both directions together. The default is the bandwidth
+        of the port.
     jitter_seed : int, optional
-        Makes the DRAM irregular and delays tokens, reproducibly: cycle counts change, results must
-        not.
+        Seed of irregular DRAM timing and token delays: cycle counts change, results must not.
     trace : str or Path, optional
         Waveform file to write, ``.vcd`` or ``.fst``; builds a second model (FST needs the headers
         of lz4 and zlib).
     trace_window : tuple of int, optional
-        First cycle and end of the trace, counted from the first launch.
+        First and end cycle of the trace, counted from the first launch.
     parameters : RtlParameters, optional
-        All parameters of the RTL; instead of `port_bytes`.
+        All parameters of the RTL; excludes `port_bytes`.
     interface : {"port", "axi"}
-        What lies between the RTL and the DRAM: nothing, or the AXI shell of ``sim/tsim/axi`` with
-        an AXI4 memory and AXI4-Lite register accesses, whose protocol is checked in every cycle.
+        Connection from the RTL to the DRAM: direct, or through the AXI shell of ``sim/tsim/axi``
+        to an AXI4 memory and AXI4-Lite registers, with the protocol checked in every cycle.
 
     Raises
     ------
     ConfigError
-        If there is no such configuration, or a parameter cannot be built.
+        If the configuration does not exist, or a parameter is invalid.
     DeviceError
         If Verilator or a C++ compiler is missing, or a build fails.
     """
 
     capabilities = FULL
-    """What the RTL executes: all that the instruction set defines."""
+    """What the RTL executes: the whole instruction set."""
 
     def __init__(
         self,
@@ -131,8 +129,8 @@ class Tsim(ConfiguredDevice):
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
         library = _build(self._config, self._parameters, self._trace, interface == "axi")
-        self._turn = ForkLock("the tsim device")  # of launches and the logic; taken before _lock
-        self._lock = ForkLock("the tsim device")  # of the model and its DRAM
+        self._turn = ForkLock("the tsim device")  # guards launches and logic; taken before _lock
+        self._lock = ForkLock("the tsim device")  # guards the model and its DRAM
         self._interrupted = threading.Event()
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = PageAllocator(DRAM_BYTES, "the DRAM of tsim")
@@ -146,12 +144,12 @@ class Tsim(ConfiguredDevice):
         return self._parameters
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        """Allocate `nbytes` of zeroed DRAM, followed by a page that is never in use.
+        """Allocate `nbytes` of zeroed DRAM, followed by an unused page.
 
         Raises
         ------
         DeviceError
-            If there is no room, or the size is not positive.
+            If there is not enough memory, or the size is not positive.
         """
         with self._lock:
             model = self._open()
@@ -184,13 +182,13 @@ class Tsim(ConfiguredDevice):
         Raises
         ------
         DeadlockError
-            If no unit can continue; the message says what each one waits for.
+            If no unit can continue; the message lists what each unit waits for.
         DeviceTimeout
-            If it takes longer than `timeout` seconds of real time; the message says how many cycles
-            were simulated.
+            If it takes longer than `timeout` seconds of real time; the message gives the number of
+            simulated cycles.
         DeviceError
-            If the hardware reports a fault, DRAM that is not allocated is accessed, or FINISH is
-            missing or not the last to complete, or tokens remain at the end.
+            If the hardware reports a fault, an instruction accesses unallocated DRAM, FINISH is
+            missing or does not complete last, or tokens remain at the end.
         """
         insn_address, count, timeout = as_launch(insn_address, count, timeout)
         if insn_address % INSTRUCTION_BYTES:
@@ -217,7 +215,7 @@ class Tsim(ConfiguredDevice):
                 if self._interrupted.is_set():
                     raise DeviceError("the launch was interrupted")
                 if result is Result.RUNNING:
-                    time.sleep(_PAUSE_SECONDS)  # whoever waits for the lock gets it
+                    time.sleep(_PAUSE_SECONDS)  # let a waiting thread take the lock
             with self._lock:
                 if self._parameters.performance_counters:
                     self._performance += RtlRegisters.read_performance(model.read_register)
@@ -229,11 +227,11 @@ class Tsim(ConfiguredDevice):
                 _raise_failure(model, result)
 
     def interrupt(self) -> None:
-        """Stop the launch running in another thread, which raises a `DeviceError`."""
+        """Stop a launch in another thread, which then raises a `DeviceError`."""
         self._interrupted.set()
 
     def stats(self) -> Statistics:
-        """Return upstream's counters, counted by the hardware, since the last `reset_stats`.
+        """Return upstream's counters as counted by the hardware since the last `reset_stats`.
 
         Raises
         ------
@@ -257,7 +255,7 @@ class Tsim(ConfiguredDevice):
             self._performance = TsimPerformance()
 
     def close(self) -> None:
-        """Free the device; further calls but `close` are errors."""
+        """Free the device; any later call but `close` is an error."""
         with self._turn, self._lock:
             if self._model is not None:
                 self._model.close()
@@ -266,7 +264,7 @@ class Tsim(ConfiguredDevice):
     # ------------------------------------------------------------------ beyond the protocol
 
     def performance(self) -> TsimPerformance:
-        """Return cycles and where they went, summed over the launches since `reset_stats`.
+        """Return cycles by cause, summed over the launches since `reset_stats`.
 
         Raises
         ------
@@ -283,22 +281,22 @@ class Tsim(ConfiguredDevice):
             return self._performance
 
     def reset_logic(self) -> None:
-        """Reset the RTL: everything but scratchpads and DRAM; for drivers and experiments."""
+        """Reset the RTL except scratchpads and DRAM; for drivers and experiments."""
         with self._turn, self._lock:
             self._open().reset()
 
     def write_register(self, offset: int, value: int) -> None:
-        """Write a control register (`RtlRegisters`); some cycles pass."""
+        """Write a control register (`RtlRegisters`), which takes some cycles."""
         with self._turn, self._lock:
             self._open().write_register(offset, value)
 
     def read_register(self, offset: int) -> int:
-        """Return a control register (`RtlRegisters`); with interface "axi" some cycles pass."""
+        """Read a control register (`RtlRegisters`); with interface "axi" this takes some cycles."""
         with self._turn, self._lock:
             return self._open().read_register(offset)
 
     def advance(self, cycles: int) -> None:
-        """Simulate cycles; fewer if the hardware reports a fault or comes to a standstill.
+        """Simulate cycles; stop early if the hardware reports a fault or no unit can continue.
 
         Raises
         ------
@@ -333,7 +331,7 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
     Raises
     ------
     ConfigError
-        Naming the parameter and its range.
+        If a parameter is out of range; the message names it and its range.
     """
     as_integer("latency", latency, 2, (1 << 31) - 1, ConfigError)
     if jitter_seed is not None:
@@ -349,7 +347,7 @@ def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> No
     Raises
     ------
     ConfigError
-        Naming the file or the window.
+        If the file or the window is invalid; the message names it.
     """
     if trace is not None and not Path(trace).absolute().parent.is_dir():
         raise ConfigError(f"the trace file is {trace}; its folder does not exist")
@@ -367,7 +365,7 @@ def _build(
     form = trace.suffix[1:] if trace else None
     if form is not None and form not in TRACE_FORMATS:
         raise ConfigError(f"the trace file is {trace}; its name must end in .vcd or .fst")
-    from rich.console import Console  # only where a person may have to wait
+    from rich.console import Console  # only needed when a build may take long
 
     console = Console(stderr=True)
     with console.status("looking for the tsim model") as status:

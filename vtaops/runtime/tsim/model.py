@@ -1,4 +1,4 @@
-"""RtlModel: a built library as an object: the C interface of ``sim/tsim/harness.cpp`` by ctypes."""
+"""RtlModel: the C interface of ``sim/tsim/harness.cpp``, wrapped with ctypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LIMIT = (1 << 64) - 1
 
 
 class Result(IntEnum):
-    """Why `RtlModel.run` returned; as in the harness."""
+    """Why `RtlModel.run` returned; the same values as in the harness."""
 
     FINISHED = 0
     RUNNING = 1
@@ -61,14 +61,14 @@ class RtlModel:
     Parameters
     ----------
     library : Path
-        The result of `build_model`.
+        The library that `build_model` returns.
     latency : int
         Cycles from a read request to its first word, and from the last written word to its
         acknowledgement.
     bandwidth : float
-        Bytes per cycle of the DRAM, both directions together; 0: as much as the port can take.
+        DRAM bandwidth in bytes per cycle, both directions together; 0 for that of the port.
     jitter_seed : int or None
-        Seed of the irregularities of DRAM and tokens; None: perfectly regular.
+        Seed of irregular DRAM timing and token delays; None for regular timing.
     """
 
     def __init__(
@@ -84,43 +84,43 @@ class RtlModel:
         self.dram: npt.NDArray[np.uint8] = np.ctypeslib.as_array(memory)
 
     def set_pages(self, address: int, nbytes: int, allocated: bool) -> None:
-        """Allow or forbid (and clear) accesses to whole pages."""
+        """Allow accesses to whole pages, or forbid them and clear the pages."""
         self._lib.tsim_pages(self._sim, address, nbytes, allocated)
 
     def reset(self) -> None:
-        """Reset the hardware: everything but scratchpads and DRAM."""
+        """Reset the hardware except scratchpads and DRAM."""
         self._lib.tsim_reset(self._sim)
 
     def write_register(self, offset: int, value: int) -> None:
-        """Write a control register; takes a cycle, over AXI some more."""
+        """Write a control register; takes one cycle, more over AXI."""
         self._lib.tsim_csr_write(self._sim, offset, value)
 
     def read_register(self, offset: int) -> int:
-        """Return a register; takes no time, over AXI some cycles."""
+        """Read a register; takes no cycle, some over AXI."""
         return int(self._lib.tsim_csr_read(self._sim, offset))
 
     def run(self, cycles: int) -> Result:
-        """Simulate until something ends, at most `cycles` cycles."""
+        """Simulate until an event occurs, at most `cycles` cycles."""
         return Result(self._lib.tsim_run(self._sim, cycles))
 
     @property
     def bad_access(self) -> tuple[int, int]:
-        """Byte address and client (fetch, load, compute, store) of a forbidden DRAM access."""
+        """Byte address and client (fetch, load, compute, store) of the forbidden DRAM access."""
         return self._lib.tsim_bad_address(self._sim), self._lib.tsim_bad_client(self._sim)
 
     @property
     def outstanding(self) -> int:
-        """DRAM bursts that are under way."""
+        """Number of DRAM bursts in flight."""
         return int(self._lib.tsim_outstanding(self._sim))
 
     @property
     def violation(self) -> str:
-        """The rule of the AXI protocol that was violated since the reset; empty if none was."""
+        """AXI protocol rule violated since the reset; empty if there was no violation."""
         text: bytes = self._lib.tsim_violation(self._sim)
         return text.decode()
 
     def trace(self, path: Path, first: int, last: int) -> None:
-        """Record a waveform of the cycles first..last-1, counted from now."""
+        """Record a waveform of the cycles first..last-1, counted from the current cycle."""
         if self._lib.tsim_trace(self._sim, str(path).encode(), first, last):
             raise DeviceError("this model was built without tracing")
 
