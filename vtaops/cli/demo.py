@@ -28,7 +28,6 @@ def demo(
 
     The network reads characters of 34 classes; vtaops carries it with 132 images. What each step
     reads and writes stays in the folder, and each can be repeated with the command that is shown.
-    Needs pip install 'vtaops[models]'.
 
     Example: vtaops demo -o demo --config pynq_ext
 
