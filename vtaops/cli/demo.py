@@ -18,6 +18,7 @@ import typer
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ProgramError, raising
 from vtaops.base.files import write_file
+from vtaops.cli.options import progress_bar
 from vtaops.quantization.pictures import Preparation
 
 
@@ -83,5 +84,6 @@ def _step(command: str) -> Iterator[None]:
     """Tell a command, do what it does, tell the seconds."""
     typer.echo(f"$ {command}")
     begin = time.perf_counter()
-    yield
+    with progress_bar():
+        yield
     typer.echo(f"  {time.perf_counter() - begin:.1f} s")

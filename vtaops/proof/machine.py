@@ -43,8 +43,6 @@ Operation = tuple[Any, ...]
 
 LONGEST = 1 << 16
 """Products of residues with int8 numbers whose sum is exact in float64."""
-CHUNK = 1 << 18
-"""Residues that are gathered at once."""
 
 
 @dataclass
