@@ -39,8 +39,9 @@ def test_a_board_needs_numpy_alone():
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_everybody_else_gets_everything(machine):
     everything = {"numpy", "apache-tvm", "apache-tvm-ffi", "nanobind-backend", "rich", "typer"}
-    assert required(machine) == everything | {"tomli"}
-    assert required(machine, "3.12") == everything
+    models = {"onnx", "onnxruntime", "tflite"}
+    assert required(machine) == everything | models | {"tomli"}
+    assert required(machine, "3.12") == everything | models
 
 
 def test_continuous_integration_runs_the_tasks_of_a_developer():

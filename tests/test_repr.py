@@ -1,5 +1,7 @@
 """What the objects of a session at the keyboard look like: one line each, whatever they hold."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -22,12 +24,16 @@ def model():
 def test_a_model_tells_its_placement(model):
     assert repr(model) == "<Model two for pynq: 2 of 2 operators on VTA, 1 launch>"
     assert "convolution_0" in model._repr_html_()
+    assert repr(model.report()) == f"<ModelReport of two on pynq: {model.cycles():,} cycles>"
 
 
 def test_a_graph_tells_inputs_and_outputs(model):
     assert repr(model.graph) == (
         "<Graph two: 2 operators from x int8[1, 16, 8, 8] to max_pool_1 int8[1, 16, 3, 3]>"
     )
+    line = "max_pool_1 int8[1, 16, 3, 3] = MaxPool(convolution_0)"
+    assert str(model.graph).splitlines()[2] == line
+    assert line in model.graph._repr_html_()
     text = repr(model.graph.nodes[0].op)
     assert "weight=int8[16, 16, 3, 3]" in text
     assert "multiplier=1, shift=4" in text
@@ -37,6 +43,23 @@ def test_a_program_tells_its_operators_and_sizes(model):
     (program,) = model.programs
     assert repr(program).startswith("<Program of convolution_0, max_pool_1 for pynq: ")
     assert f"{len(program)} instructions, " in repr(program)
+
+
+def test_a_proof_tells_how_much_is_proven(model):
+    proof = model.prove()
+    assert repr(proof) == "<Proof: 1 results proven, 0 not>"
+    assert "proven: convolution_0 to max_pool_1" in proof._repr_html_()
+
+
+@pytest.mark.parametrize("kind", [vtaops.Graph, vtaops.Proof, vtaops.Model, vtaops.Program])
+def test_notebooks_show_text_of_files_as_text(kind):
+    """A name from a file is no HTML."""
+    graph = vtaops.Graph("<script>")
+    x = graph.input("<i>", (1, 16, 4, 4))
+    graph.output(graph.add(MaxPool((2, 2), (2, 2)), x))
+    model = vtaops.compile_model(graph, "tiny")
+    shown = {type(one): one for one in (graph, model.prove(), model, *model.programs)}[kind]
+    assert not re.search("<script>|<i>", shown._repr_html_())
 
 
 def test_no_array_is_written_out(model):

@@ -204,7 +204,7 @@ def test_without_a_network_the_message_asks_for_one(tmp_path):
 
 
 def test_what_is_not_published_says_how_it_is_built(tmp_path):
-    with refused(tmp_path, r"pynq-rtl-1x16 is not published .*vtaops rtl pynq .* --accept"):
+    with refused(tmp_path, r"pynq-rtl-1x16 is not published .*vtaops rtl --config pynq.* --accept"):
         Catalogue(tmp_path).fetch("pynq-rtl-1x16")
     with refused(tmp_path, "known ids: pynq-hls-1x16"):
         Catalogue(tmp_path).fetch("nothing")

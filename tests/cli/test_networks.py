@@ -14,6 +14,7 @@ from trials.onnx_models import images, small_network
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
 from vtaops.graph import Graph, MaxPool
+from vtaops.runtime.arguments import as_tuple
 
 SEED = 35
 
@@ -45,6 +46,34 @@ def test_a_compiled_model_runs(compiled, tmp_path):
         expected = expected if isinstance(expected, tuple) else (expected,)
         for tensor, array in zip(model.graph.outputs, expected, strict=True):
             assert np.array_equal(found[tensor.name], array)
+
+
+def test_each_sample_of_an_npz_file_is_run(compiled, tmp_path):
+    """The file that `quantize` takes: arrays by the inputs' names, images on the first axis."""
+    model, path, _ = compiled
+    runs = [random_inputs(model.graph, seed) for seed in range(3)]
+    names = [tensor.name for tensor in model.graph.inputs]
+    stacks = [np.concatenate(arrays) for arrays in zip(*runs, strict=True)]
+    np.savez(tmp_path / "x.npz", **dict(zip(names, stacks, strict=True)))
+    done = vta("run", path, "--input", tmp_path / "x.npz", "--check", "-o", tmp_path / "y.npz")
+    assert done.exit_code == 0, done.output
+    outputs = model.graph.outputs
+    assert len(done.stdout.splitlines()) == 3 * len(outputs) + 1
+    with np.load(tmp_path / "y.npz") as found:
+        for number, arrays in enumerate(runs):
+            results = as_tuple(model.run(dict(zip(names, arrays, strict=True))))
+            for tensor, result in zip(outputs, results, strict=True):
+                count = len(result)
+                part = found[tensor.name][number * count : (number + 1) * count]
+                assert np.array_equal(part, result)
+    for wrong, text in (
+        ({"nothing": stacks[0]}, "the model's inputs are"),
+        ({name: stack[0] for name, stack in zip(names, stacks, strict=True)}, "the model takes"),
+    ):
+        np.savez(tmp_path / "x.npz", **wrong)
+        done = vta("run", path, "--input", tmp_path / "x.npz")
+        assert isinstance(done.exception, vtaops.ModelError)
+        assert text in str(done.exception)
 
 
 def test_the_results_as_json(compiled):
@@ -113,6 +142,7 @@ import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = sys.modules["torch"] = None
 from vtaops.cli import app
 from vtaops.graph import Graph, MaxPool
+from vtaops.runtime.arguments import as_tuple
 app({list(command)!r})
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

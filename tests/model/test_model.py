@@ -168,6 +168,8 @@ def test_inputs_may_be_given_by_name(model, arrays):
         named = dict(zip(names[count:], arrays[count:], strict=True))
         for run in (model.run, model.reference):
             assert equal(run(*arrays[:count], **named), expected)
+            first = dict(zip(names[:count], arrays[:count], strict=True))
+            assert equal(run(first, **named), expected)
     for run in (model.run, model.reference):
         with pytest.raises(ArgumentError, match=f"no input 'picture' is left.*: {names[0]}"):
             run(picture=arrays[0])

@@ -47,7 +47,7 @@ def test_hard_layers_run_on_the_smallest_configuration(name):
 def test_published_layers_have_default_tilings(network):
     """On the smallest configuration all, elsewhere the largest; the benchmark compiles them all."""
     layers = list(dict.fromkeys(NETWORKS[network]()))
-    largest = sorted(layers, key=lambda op: op.kernel_extent[0] * op.kernel_size[0])[-2:]
+    largest = sorted(layers, key=lambda op: op.window.extent[0] * op.kernel_size[0])[-2:]
     for config in CONFIGS:
         for op in layers if config.name == "tiny" else largest:
             default_tiling(op, config)
@@ -90,7 +90,7 @@ def test_the_list_is_long_and_varied():
     layers = published()
     assert len(layers) > 700
     assert sum(op.groups > 1 for op in layers) > 150
-    assert sum(max(op.dilations) > 1 for op in layers) > 80
+    assert sum(max(op.window.dilation) > 1 for op in layers) > 80
 
 
 @pytest.mark.parametrize("taps", ["row", "one"])

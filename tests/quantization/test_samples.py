@@ -63,3 +63,13 @@ def test_an_archive_that_unpacks_to_much_more_than_it_takes(tmp_path):
 def test_small_compressed_archives_are_read(tmp_path):
     np.savez_compressed(tmp_path / "data.npz", x=np.zeros((3, 3, 6, 4), np.float32))
     assert len(load_samples(tmp_path / "data.npz", SHAPES)) == 3
+
+
+@pytest.mark.parametrize("value", [0.5, 200, np.nan])
+def test_numbers_that_an_integer_input_cannot_hold_are_refused(value):
+    dtypes = {"x": np.dtype("int8")}
+    stack = np.full(SHAPES["x"], -3.0, np.float32)
+    assert load_samples(stack, SHAPES, dtypes)[0]["x"].dtype == np.int8
+    stack[..., 0] = value
+    with pytest.raises(ModelError, match="'x' holds float32 values that are no int8"):
+        load_samples(stack, SHAPES, dtypes)

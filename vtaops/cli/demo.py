@@ -18,6 +18,7 @@ import typer
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ProgramError, raising
 from vtaops.base.files import write_file
+from vtaops.cli.options import progress_bar
 from vtaops.quantization.pictures import Preparation
 
 
@@ -28,7 +29,6 @@ def demo(
 
     The network reads characters of 34 classes; vtaops includes it, with 132 images. The inputs and
     outputs of each step stay in the folder, and the commands shown repeat each step.
-    Needs pip install 'vtaops[models]'.
 
     Example: vtaops demo -o demo --config pynq_ext
 
@@ -84,5 +84,6 @@ def _step(command: str) -> Iterator[None]:
     """Print a command, run it, print the seconds."""
     typer.echo(f"$ {command}")
     begin = time.perf_counter()
-    yield
+    with progress_bar():
+        yield
     typer.echo(f"  {time.perf_counter() - begin:.1f} s")

@@ -24,17 +24,15 @@ if TYPE_CHECKING:
 device_app = Commands(name="device", help="The devices that programs run on.", no_args_is_help=True)
 
 
-def isa(config: str = "pynq", *, decode: str = "") -> None:
+def isa(*, config: str = "pynq", decode: str = "") -> None:
     """Print the bits of every instruction as Markdown, or the fields of one instruction.
 
-    Example: vtaops isa pynq --decode 0x0000900200000862001c00400820022a
+    Example: vtaops isa --config pynq --decode 0x0000900200000862001c00400820022a
 
     Parameters
     ----------
     decode
         An instruction in hexadecimal to decode instead.
-    config
-        Configuration: a name or a JSON file.
     """
     from vtaops.machine.isa import Encoding, disassemble, layout_table, tokens_text
 
@@ -63,10 +61,10 @@ def _instruction_word(text: str) -> int:
     return word
 
 
-def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) -> None:
+def build_tsim(*, config: str = "pynq", port_bytes: int = 0, axi: bool = False) -> None:
     """Build the model of the RTL for a configuration, like the first use of tsim.
 
-    Example: vtaops build-tsim tiny --port-bytes 16
+    Example: vtaops build-tsim --config tiny --port-bytes 16
 
     Parameters
     ----------
@@ -74,8 +72,6 @@ def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) 
         Width of the DRAM port in bytes; 0: that of the board.
     axi
         Include the AXI shell.
-    config
-        Configuration: a name or a JSON file.
     """
     from vtaops.hardware.build import build_model
     from vtaops.hardware.rtl import RtlParameters
@@ -87,8 +83,8 @@ def build_tsim(config: str = "pynq", *, port_bytes: int = 0, axi: bool = False) 
 
 
 def synth_report(
-    config: str = "pynq",
     *,
+    config: str = "pynq",
     dsp_multipliers: int = -1,
     packed_multipliers: bool = True,
     performance_counters: bool = True,
@@ -97,7 +93,7 @@ def synth_report(
 ) -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
-    Example: vtaops synth-report pynq --dsp-multipliers 96
+    Example: vtaops synth-report --config pynq --dsp-multipliers 96
 
     Parameters
     ----------
@@ -109,8 +105,6 @@ def synth_report(
         Include performance counters.
     yosys
         A native Yosys, faster than PyPI's.
-    config
-        Configuration: a name or a JSON file.
     """
     from vtaops.hardware.rtl import RtlParameters
     from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
@@ -141,8 +135,8 @@ def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
 
 
 def rtl(
-    config: str = "pynq",
     *,
+    config: str = "pynq",
     output: Path = Path("vta"),
     port_bytes: int = 0,
     dsp_multipliers: int = -1,
@@ -154,7 +148,7 @@ def rtl(
 
     The script has not been run yet, for lack of Vivado. See docs/tsim.md.
 
-    Example: vtaops rtl pynq --output vta && cd vta && vivado -mode batch -source build.tcl
+    Example: vtaops rtl --config pynq -o vta && cd vta && vivado -mode batch -source build.tcl
 
     Parameters
     ----------
@@ -170,8 +164,6 @@ def rtl(
         Frequency of the logic.
     jobs
         Number of parallel Vivado processes.
-    config
-        Configuration: a name or a JSON file.
     """
     from vtaops.hardware import vivado
     from vtaops.hardware.rtl import RtlParameters

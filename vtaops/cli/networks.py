@@ -21,6 +21,7 @@ from rich.console import Console
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
+from vtaops.base.shapes import Array
 from vtaops.cli.options import (
     list_table,
     progress_bar,
@@ -33,6 +34,7 @@ from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
+from vtaops.quantization.samples import Sample, load_samples
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -142,9 +144,7 @@ def _to_prove(
 ) -> Iterator[tuple[str, Program | Model]]:
     """Yield programs and networks with their names."""
     if file is not None:
-        subject: Program | Model
-        subject = Program.load(file) if file.suffix == ".vta" else _compiled(file, config)
-        yield file.name, subject
+        yield file.name, Program.load(file) if file.suffix == ".vta" else _compiled(file, config)
         return
     from vtaops.compiler import compile
     from vtaops.schedule.workloads import find
@@ -313,10 +313,13 @@ def run_model(
     Example: vtaops run network.vtam --input picture.png --mean 0.485,0.456,0.406
     --deviation 0.229,0.224,0.225
 
+    Example: vtaops run network.vtam --input images.npz -o scores.npz
+
     Parameters
     ----------
     inputs : --input
-        An input: .npy, or a picture; repeat for several inputs.
+        An input: .npy, or a picture; repeat for several inputs. Or one .npz with an array for each
+        name of an input, as for `vtaops quantize`: each of its samples is run.
     device
         Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.
     output : --output, -o
@@ -332,13 +335,12 @@ def run_model(
         .vtam file.
     """
     from vtaops.runtime import ResidentPrograms, open_device
-    from vtaops.runtime.arguments import as_tuple
 
     preparation = read_preparation(mean, deviation)
-    if preparation and all(path.suffix == ".npy" for path in inputs or []):
+    if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
         raise ModelError("--mean and --deviation are for pictures; none of the inputs is one")
     compiled = _compiled(model, config, trusted=trust)
-    arrays = _arrays(compiled, inputs or [], preparation)
+    samples = _samples(compiled.graph.inputs, inputs or [], preparation)
     begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
@@ -346,30 +348,36 @@ def run_model(
         progress_bar(),
     ):
         session = SimpleNamespace(residents=residents)
-        results = as_tuple(compiled.run(*arrays, session=session))
+        results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
         seconds = time.perf_counter() - begin
         counters = opened.stats().as_dict() if profiled else {}
     if profiled:
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
         typer.echo(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
-    found = {tensor.name: a for tensor, a in zip(compiled.graph.outputs, results, strict=True)}
-    if output is not None:
-        named = {name.replace("/", "_"): a for name, a in found.items()}
-        write_arrays(output, ".npz", np.savez, **named)
-    equal = _equals_reference(compiled, arrays, results) if check else None
-    _show_results(found, counters, equal, as_json)
+    equal = None
+    if check:
+        expected = (_named(compiled, compiled.reference(sample)) for sample in samples)
+        equal = all(map(_equal, results, expected))
+    _show_results(results, counters, equal, output, as_json)
     if equal is False:
         raise typer.Exit(1)
 
 
 def _show_results(
-    found: dict[str, np.ndarray[Any, Any]],
+    results: list[Sample],
     counters: dict[str, int],
     equal: bool | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the outputs of a network by name and, if checked, whether they equal the reference."""
-    lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in found.items()]
+    """Write and print the outputs, and whether they equal the reference, if asked."""
+    found = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
+    if output is not None:
+        named = {name.replace("/", "_"): a for name, a in found.items()}
+        write_arrays(output, ".npz", np.savez, **named)
+    lines = [
+        f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for one in results for name, a in one.items()
+    ]
     outputs = {name: a.tolist() for name, a in found.items()}
     data: dict[str, Any] = {"outputs": outputs, "counters": counters}
     if equal is not None:
@@ -528,31 +536,32 @@ def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
     return list_table(f"Ways to quantise for {config}, the best first", columns, rows)
 
 
-def _arrays(
-    model: Model, paths: list[Path], preparation: Preparation | None
-) -> list[np.ndarray[Any, Any]]:
-    """Return the inputs of a network from files, or random ones without files."""
-    tensors = model.graph.inputs
+def _samples(
+    tensors: Sequence[Tensor], paths: list[Path], preparation: Preparation | None
+) -> list[Sample]:
+    """Return the inputs of each run: from files, or random ones if there are no files."""
+    if [path.suffix for path in paths] == [".npz"]:
+        dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
+        return load_samples(_source(paths[0]), {t.name: t.shape for t in tensors}, dtypes)
     if not paths:
-        return [random_input(tensor) for tensor in tensors]
+        return [{tensor.name: random_input(tensor) for tensor in tensors}]
     if len(paths) != len(tensors):
         raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
-    return [read_input(t, path, preparation) for t, path in zip(tensors, paths, strict=True)]
+    return [{t.name: read_input(t, p, preparation) for t, p in zip(tensors, paths, strict=True)}]
 
 
-def _equals_reference(
-    model: Model, arrays: list[np.ndarray[Any, Any]], results: tuple[np.ndarray[Any, Any], ...]
-) -> bool:
-    """Return whether the results equal those of the integer reference."""
+def _named(model: Model, outputs: Any) -> Sample:
+    """Return what a run returned, by name."""
     from vtaops.runtime.arguments import as_tuple
 
-    expected = as_tuple(model.reference(*arrays))
-    return all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True))
+    return {t.name: a for t, a in zip(model.graph.outputs, as_tuple(outputs), strict=True)}
 
 
-def read_input(
-    tensor: Tensor, path: Path, preparation: Preparation | None = None
-) -> np.ndarray[Any, Any]:
+def _equal(found: Sample, expected: Sample) -> bool:
+    return all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def read_input(tensor: Tensor, path: Path, preparation: Preparation | None = None) -> Array:
     """Return an input from a file: an array unchanged, a picture prepared for the tensor.
 
     Raises
@@ -570,7 +579,7 @@ def read_input(
     return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
 
 
-def random_input(tensor: Tensor) -> np.ndarray[Any, Any]:
+def random_input(tensor: Tensor) -> Array:
     """Return random numbers for an input, the same at every call."""
     rng = np.random.default_rng(0)
     if tensor.dtype == "float32":
@@ -578,7 +587,7 @@ def random_input(tensor: Tensor) -> np.ndarray[Any, Any]:
     return rng.integers(-128, 128, tensor.shape).astype(tensor.dtype)
 
 
-def top(array: np.ndarray[Any, Any], count: int = 5) -> str:
+def top(array: Array, count: int = 5) -> str:
     """Return the largest values of an array with their positions."""
     flat = array.reshape(-1)
     order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
@@ -586,9 +595,7 @@ def top(array: np.ndarray[Any, Any], count: int = 5) -> str:
 
 
 def _is_compiled(path: Path) -> bool:
-    from vtaops.model.artefact import SUFFIX
-
-    return path.suffix == SUFFIX
+    return path.suffix == ".vtam"
 
 
 def _source(path: Path) -> Path:

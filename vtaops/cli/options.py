@@ -427,15 +427,14 @@ class Bar(Progress):
     """Progress on standard error with the remaining time; it disappears at the end."""
 
     def __init__(self) -> None:
+        console = Console(stderr=True)
         super().__init__(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
+            *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+            *(TextColumn("left"), TimeRemainingColumn()),
+            console=console,
             transient=True,
+            disable=not console.is_terminal,  # else it would end in an empty line
         )
         self._works: dict[str, TaskID] = {}
 

@@ -354,18 +354,18 @@ def _cost(cost: int | float | None) -> str:
     return f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
 
 
-def configs(config: str = "", *, as_json: bool = False) -> None:
+def configs(name: str = "", *, as_json: bool = False) -> None:
     """List the hardware configurations shipped with vtaops, or show one.
 
     Example: vtaops configs pynq
 
     Parameters
     ----------
-    config
-        Show this one in detail: a name or a file.
+    name
+        Show this one in detail: a name or a JSON file.
     """
-    found = [HardwareConfig.load(n) for n in ([config] if config else HardwareConfig.names())]
-    if config:
+    found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
+    if name:
         title, facts = f"Configuration {found[0].name}", found[0].facts()
         table = list_table(title, text_columns("property", "value"), facts.items())
     else:

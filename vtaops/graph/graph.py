@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 
 from vtaops.base.errors import ShapeError
 from vtaops.graph.operators import GraphOperator
@@ -72,6 +73,18 @@ class Graph:
             for tensors in (self.inputs, self.outputs)
         )
         return f"<Graph {self.name}: {len(self.nodes)} operators from {given} to {made}>"
+
+    def __str__(self) -> str:
+        """Return the operators with their operands and results, one a line."""
+        lines = (
+            f"{', '.join(f'{t.name} {t.dtype}{[*t.shape]}' for t in node.outputs)} = "
+            f"{type(node.op).__name__}({', '.join(t.name for t in node.inputs)})"
+            for node in self.nodes
+        )
+        return "\n".join([repr(self), *lines])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def input(
         self,

@@ -1,7 +1,7 @@
 """OnnxFunction: a part of an ONNX model that ONNX Runtime executes on the host.
 
-It holds a model: data, not machine code. ONNX Runtime, from the extra `models`, executes it in one
-thread, so forked processes may call it and results do not depend on the number of processors.
+It holds a model: data, not machine code. ONNX Runtime executes it in one thread, so forked
+processes may call it and results do not depend on the number of processors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class OnnxFunction(HostFunction):
         ProgramError
             If it is not an ONNX model, uses foreign operator domains, or refers to external data.
         """
-        onnx = optional("onnx", "onnx", "parts of ONNX models need", "'vtaops[models]'")
+        onnx = optional("onnx", "onnx", "parts of ONNX models need", "onnx")
         with raising(ProgramError, "a host function is not an ONNX model", Exception):
             model = onnx.load_model_from_string(data)
         if any(tensor.external_data or tensor.data_location for tensor in _tensors(model)):
@@ -74,7 +74,7 @@ class OnnxFunction(HostFunction):
 
 
 def _session(data: bytes) -> Any:
-    ort = optional("onnxruntime", "ONNX Runtime", "parts of ONNX models need", "'vtaops[models]'")
+    ort = optional("onnxruntime", "ONNX Runtime", "parts of ONNX models need", "onnxruntime")
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -51,7 +51,6 @@ from vtaops.program.file_format import loads as load_program
 
 MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 2
-SUFFIX = ".vtam"
 
 _FILE = Envelope("model", MAGIC, FORMAT_VERSION, NETWORK)
 _ALIGNMENT = 64

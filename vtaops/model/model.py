@@ -121,7 +121,7 @@ class Model:
 
     def run(
         self,
-        *arrays: npt.ArrayLike,
+        *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike],
         session: HasResidents | None = None,
         progress: Callable[[str], None] | None = None,
         **named: npt.ArrayLike,
@@ -130,8 +130,9 @@ class Model:
 
         Parameters
         ----------
-        arrays : array_like
-            One for each input of the graph, in order: float32 if the network takes float32.
+        arrays : array_like, or one mapping of str to array_like
+            One for each input of the graph, in order: float32 if the network takes float32. Or all
+            of them by name: ``model.run({"image": x})``.
         session : Session, optional
             Session to run in, possibly one of `vtaops.board.rpc`; by default fsim with the model's
             configuration. Programs and weights stay resident in its device.
@@ -170,7 +171,9 @@ class Model:
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 
-    def reference(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Any:
+    def reference(
+        self, *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike], **named: npt.ArrayLike
+    ) -> Any:
         """Compute the expected result of `run` from the graph with NumPy.
 
         Raises
@@ -182,10 +185,10 @@ class Model:
         results = evaluate(self.graph, *self._in_order(arrays, named))
         return results[0] if len(results) == 1 else results
 
-    def _in_order(
-        self, arrays: tuple[npt.ArrayLike, ...], named: dict[str, npt.ArrayLike]
-    ) -> tuple[npt.ArrayLike, ...]:
+    def _in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the arrays of a call in the order of the inputs."""
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            named, arrays = {**arrays[0], **named}, arrays[1:]
         waited = [tensor.name for tensor in self.graph.inputs[len(arrays) :]]
         for name in named:
             if name not in waited:

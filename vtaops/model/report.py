@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +118,15 @@ class ModelReport:
             "layers": [asdict(layer) for layer in self.layers],
         }
 
+    def __repr__(self) -> str:
+        return f"<ModelReport of {self.name} on {self.config}: {self.cycles:,} cycles>"
+
     def __str__(self) -> str:
         written: str = door("ModelReport.__str__")(self)
         return written
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def report(

@@ -42,7 +42,7 @@ def compile_model(
     Parameters
     ----------
     source : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule or Graph
-        A model file, a model, or a graph built by hand. All but graphs need the extra ``models``.
+        A model file, a model, or a graph built by hand.
     config : HardwareConfig, str or Path
         The configuration, its name, or a JSON file.
     search : "off", "fast" or "thorough"

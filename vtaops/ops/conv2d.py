@@ -243,16 +243,6 @@ class Conv2d(WindowOperator, SumOfProducts):
         return self.window.strides
 
     @property
-    def dilations(self) -> Size:
-        """Dilation (height, width)."""
-        return self.window.dilation
-
-    @property
-    def kernel_extent(self) -> Size:
-        """Pixels that the kernel spans, dilation included (height, width)."""
-        return self.window.extent
-
-    @property
     def gathers_rows(self) -> bool:
         """Whether the stride skips input rows, so that only the rows in use are loaded."""
         return self.window.strides[0] > self.window.extent[0]

@@ -1,7 +1,7 @@
 """Read ONNX models from files, check them and make their shapes static.
 
-Provides what every reader of a model needs first, and common queries of a graph. The package `onnx`
-(extra `models`) is imported on the first call.
+Provides what every reader of a model needs first, and common queries of a graph. The
+package `onnx` is imported on the first call.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ def checked(model: ModelProto) -> ModelProto:
 
 
 def require(package: str) -> Any:
-    """Import a package of the extra `models`; if it is missing, say how to install it."""
+    """Import `onnx`, `onnxruntime` or `tflite`, which boards lack, or say how to install it."""
     name = package.split(".")[0]
     parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
     for module in (*(f"onnx.{part}" for part in parts), package):
-        found = optional(module, name, "model files need", "'vtaops[models]'")
+        found = optional(module, name, "model files need", name)
     return found
 
 

@@ -156,7 +156,13 @@ def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) 
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub":
             raise ModelError(f"{place}: {name!r} holds {array.dtype}, which are not real numbers")
-        converted[name] = array.astype(dtypes.get(name, np.dtype("float32")), copy=False)
+        wanted = dtypes.get(name, np.dtype("float32"))
+        with np.errstate(invalid="ignore"):
+            converted[name] = array.astype(wanted, copy=False)
+        if wanted.kind in "iub" and not np.array_equal(converted[name], array):
+            raise ModelError(
+                f"{place}: {name!r} holds {array.dtype} values that {wanted} cannot represent"
+            )
     return converted
 
 

@@ -296,16 +296,6 @@ class BlockedShape:
         )
         return {memory: int(tiling.threads * elements) for memory, elements in used.items()}
 
-    def divided_by(self, tiling: Tiling, config: HardwareConfig) -> bool:
-        """Whether all tiles have full size and all virtual threads equally many."""
-        shape = self.in_parts(tiling.taps)
-        return not (
-            shape.oc % (tiling.oc // config.block_out * tiling.oc_threads)
-            or shape.ic % (tiling.ic // config.block_in)
-            or shape.rows.extent % (tiling.h * tiling.h_threads)
-            or shape.columns.extent % tiling.w
-        )
-
 
 @singledispatch
 def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:

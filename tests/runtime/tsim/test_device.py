@@ -756,6 +756,6 @@ def test_command_line_refuses_traces_that_cannot_be(options, error, message):
 
 
 def test_command_line_builds_models():
-    result = command("build-tsim", "tiny")
+    result = command("build-tsim", "--config", "tiny")
     assert result.exit_code == 0, result.output
     assert Path(result.stdout.strip()).is_file()

@@ -81,11 +81,6 @@ class Profile:
         return self._units_per("fewest", shared=True)
 
     @property
-    def ways(self) -> int:
-        """The worst bank conflict of a request: the most words that one bank must serialize."""
-        return max((part.worst for part in self.traffic if part.shared), default=1)
-
-    @property
     def overfetch(self) -> float:
         """Sectors relative to the minimum for each request's bytes; 1 is coalesced."""
         return self._units_per("fewest", shared=False)
