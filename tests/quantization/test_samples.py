@@ -71,5 +71,5 @@ def test_numbers_that_an_integer_input_cannot_hold_are_refused(value):
     stack = np.full(SHAPES["x"], -3.0, np.float32)
     assert load_samples(stack, SHAPES, dtypes)[0]["x"].dtype == np.int8
     stack[..., 0] = value
-    with pytest.raises(ModelError, match="'x' holds float32 values that are no int8"):
+    with pytest.raises(ModelError, match="'x' holds float32 values that int8 cannot represent"):
         load_samples(stack, SHAPES, dtypes)
