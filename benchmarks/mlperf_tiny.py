@@ -4,10 +4,10 @@
     python -m benchmarks mlperf_tiny --inputs 1000 --rtl --json benchmarks/results/mlperf_tiny.json
     python -m benchmarks mlperf_tiny --random 300      # random TFLite networks, too
 
-Each model is compiled for two configurations with the extension ``exact`` and one without. All output
-values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A whole
-inference on an XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`, at a
-clock that is assumed; the host's instructions on an emulated ARM at one a cycle; and what the
+Each model is compiled for two configurations with the extension ``exact`` and one without. All
+output values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A
+whole inference on an XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`,
+at a clock that is assumed; the host's instructions on an emulated ARM at one a cycle; and what the
 driver of a virtual board does to registers and caches, at assumed costs (`trials.host_cost`).
 Energy is an estimate from published numbers (`vtaops.program.energy`), beside what boards of
 published runs take; the area is that of the model (`vtaops.explore.area`). Peers are rows of the

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
+import select
 import shutil
 import struct
 import subprocess
 import threading
+import tty
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -330,9 +333,17 @@ class FileBoard:
     """
 
     PHYSICAL = 0x1000  # the first address of fsim
+    lines: tuple[int, ...] = ()  # the two ends of the interrupt
 
     def __init__(
-        self, model: Model, folder: Path, design: str, *, fault: str = "", nbytes: int = 1 << 24
+        self,
+        model: Model,
+        folder: Path,
+        design: str,
+        *,
+        fault: str = "",
+        nbytes: int = 1 << 24,
+        interrupts: bool = False,
     ) -> None:
         self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
@@ -344,6 +355,10 @@ class FileBoard:
             *("--memory", f"{self.paths[1]}@0"),
             *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
         ]
+        if interrupts:
+            self.lines = os.openpty()
+            tty.setraw(self.lines[1])
+            self.options += ["--interrupt", os.ttyname(self.lines[1])]
         self._map(model, (self.paths[0], 0), (self.paths[1], 0), nbytes)
 
     @classmethod
@@ -379,6 +394,15 @@ class FileBoard:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
+        for line in self.lines:
+            os.close(line)
+
+    def unmasked(self) -> int:
+        """Return how often the interrupt was unmasked since the last call."""
+        ready, _, _ = select.select([self.lines[0]], [], [], 0)
+        words = os.read(self.lines[0], 1 << 16) if ready else b""
+        assert words == b"\1\0\0\0" * (len(words) // 4)
+        return len(words) // 4
 
     def _play(self) -> None:
         step = self._play_hls if self._hls else self._play_rtl
@@ -411,6 +435,8 @@ class FileBoard:
             where = self.registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
             done = self._run(*where)
             self.registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done
+            if self.lines and done:
+                os.write(self.lines[0], bytes(4))
 
 
 # ------------------------------------------------------------------------------ networks

@@ -8,6 +8,7 @@
  *
  *   --design hls|rtl  --registers FILE[@OFFSET]  --memory FILE[@OFFSET]
  *   --physical ADDRESS  --nbytes N     (of that memory, as VTA sees it)
+ *   --interrupt FILE                   (/dev/uioN, to sleep until a run ends; else it polls)
  *   --serial PORT  --patience MS       (a ULX3S there, in place of all these)
  */
 #include <math.h>
@@ -74,6 +75,8 @@ static int board_option(options *o, const char *name, char *value) {
     board->physical = (uint32_t)strtoul(value, NULL, 0);
   } else if (strcmp(name, "--nbytes") == 0) {
     board->nbytes = (uint32_t)strtoul(value, NULL, 0);
+  } else if (strcmp(name, "--interrupt") == 0) {
+    board->interrupt = value;
   } else if (strcmp(name, "--serial") == 0) {
     o->serial.path = value;
   } else if (strcmp(name, "--patience") == 0) {

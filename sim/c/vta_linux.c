@@ -5,6 +5,7 @@
 #include "vta_linux.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -21,11 +22,22 @@ static uint32_t milliseconds(void *platform) {
   return (uint32_t)now.tv_sec * 1000u + (uint32_t)(now.tv_nsec / 1000000);
 }
 
-/* Sleeps only during a long run, because a sleep may last longer than a short run. */
+/* Waits only in long runs: a sleep may take longer than a short run. Writing 1 unmasks the interrupt,
+ * which the kernel masks when it comes; reading takes it. */
 static void pause_briefly(void *platform) {
-  unsigned *const polls = platform;
+  vta_linux *const board = platform;
   static const struct timespec tenth = {0, 100000};
-  if (++*polls % 256 == 0) nanosleep(&tenth, NULL);
+  static const uint32_t one = 1;
+  struct pollfd line;
+  uint32_t taken;
+  if (++board->polls % 256 != 0) return;
+  line.fd = board->line;
+  line.events = POLLIN;
+  if (board->line < 0 || write(board->line, &one, sizeof one) != (ssize_t)sizeof one) {
+    nanosleep(&tenth, NULL);
+  } else if (poll(&line, 1, 10) == 1 && read(board->line, &taken, sizeof taken) < 0) {
+    nanosleep(&tenth, NULL);
+  }
 }
 
 static void *map(const char *path, uint64_t offset, size_t nbytes) {
@@ -38,10 +50,11 @@ static void *map(const char *path, uint64_t offset, size_t nbytes) {
 }
 
 int vta_linux_open(vta_linux *board, vta_device *device) {
-  static unsigned polls;
   vta_mapped *const m = &board->mapped;
   int status;
   memset(m, 0, sizeof *m);
+  board->polls = 0;
+  board->line = board->interrupt ? open(board->interrupt, O_RDWR | O_NOCTTY) : -1;
   m->design = board->design;
   m->registers = map(board->registers, board->registers_offset, REGISTERS_NBYTES(board->design));
   m->memory = map(board->memory, board->memory_offset, board->nbytes);
@@ -49,8 +62,10 @@ int vta_linux_open(vta_linux *board, vta_device *device) {
   m->nbytes = board->nbytes;
   m->milliseconds = milliseconds;
   m->pause = pause_briefly;
-  m->platform = &polls;
-  status = m->registers && m->memory ? vta_mapped_device(m, device) : VTA_ERROR_DEVICE;
+  m->platform = board;
+  status = VTA_ERROR_DEVICE;
+  if (m->registers && m->memory && (!board->interrupt || board->line >= 0))
+    status = vta_mapped_device(m, device);
   if (status) vta_linux_close(board);
   return status;
 }
@@ -59,5 +74,7 @@ void vta_linux_close(vta_linux *board) {
   vta_mapped *const m = &board->mapped;
   if (m->registers) munmap((void *)(uintptr_t)m->registers, REGISTERS_NBYTES(m->design));
   if (m->memory) munmap(m->memory, m->nbytes);
+  if (board->line >= 0) close(board->line);
+  board->line = -1;
   memset(m, 0, sizeof *m);
 }

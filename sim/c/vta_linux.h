@@ -13,7 +13,11 @@ typedef struct vta_linux {
   uint64_t registers_offset, memory_offset; /* in these files */
   uint32_t physical, nbytes;               /* of the memory, as VTA sees it */
 
-  vta_mapped mapped; /* private */
+  const char *interrupt; /* of our RTL: /dev/uioN, to sleep until a run ends; NULL: poll */
+
+  vta_mapped mapped; /* private, like the rest */
+  int line;
+  unsigned polls;
 } vta_linux;
 
 /* Maps the files and creates a device; errno gives the reason for VTA_ERROR_DEVICE. */
