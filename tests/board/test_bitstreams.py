@@ -149,7 +149,7 @@ def test_a_file_with_another_checksum_is_not_added(tmp_path, file):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pynq-rtl-1x16", "no checksum"),
+        ("pynq-rtl-1x16", "checksum of pynq-rtl-1x16 is unknown"),
         ("pynq-hls-1x16", "not in the cache"),
         ("pynq-hls-4x8-v1", "decodes instruction set 0.0.1"),
         ("nothing", "known ids"),
