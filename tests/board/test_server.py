@@ -374,7 +374,7 @@ def test_a_fingerprint_that_this_vtaops_does_not_compute_is_refused(server):
         (bit_file("7z010clg400").to_bytes(), "hls", DeviceError, "for part 7z010"),
         (bit_file("zu3eg-sbva484").to_bytes(), "hls", DeviceError, "for part zu3eg"),
         (bit_file().to_bytes()[:-4], "hls", DeviceError, "truncated or corrupted"),
-        (b"not a bitstream", "hls", DeviceError, "no .bit file"),
+        (b"not a bitstream", "hls", DeviceError, "not a .bit file"),
         (bit_file().to_bytes(), "rtl", ConfigError, "started for hls"),
     ],
 )

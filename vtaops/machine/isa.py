@@ -501,7 +501,7 @@ class Encoding:
         """Reject instructions and non-zero fields whose extension the configuration lacks."""
         if cls not in self.instructions:
             raise EncodingError(
-                f"{cls.__name__.upper()} is no instruction of the configuration "
+                f"{cls.__name__.upper()} is not an instruction of the configuration "
                 f"{self.config.name!r}, whose extensions are {self.config.extensions}"
             )
         for f in fields(cls):
