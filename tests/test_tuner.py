@@ -300,7 +300,7 @@ def test_the_command_measures_on_boards():
         found = json.loads(result.stdout)["resnet18.C10"]
         assert (found["source"], found["compiled"]) == ("measured", tuner.COMPILED["fast"])
         assert 0 < found["cost"] < 60
-    assert "pynq://127.0.0.1:9 was left out: cannot be opened" in result.stderr
+    assert "pynq://127.0.0.1:9 was dropped: cannot be opened" in result.stderr
     result = CliRunner().invoke(app, [*command, "--device", "pynq://127.0.0.1:9"])
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"resnet18.C10": None}

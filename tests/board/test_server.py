@@ -374,7 +374,7 @@ def test_a_fingerprint_that_this_vtaops_does_not_compute_is_refused(server):
         (bit_file("7z010clg400").to_bytes(), "hls", DeviceError, "for part 7z010"),
         (bit_file("zu3eg-sbva484").to_bytes(), "hls", DeviceError, "for part zu3eg"),
         (bit_file().to_bytes()[:-4], "hls", DeviceError, "truncated or corrupted"),
-        (b"not a bitstream", "hls", DeviceError, "no .bit file"),
+        (b"not a bitstream", "hls", DeviceError, "not a .bit file"),
         (bit_file().to_bytes(), "rtl", ConfigError, "started for hls"),
     ],
 )
@@ -456,10 +456,10 @@ def preamble(header, payload, magic=b"VTB1", body=b"", check=None):
         (preamble(MAX_HEADER_BYTES + 1, 0), "exceeds the limit"),
         (preamble(2, CHUNK_BYTES + 1), "exceeds the limit"),
         (preamble(2, 0, check=1), "corrupted"),
-        (preamble(2, 0, body=b"xx"), "no JSON"),
-        (preamble(2, 0, body=b"[]"), "no JSON object"),
-        (preamble(20000, 0, body=b"[" * 20000), "no JSON"),
-        (preamble(2, 0, body=b"\xff\xfe"), "no JSON"),
+        (preamble(2, 0, body=b"xx"), "not hold JSON"),
+        (preamble(2, 0, body=b"[]"), "not hold a JSON object"),
+        (preamble(20000, 0, body=b"[" * 20000), "not hold JSON"),
+        (preamble(2, 0, body=b"\xff\xfe"), "not hold JSON"),
     ],
 )
 def test_malformed_messages_end_the_session_only(server, data, message):
@@ -623,7 +623,7 @@ def test_addresses(text, expected):
 
 @pytest.mark.parametrize("text", ["pynq://", "board:0", "board:65536", "board:http", ":9"])
 def test_bad_addresses(text):
-    with pytest.raises(DeviceError, match="no address of a board"):
+    with pytest.raises(DeviceError, match="not the address of a board"):
         RemoteDevice(text)
 
 

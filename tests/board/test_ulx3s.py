@@ -129,7 +129,7 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     flash = ["flash", "--board", "ulx3s:/dev/ttyUSB0", "--bitstream", str(bitstream)]
     assert "cannot read the bitstream" in str(run(app, flash).exception)
     bitstream.write_bytes(b"no bitstream")
-    assert "no bitstream for an ECP5" in str(run(app, flash).exception)
+    assert "not a bitstream for an ECP5" in str(run(app, flash).exception)
     bitstream.write_bytes(b"\xff\x00Part: LFE5U-85F-6CABGA381\x00")
     loader = tmp_path / "openFPGALoader"
     loader.write_text('#!/bin/sh\necho "$@" > "$0.said"\n')
@@ -137,7 +137,7 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     monkeypatch.setattr(virtual_ulx3s.shutil, "which", lambda name: str(loader))
     said = tmp_path / "openFPGALoader.said"
     monkeypatch.setattr(virtual_ulx3s, "_TERMINALS", tmp_path / "tty")
-    assert "no USB port of this computer" in str(run(app, flash).exception)
+    assert "not a USB port of this computer" in str(run(app, flash).exception)
     assert not said.exists()
     usb = tmp_path / "devices" / "1-4"  # as Linux has it: port, interface, device
     (usb / "1-4:1.0" / "ttyUSB0").mkdir(parents=True)

@@ -361,7 +361,7 @@ def test_what_is_in_no_host_memory_is_refused():
         def __dlpack__(self, **options):
             raise BufferError("sparse")
 
-    with pytest.raises(ShapeError, match="data is no array of numbers in host memory: sparse"):
+    with pytest.raises(ShapeError, match="data is not an array of numbers in host memory: sparse"):
         cpu.relu(Unreadable(random((3,))))
 
 

@@ -32,7 +32,7 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
     parallel = tmp_path / "parallel.svg"
     done = call(*SWEEP, *VARY, *arguments, "--parallel", parallel, "--json")
     assert done.exit_code == 0, done.output
-    assert "left out: pynq LOG_ACC_BUFF_SIZE=22" in done.stderr
+    assert "omitted: pynq LOG_ACC_BUFF_SIZE=22" in done.stderr
     rows = json.loads(done.stdout)
     assert [row["EXTENSIONS"] for row in rows] == ["", "overwrite"]
     assert [row["front"] for row in rows] == [False, True]

@@ -122,5 +122,5 @@ def test_views_are_json(view):
     ],
 )
 def test_other_json_is_no_view(values):
-    with pytest.raises(ShapeError, match="no view"):
+    with pytest.raises(ShapeError, match="not a view"):
         views.from_dict(values)

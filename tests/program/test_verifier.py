@@ -482,7 +482,7 @@ BROKEN = {
     ),
     "slot that begins within an element": (
         Rule.RELOCATION, in_the_arena(chained(), 4, 0), 5,
-        "buffer 'middle' lies at byte 4 of the arena, which is no multiple of elements of 8",
+        "buffer 'middle' lies at byte 4 of the arena, which is not a multiple of 8-byte elements",
     ),
     "fill that is stored to": (
         Rule.FILL, filled(scratch_loaded_first()), 5,

@@ -60,7 +60,7 @@ def test_a_network_runs_on_vta(write):
 def test_bad_files(write, tmp_path):
     with pytest.raises(ModelError, match=r"cannot read .*none\.tflite: No such file"):
         import_model(tmp_path / "none.tflite")
-    with pytest.raises(ModelError, match="no TFLite model"):
+    with pytest.raises(ModelError, match="not a TFLite model"):
         import_model(write(b"no model"))
     with pytest.raises(UnsupportedError, match="'PAD'"):
         import_model(write(small_tflite(pad=True)))

@@ -886,7 +886,7 @@ def test_handles_are_checked(fsim: Fsim) -> None:
     class Fake:
         address, nbytes = 4096, 64
 
-    with pytest.raises(DeviceError, match="no buffer of a functional simulator"):
+    with pytest.raises(DeviceError, match="does not belong to a functional simulator"):
         fsim.free(Fake())
 
 

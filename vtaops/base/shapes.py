@@ -100,7 +100,7 @@ def resolve_padding(padding: object, extent: tuple[int, int], strides: tuple[int
     Raises
     ------
     ShapeError
-        If it is no valid padding, or "same" with strides other than 1.
+        If it is not a valid padding, or "same" with strides other than 1.
     """
     if not isinstance(padding, str):
         return four_sides(padding)

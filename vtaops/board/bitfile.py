@@ -96,7 +96,7 @@ def die(part: str) -> str:
     """
     found = _DIE.match(part.lower().removeprefix("xc"))
     if found is None:
-        raise DeviceError(f"part {part!r} is no Zynq-7000 (7z020...) or UltraScale+ (zu3eg...)")
+        raise DeviceError(f"part {part!r} is not a Zynq-7000 (7z020...) or UltraScale+ (zu3eg...)")
     return found.group(1)
 
 
@@ -112,7 +112,7 @@ def parse_bit_file(content: bytes) -> BitFile:
         raise DeviceError(f"the bitstream has {len(content)} bytes; the limit is {MAX_BYTES}")
     start = struct.pack(">H", len(_MAGIC)) + _MAGIC + struct.pack(">H", 1)
     if content[: len(start)] != start:
-        raise DeviceError("this is no .bit file: it does not start with the header of one")
+        raise DeviceError("this is not a .bit file: it does not start with the header of one")
     offset, texts = len(start), []
     for tag in _TEXT_FIELDS:
         text, offset = _text(content, offset, tag)
@@ -127,7 +127,7 @@ def parse_bit_file(content: bytes) -> BitFile:
             f"{len(data)}"
         )
     if length % 4 or _SYNC_WORD not in data[:_SYNC_WITHIN]:
-        raise DeviceError("the data of the .bit file are no configuration data: no sync word")
+        raise DeviceError("the data of the .bit file are not configuration data: no sync word")
     design, part, date, time = texts
     return BitFile(design, part, date, time, data)
 

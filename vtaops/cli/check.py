@@ -152,7 +152,7 @@ def _names(exercise: Path) -> dict[str, Any]:
     exec(code, names)
     if missing := {"TASK", "LIMITS", "program"} - names.keys():
         missed = ", ".join(sorted(missing))
-        raise errors.ProgramError(f"{exercise} is no exercise: it lacks {missed}")
+        raise errors.ProgramError(f"{exercise} is not an exercise: it lacks {missed}")
     return names
 
 

@@ -65,9 +65,9 @@ class Shortlist:
         try:
             found = cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
         except (KeyError, TypeError, ScheduleError) as error:
-            raise StoreError(f"this is no shortlist: {str(data)[:200]}") from error
+            raise StoreError(f"this is not a shortlist: {str(data)[:200]}") from error
         if not (is_count(found.estimate) and is_count(found.least) and type(found.reason) is str):
-            raise StoreError(f"this is no shortlist: {str(data)[:200]}")
+            raise StoreError(f"this is not a shortlist: {str(data)[:200]}")
         return found
 
 

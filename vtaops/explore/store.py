@@ -64,7 +64,7 @@ class ResultStore:
     Raises
     ------
     StoreError
-        If it cannot be opened, or is no store.
+        If it cannot be opened, or is not a store.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -85,7 +85,7 @@ class ResultStore:
         (schema,) = self._database.execute("PRAGMA user_version").fetchone()
         if tables and (identity != _APPLICATION_ID or schema != _SCHEMA_VERSION):
             raise StoreError(
-                f"{str(self.path)!r} is no store of this version of vtaops (application id "
+                f"{str(self.path)!r} is not a store of this version of vtaops (application id "
                 f"{identity:#x}, schema {schema}; expected {_APPLICATION_ID:#x}, {_SCHEMA_VERSION})"
             )
         self._database.execute("PRAGMA journal_mode = WAL")

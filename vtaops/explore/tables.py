@@ -61,7 +61,7 @@ def verdict_rows(store: ResultStore) -> Iterable[Row]:
     """
     for found in store.records("verdict"):
         verdict = Verdict.of(found["record"]).as_dict()
-        text = f"{found['key']} is no question"
+        text = f"{found['key']} is not a question"
         with raising(StoreError, text, KeyError, TypeError, ValueError, AttributeError):
             yield _row(found, found["question"], verdict, verdict.pop("counters") or {})
 

@@ -239,7 +239,7 @@ class Verdict:
             or not all(isinstance(data[name], str) for name in ("reason", "program"))
             or not all(map(is_count, [*(data[name] for name in _COUNTS), *counters.values()]))
         ):
-            raise StoreError(f"this is no verdict: {str(dict(data))[:200]}")
+            raise StoreError(f"this is not a verdict: {str(dict(data))[:200]}")
         return cls(**data)
 
 

@@ -83,7 +83,7 @@ class StoredFunction(HostFunction):
         TrustError
             If it is machine code and not trusted.
         ProgramError
-            If the bytes are no function for this processor.
+            If the bytes are not a function for this processor.
         """
         if self._function is None:
             self._function = self._load()

@@ -210,7 +210,7 @@ def _convert(value: Any, name: str, *, shared: bool = False) -> Array:
     except ShapeError:
         raise
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ShapeError(f"{name} is no array of numbers in host memory: {error}") from error
+        raise ShapeError(f"{name} is not an array of numbers in host memory: {error}") from error
 
 
 def _from_tensor(value: Any, name: str, shared: bool) -> Array:

@@ -75,4 +75,4 @@ def find_stage(stages: Iterable[Stage], name: str) -> Stage:
         if stage.name == name:
             return stage
     names = ", ".join(stage.name for stage in stages)
-    raise ScheduleError(f"there is no stage {name!r}; the stages are {names}")
+    raise ScheduleError(f"unknown stage {name!r}; the stages are {names}")

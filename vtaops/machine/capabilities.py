@@ -146,7 +146,7 @@ def find(capabilities: Capabilities | str) -> Capabilities:
 
 
 def of_target(config: HardwareConfig, given: Capabilities | str | None = None) -> Capabilities:
-    """Return the capabilities of a configuration's target: a simulator's if it is no board.
+    """Return the capabilities of a configuration's target: a simulator's if it is not a board.
 
     Only our own hardware has extensions, and it supports everything else. Capabilities `given` as
     an object or by name override the target's.

@@ -45,14 +45,14 @@ class Memory(IntEnum):
 
 
 EXTENSIONS = {
-    "post": "what is written to the output memory is scaled, rounded and clipped on the way",
-    "overwrite": "a GEMM may overwrite its accumulators, so that no pass resets them",
-    "depthwise": "a product of windows of three tiles, for convolutions of few channels a group",
-    "pool": "the greatest of up to three neighbouring input tiles in a step, for maximum pools",
+    "post": "results are scaled, rounded and clipped on their way to the output memory",
+    "overwrite": "a GEMM may overwrite its accumulators, which saves the reset pass",
+    "depthwise": "products of windows of three tiles, for convolutions with few channels per group",
+    "pool": "the maximum of up to three adjacent input tiles per step, for max pools",
     "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
-    "pairs": "two neighbouring products of one accumulator in a step, by an array clocked twice",
-    "table": "a table of 256 values maps what is post-processed: any function of an int8 (post)",
-    "exact": "multipliers of 24 bits, and a rounding that depends on the sign: as TFLite's (post)",
+    "pairs": "two adjacent products of one accumulator per step, by an array at twice the clock",
+    "table": "a table of 256 values maps post-processed results: any function of an int8 (post)",
+    "exact": "24-bit multipliers, and rounding that depends on the sign, like TFLite's (post)",
 }
 """Extensions of our hardware beyond upstream's instruction set, by their names in the key
 EXTENSIONS; docs/isa.md describes each."""
@@ -109,7 +109,7 @@ TARGETS = {
     "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
     "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
     "de10nano": BoardTarget(
-        100, 64, "5CSEBA6U23I7", no_driver="upstream's Chisel design has registers of its own there"
+        100, 64, "5CSEBA6U23I7", no_driver="upstream's Chisel design has other registers there"
     ),
     "intelfocl": BoardTarget(100, 64, "", no_driver="it is reached through Intel's OpenCL"),
     "ulx3s": BoardTarget(65, 64, "LFE5U-85F-6BG381C", line_baud=3_000_000),

@@ -102,7 +102,7 @@ class Instruction:
 class _MemoryInstruction(Instruction):
     memory: int = bits(
         3,
-        "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5; of extensions POST 6, "
+        "memory identifier: UOP 0, WGT 1, INP 2, ACC 3, OUT 4, ACC_8BIT 5; extensions: POST 6, "
         "TABLE 7",
     )
     sram_base: int = bits(16, "first SRAM element")
@@ -240,8 +240,8 @@ class Pool(_LoopInstruction):
 
     src_factor_out: int = bits("I", "input elements per step of the outer loop")
     src_factor_in: int = bits("I", "input elements per step of the inner loop")
-    tiles: int = bits(2, "input tiles of a step: 1..3")
-    overwrite: int = bits(1, "the accumulator does not take part")
+    tiles: int = bits(2, "input tiles per step: 1..3")
+    overwrite: int = bits(1, "ignore the old accumulator")
 
 
 LoopInstruction = Gemm | Alu | Pool
@@ -274,18 +274,18 @@ class Post(Instruction):
     opcode: ClassVar[Opcode] = Opcode.POST
 
     enable: int = bits(1, "post-process; 0: write the low bits, all other fields are 0")
-    use_bias: int = bits(1, "add the biases of the row, one for each channel; else 0")
-    use_scale: int = bits(1, "take multiplier and shift of the row, one for each channel")
+    use_bias: int = bits(1, "add the row's biases, one per channel; else 0")
+    use_scale: int = bits(1, "use the row's multipliers and shifts, one per channel")
     round_half: int = bits(1, "add half an output step before the shift")
     multiplier: int = bits(16, "factor of all channels, without use_scale; unsigned")
     shift: int = bits(6, "arithmetic right shift of all channels, without use_scale")
-    zero_point: int = bits(8, "is added after the shift", signed=True)
+    zero_point: int = bits(8, "added after the shift", signed=True)
     low: int = bits(8, "lower bound of the result", signed=True)
     high: int = bits(8, "upper bound of the result", signed=True)
     row: int = bits("P", "first row of the parameters")
     row_factor_out: int = bits("P", "rows per step of the outer loop")
     row_factor_in: int = bits("P", "rows per step of the inner loop")
-    use_table: int = bits(1, "the result is what a table has for it", extension="table")
+    use_table: int = bits(1, "replace the result by its entry in a table", extension="table")
     table_index: int = bits("T", "the table", extension="table")
     fine: int = bits(
         2,
@@ -305,7 +305,7 @@ class MicroOp:
 
     dst: int = bits("A", "accumulator element")
     src: int = bits("S", "input element (GEMM, POOL) or accumulator element (ALU)")
-    wgt: int = bits("W", "weight element; ignored but by GEMM")
+    wgt: int = bits("W", "weight element (GEMM only)")
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
@@ -501,7 +501,7 @@ class Encoding:
         """Reject instructions and non-zero fields whose extension the configuration lacks."""
         if cls not in self.instructions:
             raise EncodingError(
-                f"{cls.__name__.upper()} is no instruction of the configuration "
+                f"{cls.__name__.upper()} is not an instruction of the configuration "
                 f"{self.config.name!r}, whose extensions are {self.config.extensions}"
             )
         for f in fields(cls):

@@ -159,7 +159,7 @@ class BlockDiagonal(View):
     def shape(self, shape: Shape) -> Shape:
         outputs, channels, height, width = shape
         if outputs % self.groups or min(self.merged, self.groups) * channels > self.inputs:
-            raise ShapeError(f"{self} is no view of weights of shape {shape}")
+            raise ShapeError(f"{self} is not a view of weights of shape {shape}")
         return outputs, self.inputs, height, width
 
     def apply(self, array: Array) -> Array:
@@ -373,7 +373,7 @@ class Windows(View):
     def shape(self, shape: Shape) -> Shape:
         outputs, inputs, height, width = shape
         if self.channels % inputs or (width - WINDOW_TILES) % self.step or width < WINDOW_TILES:
-            raise ShapeError(f"{self} is no view of weights of shape {shape}")
+            raise ShapeError(f"{self} is not a view of weights of shape {shape}")
         windows = (width - WINDOW_TILES) // self.step + 1
         return outputs, WINDOW_PARTS * self.channels, height, windows
 
@@ -409,9 +409,9 @@ def from_dict(values: dict[str, Any]) -> View:
     kind = str(values.get("kind"))
     numbers = {key: value for key, value in values.items() if key != "kind"}
     if kind not in _KINDS or any(type(value) is not int for value in numbers.values()):
-        raise ShapeError(f"{values!r} is no view; kinds are {', '.join(_KINDS)}")
+        raise ShapeError(f"{values!r} is not a view; kinds are {', '.join(_KINDS)}")
     try:
         view: View = _KINDS[kind](**numbers)
     except TypeError as error:
-        raise ShapeError(f"{values!r} is no view of kind {kind}: {error}") from error
+        raise ShapeError(f"{values!r} is not a view of kind {kind}: {error}") from error
     return view

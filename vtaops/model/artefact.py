@@ -201,7 +201,7 @@ class _Reader:
     def bytes_of(self, number: int) -> memoryview:
         """Return a blob."""
         if type(number) is not int or not 0 <= number < len(self._table):
-            raise ProgramError(f"there is no blob {_shown(number)}; there are {len(self._table)}")
+            raise ProgramError(f"unknown blob {_shown(number)}; there are {len(self._table)}")
         offset, nbytes = self._table[number]
         return self._view[offset : offset + nbytes]
 
@@ -266,7 +266,7 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
 def _read_operator(node: dict[str, Any], blobs: _Reader) -> GraphOperator:
     cls = getattr(operators, node["operator"])
     if not issubclass(cls, GraphOperator):
-        raise ProgramError(f"{node['operator']!r} is no operator")
+        raise ProgramError(f"{node['operator']!r} is not an operator")
     parameters = {
         name: blobs.function(value)
         if (cls, name) == (operators.Host, "function")

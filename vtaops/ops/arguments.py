@@ -96,4 +96,4 @@ def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise ShapeError(f"{name} is no array: {error}") from error
+        raise ShapeError(f"{name} is not an array: {error}") from error

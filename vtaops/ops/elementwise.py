@@ -121,7 +121,7 @@ class Elementwise(UniformlyScaled):
         if self.function not in get_args(Function):
             raise ShapeError(f"function is {self.function!r}; it must be one of {[*_OPERATIONS]}")
         if not self.shape:
-            raise ShapeError("shape is (); a scalar is no tensor: give at least one extent")
+            raise ShapeError("shape is (); a scalar is not a tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
         self._check_operands()
         shift = 0 if self.scaling else self.shift

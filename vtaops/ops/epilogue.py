@@ -124,7 +124,7 @@ Stage = AluStage | ScaleStage
 def check_epilogue(
     shift: int, clip: tuple[int, int] | None, rounding: str = "truncate", lowest: int = 0
 ) -> None:
-    """Reject shifts outside ``lowest..31``, clips that are no int8 interval, unknown roundings.
+    """Reject shifts outside ``lowest..31``, clips that are not an int8 interval, unknown roundings.
 
     Raises
     ------

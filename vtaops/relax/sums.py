@@ -264,7 +264,7 @@ def scaled(
     the scales; the steps are then finer, so that constants can be added.
     """
     if len(data.tensor.shape) != 4:
-        raise NotTranslated("a constant for each channel beside something that is no image")
+        raise NotTranslated("a constant for each channel with something that is not an image")
     if factor is None:
         signs = np.broadcast_to(np.sign(exact), (channels,))
         weight = (LEAST_FACTOR * signs).astype(np.int8)

@@ -162,7 +162,7 @@ def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
     assert added is not None
     data, scale = operand(tensor)
     if len(tensor.shape) != 4:
-        raise NotTranslated("a constant is added to something that is no image")
+        raise NotTranslated("a constant is added to something that is not an image")
     channels = tensor.shape[1]
     found = scaled(data, scale, None, channels)
     if added.size not in (1, channels) or (added.size > 1 and added.shape[-2:] != (1, 1)):
@@ -181,7 +181,7 @@ def _multiply(value: Value, target: ResultRange) -> Source:
                 requantize = ops.Requantize(target.requantization(ratio))
                 return step(requantize, data, scale=target.grid.scale)
             if len(tensor.shape) != 4:
-                raise NotTranslated("a constant multiplies something that is no image")
+                raise NotTranslated("a constant multiplies something that is not an image")
             return scaled(data, scale, constant, tensor.shape[1]).rounded(target)
     first, second, _ = _broadcast(value)
     return _product(ops.Multiply, first, second, target)
@@ -302,7 +302,7 @@ def _softmax(value: Value, target: ResultRange) -> Source:
         -1,
         len(value.shape) - 1,
     ):
-        raise NotTranslated("a softmax whose result is no 1/256 above -128")
+        raise NotTranslated("a softmax whose result is not 1/256 above -128")
     return step(ops.FixedSoftmax(), operand(value.args[0])[0], scale=target.grid.scale)
 
 
@@ -315,7 +315,7 @@ def _prelu(value: Value, target: ResultRange) -> Source:
     slope = real(value.args[1])
     axis = int(value.attrs.axis) % len(value.shape)
     if slope is None or axis != 1 or slope.size not in (1, value.shape[1]):
-        raise NotTranslated("a PReLU whose slopes are no constants of channels")
+        raise NotTranslated("a PReLU whose slopes are not constant per channel")
     return _leaky_step(value, slope.reshape(-1 if slope.size > 1 else ()), target)
 
 

@@ -283,7 +283,7 @@ def _check_store(site: _Site, arguments: set[str], config: HardwareConfig) -> No
     )
     _require(
         memory != "DRAM" or target.name in arguments,
-        f"{writes} {_plain(target)} in DRAM, and it is no argument; keep it on chip: "
+        f"{writes} {_plain(target)} in DRAM, which is not an argument; keep it on chip: "
         f"s.set_scope(s.get_sblock({site.name!r}), 0, vta.{_scope_for(site)})",
     )
     dtype = _DTYPES.get(memory, "int8")

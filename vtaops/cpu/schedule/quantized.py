@@ -26,7 +26,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         If the matrices are of 16-bit numbers (`StoredOp` has these), or panels do not fit.
     """
     if op.accumulator != "int32":
-        raise UnsupportedError(f"there is no product of {op.dtype_a}; give float32, int8 or uint8")
+        raise UnsupportedError(f"unsupported product of {op.dtype_a}; give float32, int8 or uint8")
     products = Products.of(op.dtype_a, target)
     lanes, group = products.lanes, products.group
     if op.panel not in (0, lanes):

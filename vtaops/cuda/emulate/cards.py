@@ -74,5 +74,5 @@ def card(name: str) -> Card:
         If the name is unknown.
     """
     if name not in CARDS:
-        raise UnsupportedError(f"there is no card {name!r} here; there are {', '.join(CARDS)}")
+        raise UnsupportedError(f"unknown card {name!r}; the cards are {', '.join(CARDS)}")
     return CARDS[name]

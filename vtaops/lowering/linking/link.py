@@ -280,7 +280,7 @@ def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
     assert isinstance(i, Load | Store)
     element = config.dram_element_bytes(Memory(i.memory))
     if offset % element:
-        raise ProgramError(f"an offset of {offset} bytes is no multiple of elements of {element}")
+        raise ProgramError(f"offset {offset} is not a multiple of {element}-byte elements")
     return i.dram_base + offset // element
 
 

@@ -169,8 +169,8 @@ class Machine:
         if offset % element:
             step.reject(
                 Rule.RELOCATION,
-                f"{name} lies at byte {offset} of the arena, which is no "
-                f"multiple of elements of {element}",
+                f"{name} lies at byte {offset} of the arena, which is not "
+                f"a multiple of {element}-byte elements",
             )
         end = i.dram_base  # of a LOAD of padding alone: its address must still be one of the buffer
         if i.y_size:
