@@ -163,6 +163,7 @@ OPTIONS = {
     "SUB": "SubOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "RESIZE_BILINEAR": "ResizeBilinearOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
 }
 
 
@@ -200,3 +201,49 @@ def small_tflite(kind="int8", seed=0, *, pad=False):
     scores = w.tensor((1, 10), "int8", 0.02, 5)
     w.operator("FULLY_CONNECTED", [mean, weight, bias], [scores], FusedActivationFunction=0)
     return w.finish([first], [scores])
+
+
+def float_tflite(seed=0):
+    """A float block of MobileNet as Keras exports it: padded strides, a resize, a classifier."""
+    w = Writer(seed)
+
+    def floats(*shape):
+        data = w.rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype(np.float32)
+        return w.tensor(shape, "float32", data=data)
+
+    def convolve(x, shape, size, stride=1, relu=0, padding=tflite.Padding.VALID):
+        depthwise = shape[0] == 1
+        y = w.tensor((1, *size, shape[3] if depthwise else shape[0]), "float32")
+        kind, more = "CONV_2D", {}
+        if depthwise:
+            kind, more = "DEPTHWISE_CONV_2D", {"DepthMultiplier": 1}
+        filters = floats(*shape), floats(shape[3] if depthwise else shape[0])
+        w.operator(
+            kind, [x, *filters], [y], Padding=padding, StrideH=stride, StrideW=stride,
+            DilationHFactor=1, DilationWFactor=1, FusedActivationFunction=relu, **more,
+        )  # fmt: skip
+        return y
+
+    def pad(x, size, channels):
+        y = w.tensor((1, *size, channels), "float32")
+        w.operator("PAD", [x, w.constant([[0, 0], [0, 1], [0, 1], [0, 0]])], [y])
+        return y
+
+    image = w.tensor((1, 12, 10, 3), "float32")
+    stem = convolve(pad(image, (13, 11), 3), (16, 3, 3, 3), (6, 5), stride=2, relu=3)
+    same = tflite.Padding.SAME
+    wide = convolve(stem, (1, 3, 3, 16), (6, 5), relu=1, padding=same)
+    narrow, block = convolve(wide, (16, 1, 1, 16), (6, 5)), w.tensor((1, 6, 5, 16), "float32")
+    w.operator("ADD", [stem, narrow], [block], FusedActivationFunction=0)
+    small = convolve(pad(block, (7, 6), 16), (1, 3, 3, 16), (3, 2), stride=2)
+    large, joined = w.tensor((1, 6, 4, 16), "float32"), w.tensor((1, 6, 4, 32), "float32")
+    w.operator("RESIZE_NEAREST_NEIGHBOR", [small, w.constant([6, 4])], [large])
+    other = convolve(block, (16, 1, 2, 16), (6, 4))
+    w.operator("CONCATENATION", [large, other], [joined], Axis=3, FusedActivationFunction=0)
+    mean, scores = w.tensor((1, 32), "float32"), w.tensor((1, 10), "float32")
+    w.operator("MEAN", [joined, w.constant([1, 2])], [mean], KeepDims=False)
+    weights = floats(10, 32), floats(10)
+    w.operator("FULLY_CONNECTED", [mean, *weights], [scores], FusedActivationFunction=0)
+    result = w.tensor((1, 10), "float32")
+    w.operator("SOFTMAX", [scores], [result], Beta=1.0)
+    return w.finish([image], [result])

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
+from trials.random_tflite import reference as tflite_reference
+from trials.tflite_models import float_tflite, small_tflite
 from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
 from vtaops.graph import LookupTable, evaluate
@@ -19,7 +21,7 @@ from vtaops.quantization import compare, onnx_files, run_quantization
 from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.probe import Probe
+from vtaops.quantization.probe import Probe, runtime_session
 from vtaops.quantization.scales import Grid, power_of_two_weight_scale
 from vtaops.relax import import_model
 
@@ -334,9 +336,40 @@ def test_damaged_calibration_files_are_refused(name, tmp_path):
                 vtaops.quantize(small_network(), path)
 
 
-def test_a_tflite_file_is_refused_by_name():
-    with pytest.raises(UnsupportedError, match="compile it for a configuration with 'post'"):
-        vtaops.quantize("some.tflite", images())
+def test_float_tflite(tmp_path):
+    """What is quantised computes what LiteRT does, images NHWC, and runs on plain VTA."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(float_tflite())
+    data = np.random.default_rng(0).normal(0, 1, (8, 12, 10, 3)).astype(np.float32)
+    done = run_quantization(path, data, zero_points=True)
+    session = runtime_session(done.prepared, "ORT_ENABLE_ALL")
+    (name,) = (tensor.name for tensor in session.get_inputs())
+    (computed,) = session.run(None, {name: data[:1]})
+    (expected,) = tflite_reference(path.read_bytes())(data[:1])
+    assert np.allclose(computed, expected, rtol=0, atol=1e-6)
+    model = vtaops.compile_model(done.model, "pynq")
+    assert np.array_equal(model.run(data[:1]), model.reference(data[:1]))
+    assert np.abs(model.run(data[:1]) - expected).max() < 0.02
+    assert len(model.programs) == 1
+    assert {r.operator for r in model.plan if r.where == "host"} <= {
+        "transpose", "quantize", "dequantize", "nn.softmax"
+    }  # fmt: skip
+
+
+def test_an_int8_tflite_file_gets_powers_of_two(tmp_path):
+    """Its ends become real; integers in the data stand for the same numbers as floats."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_tflite())
+    data = np.random.default_rng(0).integers(-128, 128, (8, 12, 10, 3)).astype(np.int8)
+    real = (data.astype(np.float32) - 3) * np.float32(0.02)
+    done, again = (run_quantization(path, each) for each in (data, real))
+    assert done.model == again.model
+    assert done.quality().outputs[0].sqnr_db > 25
+    model = vtaops.compile_model(done.model, "pynq")
+    assert np.array_equal(model.run(real[:1]), model.reference(real[:1]))
+    assert len(model.programs) == 1
+    with pytest.raises(ModelError, match=r"holds integers from 0 to 200; the input is int8"):
+        run_quantization(path, np.arange(360, dtype=np.int16).reshape(1, 12, 10, 3) % 201)
 
 
 def test_models_that_cannot_be_quantised(tmp_path):

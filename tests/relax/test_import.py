@@ -439,6 +439,27 @@ def test_a_chain_of_constants_is_one_factor_and_one_term():
     assert steps.max() <= 2
 
 
+@pytest.mark.parametrize("activations", [QuantType.QInt8, QuantType.QUInt8])
+def test_constants_that_a_file_quantises_when_it_runs(activations):
+    """Factors and terms that are unsqueezed first, as in the DenseNet of the package onnx."""
+    b = Builder(7)
+    x = b.conv(b.input([1, 3, 12, 12]), 3, 16)
+    axes = b.constant(np.array([1, 2]))
+    factor, term = (
+        b.add("Unsqueeze", b.constant(b.rng.uniform(-1, 1.5, 16).astype(np.float32)), axes)
+        for _ in range(2)
+    )
+    y = b.add("Relu", b.add("Add", b.add("Mul", x, factor), term))
+    b.output(b.conv(y, 16, 8, 1))
+    model = by_onnxruntime(b.model(), images(), activation_type=activations)
+    assert "Unsqueeze" in {node.op_type for node in model.graph.node}
+    graph = import_model(model)
+    assert not hosts(graph)
+    steps, _ = steps_apart(graph, model, images(1))
+    assert steps.max() <= 2
+    assert len(vtaops.compile_model(graph, "pynq_ext").regions) == 1
+
+
 @pytest.mark.parametrize("form", ["ours", QuantFormat.QDQ, QuantFormat.QOperator])
 def test_layers_have_the_names_of_the_file(form):
     data = images()

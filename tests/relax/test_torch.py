@@ -47,28 +47,61 @@ def test_a_float_program_runs_on_the_host(block):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_a_program_quantised_by_pt2e_runs_on_integers(block, per_channel):
+def by_pt2e(module, x, *, per_channel, linear=True):
+    """Return a program quantised by PT2E, the linear layer or not, and what it computes."""
     pt2e = pytest.importorskip("torchao.quantization.pt2e", reason="torchao is not installed")
     quantize = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
     quantizers = pytest.importorskip("torchao.testing.pt2e._xnnpack_quantizer")
-    module, x = block
     scheme = quantizers.get_symmetric_quantization_config(is_per_channel=per_channel)
     with torch.no_grad():
         program = torch.export.export(module, (x,)).module()
-        prepared = quantize.prepare_pt2e(program, quantizers.XNNPACKQuantizer().set_global(scheme))
+        quantizer = quantizers.XNNPACKQuantizer().set_global(scheme)
+        if not linear:
+            quantizer.set_module_type(torch.nn.Linear, None)
+        prepared = quantize.prepare_pt2e(program, quantizer)
         for _ in range(4):
             prepared(torch.randn(1, 3, 12, 12))
         converted = quantize.convert_pt2e(prepared)
         pt2e.move_exported_model_to_eval(converted)
-        network = import_model(torch.export.export(converted, (x,)))
-        expected = converted(x).numpy()
+        return torch.export.export(converted, (x,)), converted(x).numpy()
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_program_quantised_by_pt2e_runs_on_integers(block, per_channel):
+    program, expected = by_pt2e(*block, per_channel=per_channel)
+    _, x = block
+    network = import_model(program)
     assert not any(isinstance(node.op, Host) for node in network.nodes)
     (found,) = evaluate(network, x.numpy())
     step = network.nodes[-1].inputs[0].scale
     assert np.abs(found - expected).max() <= 2.01 * step
     model = vtaops.compile_model(network)
     np.testing.assert_array_equal(model.run(x.numpy()), found)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_float_linear_layer_of_pt2e_runs_on_the_host(block, per_channel):
+    program, expected = by_pt2e(*block, per_channel=per_channel, linear=False)
+    _, x = block
+    network = import_model(program)
+    assert [node.op.kind for node in network.nodes if isinstance(node.op, Host)] == ["matmul, add"]
+    (found,) = evaluate(network, x.numpy())
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    model = vtaops.compile_model(network, "pynq_ext")
+    np.testing.assert_array_equal(model.run(x.numpy()), found)
+    assert len(model.regions) == 1
+
+
+def test_a_program_of_pt2e_gets_powers_of_two(block):
+    """All of it, the linear layer too, in one launch of plain VTA."""
+    program, expected = by_pt2e(*block, per_channel=True, linear=False)
+    _, x = block
+    data = np.concatenate([x.numpy(), np.random.default_rng(0).standard_normal((5, 3, 12, 12))])
+    model = vtaops.compile_model(vtaops.quantize(program, data))
+    assert len(model.regions) == 1
+    assert not any(isinstance(node.op, Host) for node in model.graph.nodes)
+    found = model.run(x.numpy())
+    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("batch", [None, "dynamic"])

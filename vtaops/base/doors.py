@@ -28,6 +28,7 @@ DOORS = {
     "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime:run",
     "quantize": "vtaops.network.devices:TargetFigures",
+    "quantize.to_onnx": "vtaops.network.devices:to_onnx",
     "Program._repr_html_": "vtaops.report.html:program_html",
     "Statistics._repr_html_": "vtaops.report.html:statistics_html",
     "Timeline._repr_html_": "vtaops.report.html:timeline_html",

@@ -1,8 +1,10 @@
-"""Properties of a device for quantisation: its scales, its tables, the cost of a model on it."""
+"""What quantisation asks of later rooms: properties of a device, and ONNX models of other sources."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +48,12 @@ class TargetFigures:
             "host_values": sum(math.prod(t.shape) for node in nodes for t in node.outputs),
             "host_macs": sum(map(_macs, nodes)),
         }
+
+
+def to_onnx(source: Any, shapes: Mapping[str, Sequence[int]] | None) -> Any:
+    """Return the ONNX model of a TFLite file or a Relax module."""
+    module = import_module("vtaops.relax").to_relax(source, shapes=shapes)
+    return import_module("vtaops.relax.onnx_writer").to_onnx(module)
 
 
 def _on_host(graph: Graph, decided: Plan) -> list[Node]:

@@ -79,8 +79,8 @@ def drop_idle_activations(model: ModelProto) -> int:
         entering = pair[1].input[0]
         alone = entering in tensors.writers and tensors.only_reader(entering) is not None
         if alone and _is_idle(node, pair[1], again[0], tensors.constants):
-            names = tensors.writers[entering].output
-            names[list(names).index(entering)] = node.output[0]
+            writer = tensors.writers[node.output[0]] = tensors.writers[entering]
+            writer.output[list(writer.output).index(entering)] = node.output[0]
             dead += [*pair, node]
     for node in dead:
         model.graph.node.remove(node)

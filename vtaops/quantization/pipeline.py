@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from vtaops.base.doors import door
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
 from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
@@ -45,7 +45,13 @@ from vtaops.quantization.scales import (
     power_of_two_weight_scales,
     shared_ranges,
 )
-from vtaops.quantization.sources import from_torch, is_torch, without_pairs
+from vtaops.quantization.sources import (
+    from_torch,
+    input_grids,
+    is_relax,
+    is_torch,
+    without_pairs,
+)
 
 Scales = Literal["pow2", "free"]
 
@@ -113,12 +119,13 @@ def quantize(
 
     Parameters
     ----------
-    model : str, Path, onnx.ModelProto, torch.nn.Module or torch.export.ExportedProgram
-        A file or a model. If it is a QDQ model with other scales, its pairs are removed first, and
-        its weights become the real numbers that they represent.
+    model : str, Path, onnx.ModelProto, torch.nn.Module, torch.export.ExportedProgram, IRModule
+        An ONNX or TFLite file, or a model. If it is quantised with other scales, its pairs are
+        removed first: weights, inputs and outputs become the real numbers that they represent.
     calibration
         Representative inputs: an `.npz` file with an array for each input, a folder of `.npz` or
-        `.npy` files or pictures, or arrays by name. The first axis counts images.
+        `.npy` files or pictures, or arrays by name. The first axis counts images. Integers for a
+        quantised input represent real numbers, too.
     config : HardwareConfig, str or Path, optional
         The device. All options among scales, zero points, equalisation, learned rounding and bias
         correction that are not given are then tried, and the best combination is used. Every fourth
@@ -156,7 +163,7 @@ def quantize(
     ModelError
         If the model or the data are malformed, missing, or do not match.
     UnsupportedError
-        If the model is not float32, or has integer inputs.
+        If the model is not float32, or its inputs are integers that nothing dequantises.
     """
     return run_quantization(
         model,
@@ -256,20 +263,16 @@ def _load(
     """Read model and samples; the data determine the model's dynamic dimensions."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
-    if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
-        raise UnsupportedError(
-            f"{model} is a TFLite file; quantize takes ONNX and torch models. An int8 file needs "
-            "none: compile it for a configuration with 'post'. Convert a float one to ONNX"
-        )
-    if is_torch(model):
-        model = from_torch(model, calibration, shapes)
-        shapes = {}
+    if is_relax(model):
+        model, shapes = door("quantize.to_onnx")(model, shapes), {}
+    elif is_torch(model):
+        model, shapes = from_torch(model, calibration, shapes), {}
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
     source = load(model, shapes)
-    types = input_dtypes(source)
-    return source, load_samples(calibration, input_shapes(source), types, preparation)
+    types, grids = input_dtypes(source), input_grids(source)
+    return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 
 
 def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:

@@ -19,6 +19,8 @@ from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read
 Shape = Sequence[int | None]
 Sample = dict[str, Array]
 _NO_PICTURES = "a mean and a deviation prepare pictures; the calibration data hold none"
+InputGrid = tuple[np.dtype[Any], float, int]
+"""Type, scale and zero point of a quantised input."""
 Calibration = str | Path | Array | Mapping[str, Array] | Iterable[Mapping[str, Array]]
 
 
@@ -27,6 +29,7 @@ def load_samples(
     shapes: Mapping[str, Sequence[int]],
     dtypes: Mapping[str, np.dtype[Any]] | None = None,
     preparation: Preparation | None = None,
+    grids: Mapping[str, InputGrid] | None = None,
 ) -> list[Sample]:
     """Return the samples of a calibration set.
 
@@ -42,6 +45,8 @@ def load_samples(
         Dtypes of the inputs, to which the data are converted; float32 for inputs not given here.
     preparation
         Preparation of pictures; by default their pixels become -1..1.
+    grids
+        Grids of quantised inputs, whose samples are the real numbers that integers represent.
 
     Raises
     ------
@@ -49,11 +54,11 @@ def load_samples(
         If there are no data; if names, shapes or types do not match the model; or if a preparation
         is given without pictures.
     """
-    known = dtypes or {}
+    known = {**(dtypes or {}), **dict.fromkeys(grids or {}, np.dtype("float32"))}
     samples = [
         sample
         for place, arrays in _sources(source, shapes, preparation)
-        for sample in _cut(place, _converted(place, arrays, known), shapes)
+        for sample in _cut(place, _converted(place, arrays, known, grids or {}), shapes)
     ]
     if not samples:
         raise ModelError("calibration needs at least one sample; the data given hold none")
@@ -70,7 +75,7 @@ def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
     """
     shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
     _, arrays = next(iter(_sources(source, shapes)), ("", {}))
-    return _converted("the calibration data", arrays, {})
+    return _converted("the calibration data", arrays, {}, {})
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
@@ -150,12 +155,19 @@ def _only(shapes: Mapping[str, Shape], place: str) -> str:
     return next(iter(shapes))
 
 
-def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) -> Sample:
+def _converted(
+    place: str,
+    arrays: Sample,
+    dtypes: Mapping[str, np.dtype[Any]],
+    grids: Mapping[str, InputGrid],
+) -> Sample:
     """Return the arrays converted to the model's dtypes."""
     converted = {}
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub":
             raise ModelError(f"{place}: {name!r} holds {array.dtype}, which are not real numbers")
+        if name in grids and array.dtype.kind in "iu":
+            array = _dequantized(f"{place}: {name!r}", array, *grids[name])
         wanted = dtypes.get(name, np.dtype("float32"))
         with np.errstate(invalid="ignore"):
             converted[name] = array.astype(wanted, copy=False)
@@ -164,6 +176,17 @@ def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) 
                 f"{place}: {name!r} holds {array.dtype} values that {wanted} cannot represent"
             )
     return converted
+
+
+def _dequantized(what: str, array: Array, dtype: np.dtype[Any], scale: float, zero: int) -> Array:
+    """Return the real numbers that the integers of a quantised input represent."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    if array.size and not low <= array.min() <= array.max() <= high:
+        raise ModelError(
+            f"{what} holds integers from {array.min()} to {array.max()}; the input is {dtype}. "
+            "Give integers of that type, or the real numbers that they represent"
+        )
+    return (array.astype(np.int32) - zero) * np.float32(scale)
 
 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:

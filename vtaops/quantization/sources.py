@@ -1,4 +1,4 @@
-"""Convert other sources to float ONNX models: modules and programs of torch, models with pairs.
+"""Convert other sources to float ONNX models: torch modules and programs, quantised models.
 
 PyTorch's exporter writes torch models as ONNX with batch 1. The pairs of a quantised model are
 removed: weights become the real numbers that they represent, and a grid that begins at 0 becomes
@@ -11,6 +11,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from vtaops.quantization.onnx_files import (
     ModelProto,
     NodeProto,
     attributes,
+    graph_inputs,
+    input_dtypes,
     make_node,
     refill,
     replace_initializer,
     require,
 )
-from vtaops.quantization.samples import Calibration, first_arrays
+from vtaops.quantization.samples import Calibration, InputGrid, first_arrays
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -34,6 +37,15 @@ Shapes = Mapping[str, Sequence[int]]
 def is_torch(source: Any) -> bool:
     """Return whether a source is a torch module or program, without importing torch."""
     return any(kind.__module__.split(".")[0] == "torch" for kind in type(source).__mro__)
+
+
+def is_relax(source: Any) -> bool:
+    """Whether `vtaops.relax` reads a source: a TFLite file, a Relax module, a program of PT2E."""
+    if isinstance(source, str | Path):
+        return Path(source).suffix == ".tflite"
+    nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
+    pairs = any("quantize_per" in str(node.target) for node in nodes)
+    return pairs or type(source).__module__.split(".")[0] == "tvm"
 
 
 def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> ModelProto:
@@ -133,15 +145,28 @@ def _single(example: Any, dynamic: bool) -> Any:
     return example[:1] if dynamic else example
 
 
+def input_grids(model: ModelProto) -> dict[str, InputGrid]:
+    """Return the grids of inputs that are integers and are dequantised first of all."""
+    tensors, found = Connections(model), {}
+    for name, dtype in input_dtypes(model).items():
+        readers = tensors.readers.get(name, [])
+        if readers and all(node.op_type == "DequantizeLinear" for node in readers):
+            scale, *zeros = (tensors.constants.get(part) for part in readers[0].input[1:])
+            if scale is not None and scale.size == 1:
+                zero = zeros[0] if zeros else None
+                found[name] = dtype, scale.item(), 0 if zero is None else int(zero.item())
+    return found
+
+
 def without_pairs(model: ModelProto) -> None:
-    """Remove the pairs of a QDQ model in place.
+    """Remove the pairs of a QDQ model in place; integers at its ends become real numbers.
 
     Raises
     ------
     UnsupportedError
-        If the model has integer inputs or outputs, or operators on integers.
+        If other integers enter the model, or it has operators on integers.
     """
-    tensors = Connections(model)
+    tensors, entries = Connections(model), input_grids(model)
     kept: list[NodeProto] = []
     real: dict[str, str] = {}
     for node in model.graph.node:
@@ -155,10 +180,18 @@ def without_pairs(model: ModelProto) -> None:
         elif node.input[0] in tensors.constants:
             replace_initializer(model, node.output[0], _dequantized(node, tensors))
         else:
-            real[node.output[0]] = f"{node.input[0]}_real"
-    outputs = [value.name for value in model.graph.output if value.name in real]
-    kept += [make_node("Identity", [real[name]], [name]) for name in outputs]
-    _check_entries(kept, set(real.values()))
+            entry = node.input[0] in entries
+            real[node.output[0]] = node.input[0] if entry else f"{node.input[0]}_real"
+    ends = [*model.graph.output, *(v for v in graph_inputs(model) if v.name in entries)]
+    for value in model.graph.output:
+        if getattr(tensors.writers.get(value.name), "op_type", "") == "QuantizeLinear":
+            real[value.name] = f"{value.name}_real"
+        if value.name in real:
+            kept.append(make_node("Identity", [real[value.name]], [value.name]))
+    for value in ends:
+        if value.name in real or value.name in entries:
+            value.type.tensor_type.elem_type = require("onnx").TensorProto.FLOAT
+    _check_entries(kept, set(real.values()) - entries.keys())
     refill(model.graph.node, kept)
     del model.graph.value_info[:]
 

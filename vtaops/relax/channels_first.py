@@ -130,7 +130,7 @@ class _Rewriter:
     def _is_image(self, name: str, value: Any) -> bool:
         """Return whether an operator is computed on images."""
         if name in IMAGES:
-            return True
+            return _rank(value.args[0]) == 4
         if name not in ELEMENTWISE and name not in FOLLOWING:
             return False
         first = value.args[0]
@@ -228,6 +228,12 @@ def _resize(value: Any, get: Get, _: _Rewriter) -> Any:
     return relax.op.image.resize2d(get(value.args[0]), value.args[1], layout="NCHW", **attrs)
 
 
+def _pad(value: Any, get: Get, _: _Rewriter) -> Any:
+    widths = _numbers(value.attrs.pad_width)
+    turned = [width for axis in TO_IMAGE for width in widths[2 * axis : 2 * axis + 2]]
+    return relax.op.nn.pad(get(value.args[0]), turned, value.attrs.pad_mode, *value.args[1:])
+
+
 def _mean(value: Any, get: Get, _: _Rewriter) -> Any:
     return relax.op.mean(get(value.args[0]), [2, 3], bool(value.attrs.keepdims))
 
@@ -245,13 +251,14 @@ OPERATORS: dict[str, Callable[[Any, Get, _Rewriter], Any]] = {
     "relax.nn.max_pool2d": _pool,
     "relax.nn.avg_pool2d": _pool,
     "relax.image.resize2d": _resize,
+    "relax.nn.pad": _pad,
     "relax.mean": _mean,
     "relax.concat": _concat,
     "relax.reshape": _reshape,
 }
 """How to compute operators with axes on images."""
 
-IMAGES = frozenset(list(OPERATORS)[:4])
+IMAGES = frozenset(list(OPERATORS)[:5])
 """Operators that are always computed on images."""
 
 FOLLOWING: dict[str, Callable[[Any], bool]] = {

@@ -329,6 +329,14 @@ def _transposed(value: Value, x: Array) -> Array:
     return np.transpose(x, None if axes is None else [int(axis) for axis in axes])
 
 
+def _quantized(value: Value, x: Array, scale: Array, zero: Array) -> Array:
+    """Return the integers of a constant that the file quantises when it runs."""
+    axis, kind = int(value.attrs.axis), np.iinfo(value.dtype)
+    steps, offset = (along(axis, x.ndim, part.squeeze()) for part in (scale, zero))
+    rounded = np.rint(x.astype(np.float32) / steps.astype(np.float32)) + offset
+    return rounded.clip(kind.min, kind.max).astype(value.dtype)
+
+
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lambda _, x, y: x + y,
     "subtract": lambda _, x, y: x - y,
@@ -344,6 +352,7 @@ _FOLDED: dict[str, Callable[..., Any]] = ARITHMETIC | {
     "expand_dims": _reshaped,
     "squeeze": _reshaped,
     "permute_dims": _transposed,
+    "quantize": _quantized,
     "isnan": lambda _, x: np.isnan(x),
     "where": lambda _, c, x, y: np.where(c, x, y),
     "astype": lambda value, x: x.astype(value.dtype),
