@@ -14,6 +14,7 @@
 #define LANES 4u   /* rows of one operand that are processed together */
 #define PADDING 16u /* a row is padded with zeros to a multiple of as many elements */
 #define BLOCK 32u  /* rows of a matrix widened at a time */
+#define SHARED 32u /* results that share widened weights, where rows have fewer */
 
 static uint64_t padded(uint64_t depth) { return (depth + PADDING - 1) / PADDING * PADDING; }
 
@@ -64,6 +65,8 @@ static void clear(int16_t *to, size_t step, uint32_t count) {
 typedef struct band {
   uint32_t taps, count, unit; /* columns: tap by tap, `count` each, `unit` pixels apart */
   uint32_t step;              /* columns from one result to the next */
+  uint32_t rows;              /* of results that share widened weights */
+  uint64_t elements;          /* of the band of one row of results */
   uint64_t depth, nbytes;     /* products per sum, padded; workspace of the step */
   uint32_t pitch;             /* sums of a row, even */
 } band;
@@ -73,7 +76,6 @@ static band band_of(const vta_convolution *s) {
   const uint64_t column = times(w->kernel_h, s->channels / s->groups);
   const int overlap = w->dilation_w == 1 && w->stride_w < w->kernel_w;
   const uint64_t reach = times(w->out_width - 1, w->stride_w) + w->kernel_w;
-  uint64_t elements;
   band b;
   b.taps = overlap ? 1 : w->kernel_w;
   b.count = overlap ? (uint32_t)reach : w->out_width;
@@ -81,8 +83,10 @@ static band band_of(const vta_convolution *s) {
   b.step = overlap ? w->stride_w : w->kernel_w;
   b.depth = padded(times(column, w->kernel_w));
   b.pitch = w->out_width + (w->out_width & 1);
-  elements = times3(w->out_width - 1, b.step, column) + times(LANES + 1, b.depth);
-  b.nbytes = times(4 * LANES, b.pitch) + times(2, elements);
+  b.rows = w->out_width < SHARED ? SHARED / w->out_width : 1;
+  if (b.rows > w->out_height) b.rows = w->out_height;
+  b.elements = times3(w->out_width - 1, b.step, column) + b.depth;
+  b.nbytes = times(4 * LANES, b.pitch) + times(2, times(b.rows, b.elements)) + times(2 * LANES, b.depth);
   return b;
 }
 
@@ -92,17 +96,23 @@ static const int8_t *pixel_row(const int8_t *plane, const vta_window *w, uint32_
   return at < w->height ? plane + (size_t)at * w->width : NULL; /* above the image, it wraps */
 }
 
-/* Widens the pixels that the windows of a row of results read, with zeros around the image. */
-static void widen_band(int16_t *to, const int8_t *data, const vta_convolution *s, const band *b,
+/* Widens the pixels that the windows of row `y` of the results read, with zeros around the image.
+ * Rows of the image that the row before reads too come from its band. */
+static void widen_band(int16_t *bands, const int8_t *data, const vta_convolution *s, const band *b,
                        uint32_t y) {
   const vta_window *const w = &s->window;
-  const uint32_t inside = s->channels / s->groups;
+  const uint32_t inside = s->channels / s->groups, shift = w->stride_h * inside;
   const size_t column = (size_t)w->kernel_h * inside, every = column * b->taps;
+  const int kept = y > 0 && w->dilation_h == 1 && w->stride_h < w->kernel_h;
+  int16_t *to = bands + y % b->rows * b->elements;
   uint32_t tap, k, c;
+  if (kept)
+    memmove(to, bands + (y - 1) % b->rows * b->elements + shift, 2 * (b->elements - shift));
   for (tap = 0; tap < b->taps; ++tap) {
     const vta_tap t =
         vta_tap_of(tap * w->dilation_w, w->left, b->unit, b->count, w->width);
-    for (k = 0; k < w->kernel_h; ++k) {
+    k = kept ? w->kernel_h - w->stride_h : 0;
+    for (to += (size_t)k * inside; k < w->kernel_h; ++k) {
       const int8_t *const row = pixel_row(data, w, y, k);
       const vta_tap seen = row ? t : (vta_tap){0, 0, 0};
       for (c = 0; c < inside; ++c, ++to) {
@@ -150,25 +160,30 @@ VTA_HOT static void finish(uint32_t *sums, uint32_t pitch, uint32_t rows, int8_t
     memcpy(e->result + at + (size_t)r * width, values + (size_t)r * pitch, width);
 }
 
-/* Computes one row of results of one group. */
-static void convolve_row(uint8_t *work, const int8_t *data, const int8_t *weight,
-                         const vta_convolution *s, const band *b, const ends *e, uint32_t image,
-                         uint32_t group, uint32_t y) {
+/* Computes rows of the results of one group, from `y` on. */
+static void convolve_rows(uint8_t *work, const int8_t *data, const int8_t *weight,
+                          const vta_convolution *s, const band *b, const ends *e, uint32_t image,
+                          uint32_t group, uint32_t y) {
   const vta_window *const w = &s->window;
   const uint32_t inside = s->channels / s->groups, each = s->outputs / s->groups;
   const size_t column = (size_t)w->kernel_h * inside, products = column * w->kernel_w;
   uint32_t *const sums = (uint32_t *)(void *)work;
   int16_t *const weights = (int16_t *)(void *)(sums + LANES * b->pitch);
-  int16_t *const pixels = weights + LANES * b->depth;
-  uint32_t o, l;
+  int16_t *const bands = weights + LANES * b->depth;
+  const uint32_t end = w->out_height - y < b->rows ? w->out_height : y + b->rows;
+  uint32_t o, l, row;
   data += ((size_t)image * s->channels + (size_t)group * inside) * w->height * w->width;
-  widen_band(pixels, data, s, b, y);
+  for (row = y; row < end; ++row) widen_band(bands, data, s, b, row);
   for (o = 0; o < each; o += LANES) {
     const uint32_t first = group * each + o, lanes = each - o < LANES ? each - o : LANES;
     for (l = 0; l < lanes; ++l)
       widen(weights + l * b->depth, 1, weight + (first + l) * products, 1, (uint32_t)products, 0);
-    multiply(sums, b->pitch, weights, pixels, b->step * column, w->out_width, (uint32_t)b->depth);
-    for (l = 0; l < lanes; ++l) finish(sums + l * b->pitch, b->pitch, 1, NULL, s, e, image, first + l, y);
+    for (row = y; row < end; ++row) {
+      multiply(sums, b->pitch, weights, bands + row % b->rows * b->elements, b->step * column,
+               w->out_width, (uint32_t)b->depth);
+      for (l = 0; l < lanes; ++l)
+        finish(sums + l * b->pitch, b->pitch, 1, NULL, s, e, image, first + l, row);
+    }
   }
 }
 
@@ -292,8 +307,8 @@ int vta_convolve(const vta_model *model, const uint32_t *words) {
       const size_t plane = ((size_t)n * s->channels + g) * w->height * w->width;
       const int8_t *const kernel = weight + (size_t)g * w->kernel_h * w->kernel_w;
       if (depthwise) convolve_channel(work, data + plane, kernel, s, &c, &e, n, g);
-      for (y = 0; !depthwise && y < w->out_height; ++y)
-        convolve_row(work, data, weight, s, &b, &e, n, g, y);
+      for (y = 0; !depthwise && y < w->out_height; y += b.rows)
+        convolve_rows(work, data, weight, s, &b, &e, n, g, y);
     }
   }
   return VTA_OK;

@@ -17,6 +17,7 @@
 #endif
 
 #define CHUNK 64u /* sums computed at a time, on the stack */
+#define SIDE 8u   /* of blocks of bytes transposed in registers */
 
 typedef char vta_shifts_are_arithmetic[(-1 >> 1) == -1 ? 1 : -1];
 
@@ -35,43 +36,108 @@ static int32_t clipped(int64_t value, const vta_scaling *scaling) {
 
 VTA_HOT void vta_requantize(int8_t *result, const uint32_t *sums, uint32_t count, scale by,
                             const vta_scaling *scaling) {
-  const int32_t multiplier = (int32_t)(by.multiplier & 0x7fffffffu);
-  const int32_t shift = (int32_t)(by.shift & 63u);
   const int32_t zero = scaling->zero_point, low = scaling->low, high = scaling->high;
-  uint32_t i;
-  if (shift < 17 || shift > 47 || multiplier > 0xffff || by.shift >> 8 || !is_int8(zero)) {
+  uint32_t multiplier = by.multiplier & 0x7fffffffu, shift = by.shift & 63u, i;
+  const int64_t more = (int64_t)((int32_t)by.shift >> 8) * 16384; /* by the sign of the sum */
+  while (!more && shift < 32 && multiplier < 1u << 30) multiplier <<= 1, ++shift; /* the same */
+  if (shift < 32 || more || !is_int8(zero)) {
     const int64_t half = (int64_t)((1ull << shift) >> 1 & ~(3ull << 62));
-    const int64_t more = (int64_t)((int32_t)by.shift >> 8) * 16384; /* by the sign of the sum */
-    for (i = 0; i < count; ++i) { /* in 64 bits */
+    for (i = 0; i < count; ++i) {
       const int64_t sum = (int32_t)sums[i], rounding = sum < 0 ? half - more : half + more;
-      result[i] = (int8_t)clipped((sum * multiplier + rounding) >> shift, scaling);
+      result[i] = (int8_t)clipped((sum * (int64_t)multiplier + rounding) >> shift, scaling);
     }
-    return;
-  }
-  for (i = 0; i < count; ++i) { /* the same in 32: the low 16 bits of the product do not matter */
-    const int32_t upper = ((int32_t)sums[i] >> 16) * multiplier;
-    const uint32_t lower = (sums[i] & 0xffffu) * (uint32_t)multiplier;
-    int32_t value = upper + (int32_t)(lower >> 16);
-    value = (((value >> (shift - 17)) + 1) >> 1) + zero;
-    value = value < low ? low : value;
-    result[i] = (int8_t)(value > high ? high : value);
+  } else { /* the same with a factor that is not negative, and the upper word of its product */
+    const uint64_t less = (uint64_t)multiplier << 31; /* sums are 2**31 greater */
+    const uint32_t whole = (uint32_t)((less + (1ull << shift) - 1) >> shift);
+    const uint64_t added = ((uint64_t)whole << shift) - less + (1ull << shift >> 1);
+    const int32_t behind = zero - (int32_t)whole;
+    for (i = 0; i < count; ++i) {
+      const uint64_t product = (uint64_t)(sums[i] ^ 1u << 31) * multiplier + added;
+      int32_t value = (int32_t)((uint32_t)(product >> 32) >> (shift - 32)) + behind;
+      value = value < low ? low : value;
+      result[i] = (int8_t)(value > high ? high : value);
+    }
   }
 }
 
 /* ------------------------------------------------------------------------------- movement */
 
-static void copy_row(uint8_t *to, const uint8_t *from, const vta_axis *axis, uint32_t size) {
+VTA_HOT static void copy_row(uint8_t *to, const uint8_t *from, const vta_axis *axis, uint32_t size) {
   const size_t from_step = (size_t)axis->from_step * size, to_step = (size_t)axis->to_step * size;
+  const uint32_t extent = axis->extent; /* bytes that are stored could be those of the axis */
   uint32_t i;
   if (axis->from_step == 1 && axis->to_step == 1) {
-    memcpy(to, from, (size_t)axis->extent * size);
+    memcpy(to, from, (size_t)extent * size);
   } else if (size == 1 && from_step == 0 && to_step == 1) {
-    memset(to, *from, axis->extent);
+    memset(to, *from, extent);
+  } else if (size == 1 && from_step == 2 && to_step == 1) {
+    for (i = 0; i < extent; ++i) to[i] = from[2 * (size_t)i];
   } else if (size == 1) {
-    for (i = 0; i < axis->extent; ++i, from += from_step, to += to_step) *to = *from;
+    for (i = 0; i < extent; ++i, from += from_step, to += to_step) *to = *from;
   } else {
-    for (i = 0; i < axis->extent; ++i, from += from_step, to += to_step) memcpy(to, from, size);
+    for (i = 0; i < extent; ++i, from += from_step, to += to_step) memcpy(to, from, size);
   }
+}
+
+#if defined(__GNUC__)
+typedef uint64_t unit __attribute__((vector_size(16))); /* rows of two blocks side by side */
+#else
+typedef uint64_t unit;
+#endif
+
+/* Exchanges bytes of pairs of rows that are `half` rows apart. */
+static inline void exchange(unit *rows, uint32_t half, uint64_t mask) {
+  uint32_t i;
+  for (i = 0; i < SIDE; ++i) {
+    if ((i & half) == 0) {
+      const unit both = (rows[i] >> 8 * half ^ rows[i + half]) & mask;
+      rows[i + half] ^= both;
+      rows[i] ^= both << 8 * half;
+    }
+  }
+}
+
+/* Transposes SIDE rows of a unit each. */
+static inline void turn(uint8_t *to, size_t to_step, const uint8_t *from, size_t from_step) {
+  unit rows[SIDE];
+  uint32_t i;
+  for (i = 0; i < SIDE; ++i) memcpy(rows + i, from + i * from_step, sizeof *rows);
+  exchange(rows, 4, 0x00000000ffffffffu);
+  exchange(rows, 2, 0x0000ffff0000ffffu);
+  exchange(rows, 1, 0x00ff00ff00ff00ffu);
+  for (i = 0; i < sizeof *rows; ++i)
+    memcpy(to + i * to_step, (const uint8_t *)(rows + i % SIDE) + i / SIDE * SIDE, SIDE);
+}
+
+/* Transposes bytes that are neighbours along `a` where they come from, along `b` where they go. The
+ * last blocks begin earlier than the others end. */
+VTA_HOT static void turn_all(uint8_t *to, const uint8_t *from, const vta_axis *a, const vta_axis *b) {
+  const size_t a_extent = a->extent, b_extent = b->extent, wide = sizeof(unit);
+  const size_t to_step = a->to_step, from_step = b->from_step;
+  size_t i, j;
+  for (i = 0; i < b_extent; i += SIDE) {
+    const size_t row = i + SIDE <= b_extent ? i : b_extent - SIDE;
+    for (j = 0; j < a_extent; j += wide) {
+      const size_t at = j + wide <= a_extent ? j : a_extent - wide;
+      turn(to + at * to_step + row, to_step, from + row * from_step + at, from_step);
+    }
+  }
+}
+
+/* Moves the innermost one or two axes of a box; returns how many. */
+static uint32_t copy_inner(uint8_t *to, const uint8_t *from, const vta_axis *axes, uint32_t rank,
+                           uint32_t size) {
+  const vta_axis *const last = axes + rank - 1, *const before = last - 1;
+  if (rank > 1 && size == 1) {
+    const int turned = before->to_step == 1;
+    const vta_axis *const a = turned ? last : before, *const b = turned ? before : last;
+    if (a->from_step == 1 && b->to_step == 1 && a->extent >= sizeof(unit) && b->extent >= SIDE) {
+      turn_all(to, from, a, b);
+      return 2;
+    }
+  }
+  copy_row(to, from, last, size);
+  return 1;
 }
 
 static int copy(const vta_model *model, const uint32_t *words, uint32_t count) {
@@ -100,8 +166,7 @@ static int copy(const vta_model *model, const uint32_t *words, uint32_t count) {
   from += (size_t)s->from_first * s->size;
   to += (size_t)s->to_first * s->size;
   for (;;) {
-    copy_row(to, from, axes + rank - 1, s->size);
-    for (i = rank - 1; i-- > 0;) { /* advance to the next row */
+    for (i = rank - copy_inner(to, from, axes, rank, s->size); i-- > 0;) { /* advance to the next row */
       from += (size_t)axes[i].from_step * s->size;
       to += (size_t)axes[i].to_step * s->size;
       if (++index[i] < axes[i].extent) break;
@@ -283,12 +348,13 @@ static int table(const vta_model *model, const uint32_t *words) {
   const int8_t *data = vta_readable(model, s->data, elements);
   const int8_t *const tables = vta_readable(model, s->table, times(s->tables, 256));
   int8_t *result = vta_writable(model, s->result, elements);
+  const uint32_t inner = s->inner; /* results could lie where it does */
   uint32_t o, c, i;
   REQUIRE(data && tables && result && (s->tables == 1 || s->tables == s->channels));
   for (o = 0; o < s->outer; ++o) {
     for (c = 0; c < s->channels; ++c) {
       const int8_t *const mapped = tables + (s->tables == 1 ? 0 : (size_t)c * 256) + 128;
-      for (i = 0; i < s->inner; ++i) *result++ = mapped[*data++];
+      for (i = 0; i < inner; ++i) *result++ = mapped[*data++];
     }
   }
   return VTA_OK;

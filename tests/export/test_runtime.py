@@ -1,5 +1,6 @@
 """The C runtime gives what `Model.run` gives, byte for byte, and refuses what is damaged."""
 
+import ctypes
 import subprocess
 import sys
 
@@ -14,13 +15,17 @@ from trials.random_graphs import random_graph, random_inputs
 from vtaops.export import stages
 from vtaops.graph import (
     AddTerm,
+    Concat,
     Convolution,
     Graph,
     LayerNorm,
+    LookupTable,
     MaxPool,
     Mean,
     Requantization,
+    Slice,
     Softmax,
+    Transpose,
     TransposedConvolution,
     operators,
 )
@@ -107,6 +112,60 @@ print(result.item())
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "5\n", done.stderr
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_every_requantisation(compiler):
+    """Any multiplier and shift: its definition in integers without limits."""
+    if compiler not in c_bundles.compilers():
+        pytest.skip(f"{compiler} is not installed")
+    rng, lib = np.random.default_rng(0), c_bundles.library(compiler)
+    edges = np.array([0, 1, -1, (1 << 31) - 1, -(1 << 31), 255, -256])
+    for shift in (*range(48), 55, 62):
+        for bits in (1, 15, 16, 24, 30, 31):
+            multiplier = int(rng.integers(1 << bits - 1, 1 << bits))
+            zero, (low, high) = int(rng.integers(-128, 128)), np.sort(rng.integers(-128, 128, 2))
+            near = np.arange(-10, 11) * 2**shift // (2 * multiplier)  # about the halves
+            sums = np.concatenate([edges, near, rng.integers(-(1 << 31), 1 << 31, 30)])
+            sums = sums[np.abs(sums + 0.5) < 2.0**31].astype(np.int64)
+            for nudge in (0, 3, -3):
+                word = shift | (nudge & 0xFFFFFF) << 8
+                scaling = np.array([0, 1, zero, low, high], np.int64).astype(np.uint32)
+                words, found = sums.astype(np.uint32), np.zeros(sums.size, np.int8)
+                arrays = found.ctypes.data, words.ctypes.data
+                lib.vta_requantize(
+                    *map(ctypes.c_void_p, arrays),
+                    sums.size,
+                    ctypes.c_uint64(word << 32 | multiplier),  # the struct, in a register
+                    ctypes.c_void_p(scaling.ctypes.data),
+                )
+                half = (1 << shift) >> 1
+                more = [half - nudge * 16384 if n < 0 else half + nudge * 16384 for n in sums]
+                wanted = [
+                    min(max((int(n) * multiplier + m >> shift) + zero, low), high)
+                    for n, m in zip(sums, more, strict=True)
+                ]
+                assert found.tolist() == wanted, (multiplier, shift, nudge)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_movements_of_bytes(seed):
+    """Any order of axes, whole blocks or not; boxes of few bytes that lie beside each other."""
+    rng = np.random.default_rng(seed)
+    graph = Graph("movements")
+    shape = tuple(int(n) for n in rng.permutation([1, *rng.integers(2, 45, 3)]))
+    x = graph.input("x", shape)
+    table = LookupTable(np.arange(-128, 128).astype(np.int8)[::-1])
+    turned = graph.add(Transpose(tuple(map(int, rng.permutation(4)))), x)
+    parts = [graph.add(Slice(3, i % 2, 2 + i % 2, 1), x) for i in range(8) if shape[3] > 3]
+    for y in (turned, graph.add(Concat(3), *parts) if parts else x):
+        graph.output(graph.add(table, y))
+        graph.output(graph.add(Transpose((0, 3, 1, 2)), graph.add(table, y)))
+    model = on_host(graph)
+    array = rng.integers(-128, 128, shape).astype(np.int8)
+    status, found = load(model).run(array)
+    assert status == c_bundles.OK
+    assert same(found, model.reference(array))
 
 
 @pytest.mark.parametrize("channels", [1, 3, 8])

@@ -19,7 +19,7 @@ from vtaops.graph.thresholds import quotient_scale
 
 Words = tuple[int, ...]
 
-_LANES, _BLOCK = 4, 32
+_LANES, _BLOCK, _SHARED = 4, 32, 32
 """How ``vta_products.c`` divides its work."""
 
 
@@ -153,9 +153,10 @@ def _work_nbytes(weight: Words, groups: int, found: Words, window: Window) -> in
         sums = rows * (part if window.strides == (1, 1) else columns)
         return 5 * (sums + sums % 2) + 2 * high * stride * part
     step = stride if dilation == 1 and stride < across else across
-    pixels = (columns - 1) * step * down * inside
     depth = _padded(down * across * inside)
-    return 4 * _LANES * (columns + columns % 2) + 2 * (pixels + (_LANES + 1) * depth)
+    band = (columns - 1) * step * down * inside + depth
+    bands = min(rows, max(1, _SHARED // columns)) * band
+    return 4 * _LANES * (columns + columns % 2) + 2 * (bands + _LANES * depth)
 
 
 def _padded(depth: int) -> int:
@@ -211,15 +212,8 @@ def _window(size: Words, found: Words, window: Window) -> Words:
 
 
 def _scaling(blob: Blob, scaling: Requantization) -> Words:
-    """Return the words of a requantization, with shifts of at least 17 bits, which are faster.
-
-    Doubling the multiplier and shifting by one more bit gives the same result.
-    """
+    """Return the words of a requantization."""
     found = _pairs(scaling)
-    if not scaling.by_sign.any():
-        room = 16 - np.frexp(found[:, 0])[1]
-        more = np.clip(17 - found[:, 1].astype(np.int64), 0, np.maximum(0, room)).astype(np.uint32)
-        found = np.stack([found[:, 0] << more, found[:, 1] + more], axis=-1)
     return (blob.constant(found), len(found), scaling.zero_point, *scaling.clip)
 
 

@@ -18,6 +18,9 @@ from vtaops.graph import Tensor
 _MANY_BOXES = 16
 """Maximum number of boxes; a larger patchwork is put in order before it is rearranged further."""
 
+_FEW = 4
+"""Bytes that it is no use to store together."""
+
 
 class Values:
     """Map the tensors of a graph to slots of a blob, from inputs to outputs."""
@@ -72,6 +75,15 @@ class Values:
         """Return a slot with the elements of an array in C order, `size` bytes each."""
         if array.whole is not None:
             return SlotNumber(array.whole)
+        if size == 1 and _is_scattered(array):  # planes first, which are turned together
+            last = len(array.shape) - 1
+            turned = array.transposed((last, *range(last)))
+            planes = self._moved(turned, size)
+            array = Patchwork.of(planes, turned.shape).transposed((*range(1, last + 1), 0))
+        return self._moved(array, size)
+
+    def _moved(self, array: Patchwork, size: int) -> SlotNumber:
+        """Return a new slot with the elements of an array in C order."""
         slot = self.blob.temporary(math.prod(array.shape) * size)
         self.copy(array, slot, size)
         return slot
@@ -98,6 +110,12 @@ class Values:
                 slot = self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
             if self._known[tensor.name].whole != slot:
                 self.copy(self._known[tensor.name], slot, itemsize(tensor))
+
+
+def _is_scattered(array: Patchwork) -> bool:
+    """Return whether most boxes have few of many neighbours: bytes would be stored one by one."""
+    lanes = sum(box.extent[-1] for box in array.boxes)
+    return array.shape[-1] >= 2 * _FEW and lanes < _FEW * len(array.boxes)
 
 
 def itemsize(tensor: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""What quantisation asks of later rooms: properties of a device, and ONNX models of other sources."""
+"""Answers of later rooms for quantisation: properties of a device, ONNX models of other sources."""
 
 from __future__ import annotations
 

@@ -186,7 +186,8 @@ def _dequantized(what: str, array: Array, dtype: np.dtype[Any], scale: float, ze
             f"{what} holds integers from {array.min()} to {array.max()}; the input is {dtype}. "
             "Give integers of that type, or the real numbers that they represent"
         )
-    return (array.astype(np.int32) - zero) * np.float32(scale)
+    real: Array = (array.astype(np.int32) - zero) * np.float32(scale)
+    return real
 
 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
