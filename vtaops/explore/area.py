@@ -40,16 +40,20 @@ QUANTITIES = {
     "with post": "with the extension",
     "channels": "of an output tile, with the extension post: what all rows of a batch share",
     **{name: f"lanes, with the extension {name}" for name in EXTENSIONS},
+    "pairs": "products of the array, with the extension",
 }
 """The quantities in which LUTs and flip-flops are linear."""
 
 LUTS: dict[str, dict[str, float]] = {
-    "GEMM core": {"adders": 0.91, "lanes": 10.6},
+    "GEMM core": {"adders": 0.91, "lanes": 10.6, "pairs": 0.37},
     "vector ALU": {"lanes": 461},
     "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1},
     "fetch and dispatch": {"once": 680, "port": 1.2},
     "load unit": {"once": 1730, "with post": 6, "forward": 1.4},
-    "post-processing": {"with post": 207, "post": 344, "channels": 36.7, "table": 113},
+    "post-processing": {
+        **{"with post": 207, "post": 344, "channels": 36.7},
+        **{"table": 113, "exact": 118, "pairs": 2},
+    },
     "compute unit, rest": {
         **{"once": 2124, "lanes": 248, "port": 3.5, "slots": 64},
         **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "forward": 3.4, "post": 0.7},
@@ -59,12 +63,15 @@ LUTS: dict[str, dict[str, float]] = {
     "port, tokens, wiring": {"once": 417},
 }
 FLIP_FLOPS: dict[str, dict[str, float]] = {
-    "GEMM core": {"stages": 1.04},
+    "GEMM core": {"stages": 1.04, "pairs": 36.3},
     "vector ALU": {},
     "scratchpads": {"port": 0.08, "parts": 0.2},
     "fetch and dispatch": {"once": 459},
     "load unit": {"once": 1079, "with post": 4, "forward": 6},
-    "post-processing": {"with post": 175, "post": 99, "channels": 82, "table": 73},
+    "post-processing": {
+        **{"with post": 175, "post": 99, "channels": 82},
+        **{"table": 73, "exact": 101, "pairs": 4},
+    },
     "compute unit, rest": {"once": 2115, "lanes": 133.5, "slots": 32, "pool": 33},
     "store unit": {"once": 617, "port": 1.1},
     "registers and counters": {"once": 2402},
@@ -73,7 +80,8 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
 """Coefficients: kind of block -> quantity -> number, fitted to the first 20 designs of
 benchmarks/results/area_runs.json, rounded. Not identifiable from them: `with post` versus `post`,
 so a lane takes a single module's resources; and `slots`, which no run has, so it is the expected
-size of a lane's registers and multiplexers."""
+size of a lane's registers and multiplexers. `pairs` and `exact` are the differences between runs of
+`pynq_ext` and of `pynq_512` without and with `exact`."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
@@ -122,6 +130,7 @@ def quantities(design: Design, title: str) -> dict[str, float]:
     adders, stages = _tree(config)
     port = 8 * design.port_bytes
     has = {name: lanes * (name in config.extensions) for name in EXTENSIONS}
+    has["pairs"] *= config.block_in
     banks, filled = 0.0, True
     parts = int(title == "store unit" and config.out.element_bytes > design.port_bytes)
     if title.startswith("scratchpad "):
