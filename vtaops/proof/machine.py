@@ -43,8 +43,6 @@ Operation = tuple[Any, ...]
 
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
-CHUNK = 1 << 18
-"""Number of residues gathered at once."""
 
 
 @dataclass
