@@ -11,7 +11,7 @@ roundings add to half for non-negative sums and subtract from it for negative on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -127,11 +127,7 @@ class Requantization(Concise):
         ShapeError
             If a ratio is not positive and finite, or too large: at most 65535.
         """
-        pairs = [fixed_point(float(value)) for value in np.atleast_1d(np.asarray(ratio))]
-        multiplier, shift = (np.array(part) for part in zip(*pairs, strict=True))
-        if np.ndim(ratio) == 0:
-            multiplier, shift = multiplier[0], shift[0]
-        return Requantization(multiplier, shift, zero_point, clip)
+        return Requantization(*_factors(fixed_point, ratio), zero_point, clip)
 
     @staticmethod
     def tflite(
@@ -149,11 +145,7 @@ class Requantization(Concise):
         ShapeError
             If a ratio is not positive and finite, or 2**31 or more.
         """
-        pairs = [quantized_multiplier(float(value)) for value in np.atleast_1d(np.asarray(ratio))]
-        multiplier, shift = (np.array(part) for part in zip(*pairs, strict=True))
-        if np.ndim(ratio) == 0:
-            multiplier, shift = multiplier[0], shift[0]
-        return Requantization(multiplier, shift, zero_point, clip, rounding)
+        return Requantization(*_factors(quantized_multiplier, ratio), zero_point, clip, rounding)
 
     @property
     def half(self) -> Integers:
@@ -211,6 +203,13 @@ class Requantization(Concise):
             value = ((acc * multiplier + half) >> shift) + self.zero_point
         result: npt.NDArray[np.int8] = np.clip(value, *self.clip).astype(np.int8)
         return result
+
+
+def _factors(of: Callable[[float], tuple[int, int]], ratio: Any) -> tuple[Integers, Integers]:
+    """Return the multipliers and shifts that `of` gives for a ratio, or for each of several."""
+    pairs = np.array([of(float(value)) for value in np.atleast_1d(np.asarray(ratio))])
+    multiplier, shift = pairs.T if np.ndim(ratio) else pairs[0]
+    return multiplier, shift
 
 
 def fixed_point(ratio: float) -> tuple[int, int]:

@@ -95,7 +95,7 @@ def steps_of_requantization(scaling: Requantization, channel: int, low: int, hig
     return steps_of(np.arange(least + 1, most + 1), multiplier, shift, more, low, high)
 
 
-def fine_scale_for(steps: Steps, ratio: float, kind: int, shift: int | None = None) -> FineScale:
+def fine_scale_for(steps: Steps, ratio: float, kind: int) -> FineScale:
     """Return the fine scale of a kind that is nearest to steps; an equal one if possible.
 
     Parameters
@@ -106,11 +106,9 @@ def fine_scale_for(steps: Steps, ratio: float, kind: int, shift: int | None = No
         Result divided by sum.
     kind : int
         Kind of the scale, 1..3.
-    shift : int, optional
-        Shift of the scale; by default the one that sets the multiplier's top bit.
     """
-    own = FINE_BITS - int(np.frexp(ratio)[1])
-    shift = min(max(own if shift is None else shift, FINE_SHIFTS.start), FINE_SHIFTS.stop - 1)
+    shift = FINE_BITS - int(np.frexp(ratio)[1])  # sets the multiplier's top bit
+    shift = min(max(shift, FINE_SHIFTS.start), FINE_SHIFTS.stop - 1)
     middle = round(ratio * 2.0**shift)
     smallest, greatest = 1 << (FINE_BITS - 1), (1 << FINE_BITS) - 1
     best: FineScale | None = None

@@ -90,7 +90,7 @@ def read(path: Path) -> ModelProto:
         raise ModelError(f"model file {path} does not exist")
     with raising(ModelError, f"{path} is not an ONNX model", OSError, told=reason_of):
         content = read_file(path, NETWORK)
-    with raising(ModelError, f"{path} is not an ONNX model", Exception, told=_first_line):
+    with raising(ModelError, f"{path} is not an ONNX model", Exception, told=first_line):
         model.ParseFromString(content)
     if not model.graph.node:
         raise ModelError(f"{path} is not an ONNX model: its graph has no nodes")
@@ -106,7 +106,7 @@ def checked(model: ModelProto) -> ModelProto:
         If the model is invalid.
     """
     onnx = require("onnx")
-    with raising(ModelError, "not a valid ONNX model", Exception, told=_first_line):
+    with raising(ModelError, "not a valid ONNX model", Exception, told=first_line):
         onnx.checker.check_model(model)
         own = (entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
         if any(entry.version < OPSET for entry in own):
@@ -429,5 +429,6 @@ def _refuse_other_floats(model: ModelProto) -> None:
             )
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

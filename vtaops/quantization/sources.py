@@ -22,6 +22,7 @@ from vtaops.quantization.onnx_files import (
     ModelProto,
     NodeProto,
     attributes,
+    first_line,
     graph_inputs,
     input_dtypes,
     make_node,
@@ -81,7 +82,7 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
         raise ModelError(f"{type(source).__name__} is not a torch module or exported program")
     content = BytesIO()
     text = "PyTorch cannot write this module as an ONNX model"
-    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=_first_line):
+    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=first_line):
         warnings.simplefilter("ignore")
         torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
     model: ModelProto = require("onnx").load_model_from_string(content.getvalue())
@@ -242,7 +243,3 @@ def _dequantized(node: NodeProto, tensors: Connections) -> Any:
         shape[axis] = -1
         scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.ndim else zero
     return ((data.astype(np.int64) - zero.astype(np.int64)) * scale).astype(np.float32)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
