@@ -454,4 +454,6 @@ def _label(axes: Any, values: list[float]) -> None:
     """Write the values above the marks of the stages."""
     for at, value in enumerate(values):
         text = f"{value:.{0 if value > 100 else 1}f}"
-        axes.annotate(text, (at, value), (0, 5), textcoords="offset points", ha="center")
+        note = axes.annotate(text, (at, value), (0, 5), textcoords="offset points", ha="center")
+        # a limit ends beside it
+        note.set(va="bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})

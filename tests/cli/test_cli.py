@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops import ShapeError, VTAError, cli
+from vtaops.runtime import DEVICES
 from vtaops.schedule.workloads import WORKLOADS
 
 runner = CliRunner()
@@ -200,10 +201,14 @@ def test_operators_that_cannot_be_read(operator, message):
         ("run conv2d --layer resnet18.C1", WORKLOADS, 3),
         ("tune --layer nothing", WORKLOADS, 0),
         ("profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 4),
-        ("isa ultra", vtaops.HardwareConfig.names(), 1),
+        ("isa --config ultra", vtaops.HardwareConfig.names(), 1),
+        ("run conv2d --device t", DEVICES, 2),
+        ("tune --device f", DEVICES, 1),
     ],
 )
-def test_layers_and_configurations_are_completed(words, known, count, monkeypatch, tmp_path):
+def test_layers_configurations_and_devices_are_completed(
+    words, known, count, monkeypatch, tmp_path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     split = ["vtaops", *words.split()]
     environment = {

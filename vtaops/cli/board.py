@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from vtaops.base.errors import DeviceError
-from vtaops.cli.options import Commands, list_table, progress_bar, show, text_columns
+from vtaops.cli.options import Commands, list_table, progress_bar, show
 
 if TYPE_CHECKING:
     from vtaops.board.farm import FarmResult
@@ -57,7 +57,7 @@ def list_bitstreams(*, as_json: bool = False) -> None:
         )
         for e in entries
     ]
-    columns = text_columns("id", "board", "isa", "registers", "sha256", "in cache")
+    columns = dict.fromkeys(("id", "board", "isa", "registers", "sha256", "in cache"), "")
     data = [{**asdict(e), "in_cache": here[e.id]} for e in entries]
     show(data, as_json, list_table("Bitstreams", columns, rows))
 
@@ -589,7 +589,7 @@ def _answers(device: RemoteDevice | Ulx3s) -> bool:
 
 def _facts_table(title: str, facts: dict[str, Any]) -> Table:
     rows = [(name, _fact(value)) for name, value in facts.items()]
-    return list_table(title, text_columns("property", "value"), rows)
+    return list_table(title, dict.fromkeys(("property", "value"), ""), rows)
 
 
 def _fact(value: Any) -> str:

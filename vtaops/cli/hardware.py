@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vtaops.base.errors import EncodingError
-from vtaops.cli.options import Commands, list_table, progress_bar, show, text_columns
+from vtaops.cli.options import Commands, list_table, progress_bar, show
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def list_devices(*, as_json: bool = False) -> None:
 
     found = dict.fromkeys(DEVICES, "vtaops")
     found |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    show(found, as_json, list_table("Devices", text_columns("name", "from"), found.items()))
+    show(found, as_json, list_table("Devices", dict.fromkeys(("name", "from"), ""), found.items()))
 
 
 @device_app.command("test")

@@ -286,7 +286,13 @@ def _configs(incomplete: str) -> list[str]:
     return [name for name in HardwareConfig.names() if name.startswith(incomplete)]
 
 
-_COMPLETED = {"layer": _layers, "config": _configs, "against": _configs}
+def _devices(incomplete: str) -> list[str]:
+    from vtaops.runtime import DEVICES
+
+    return [n for d in DEVICES if (n := d.removesuffix("HOST:PORT")).startswith(incomplete)]
+
+
+_COMPLETED = {"layer": _layers, "config": _configs, "against": _configs, "device": _devices}
 """Parameters whose values a shell completes, and the functions that do."""
 
 _WRITTEN = {"output", "save", "trace", "parallel", "plot"}
@@ -404,11 +410,6 @@ def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[A
         cells = zip(row, columns.values(), strict=True)
         table.add_row(*("" if value is None else format(value, form) for value, form in cells))
     return table
-
-
-def text_columns(*headings: str) -> dict[str, str]:
-    """Return text columns for `list_table`."""
-    return dict.fromkeys(headings, "")
 
 
 def show(data: object, as_json: bool, *parts: Table | str) -> None:

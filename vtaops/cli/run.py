@@ -35,7 +35,6 @@ from vtaops.cli.options import (
     parse_tiling,
     progress_bar,
     show,
-    text_columns,
     with_run_options,
     write_arrays,
 )
@@ -354,20 +353,20 @@ def _cost(cost: int | float | None) -> str:
     return f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
 
 
-def configs(name: str = "", *, as_json: bool = False) -> None:
+def configs(config: str = "", *, as_json: bool = False) -> None:
     """List the hardware configurations shipped with vtaops, or show one.
 
     Example: vtaops configs pynq
 
     Parameters
     ----------
-    name
+    config
         Show this one in detail: a name or a JSON file.
     """
-    found = [HardwareConfig.load(n) for n in ([name] if name else HardwareConfig.names())]
-    if name:
+    found = [HardwareConfig.load(n) for n in ([config] if config else HardwareConfig.names())]
+    if config:
         title, facts = f"Configuration {found[0].name}", found[0].facts()
-        table = list_table(title, text_columns("property", "value"), facts.items())
+        table = list_table(title, dict.fromkeys(("property", "value"), ""), facts.items())
     else:
         table = _configs_table(found)
     show({c.name: c.to_dict() for c in found}, as_json, table)
@@ -383,7 +382,7 @@ def _configs_table(found: list[HardwareConfig]) -> Table:
         )
         for c in found
     ]
-    columns = text_columns("name", "target", "tile", "uop/inp/wgt/acc depth")
+    columns = dict.fromkeys(("name", "target", "tile", "uop/inp/wgt/acc depth"), "")
     return list_table("Hardware configurations", columns, rows)
 
 

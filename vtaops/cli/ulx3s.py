@@ -26,7 +26,7 @@ def build_board(
     config: str = "ulx3s",
     output: Path = Path("ulx3s"),
     clock_mhz: float = DEFAULT_CLOCK_MHZ,
-    device: str = "LFE5U-85F",
+    fpga: str = "LFE5U-85F",
     seed: int = 1,
     multipliers: int = -1,
     as_json: bool = False,
@@ -45,7 +45,7 @@ def build_board(
         Folder to write.
     clock_mhz
         Clock of VTA and of the SDRAM.
-    device
+    fpga : --device
         FPGA of the board: LFE5U-85F or LFE5U-45F.
     seed
         Seed of the placement.
@@ -59,7 +59,7 @@ def build_board(
     design = Ulx3sDesign(
         HardwareConfig.load(config),
         clock_mhz=clock_mhz,
-        device=device,
+        device=fpga,
         multipliers=None if multipliers < 0 else multipliers,
     )
     console = Console(stderr=True)
@@ -71,7 +71,7 @@ def build_board(
 
         made = build_bitstream(design, output, seed=seed, progress=tell)
     cells = list_table(
-        f"{design.config.bitstream_id} on {device}",
+        f"{design.config.bitstream_id} on {fpga}",
         {"cells": "", "used": ",", "of": ","},
         [(name, used, made.available[name]) for name, used in made.used.items()],
     )

@@ -223,7 +223,8 @@ def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
         axes.axvline(position, color="#5f6b7a", linewidth=0.8)
         values = sorted({row[name] for row in complete}, key=_sortable)
         for value, height in ((values[0], -0.05), (values[-1], 1.03)):
-            axes.text(position, height, _value(value), ha="center", fontsize=8)
+            text = axes.text(position, height, _value(value), ha="center", fontsize=8)
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
     axes.set_xticks(range(len(names)), [_axis(name) for name in names], rotation=25, ha="right")
     axes.set(ylim=(-0.1, 1.1), xlim=(-0.4, len(names) - 0.6), yticks=[])
     axes.spines[:].set_visible(False)
