@@ -1,4 +1,4 @@
-"""What quantisation asks of later rooms: properties of a device, and ONNX models of other sources."""
+"""What quantisation asks of later rooms: a device's properties, ONNX models of other sources."""
 
 from __future__ import annotations
 
