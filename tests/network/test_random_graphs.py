@@ -37,7 +37,7 @@ def test_free_scales_equal_the_executor(config, seed):
     assert max(layer.utilization for layer in report.layers) <= 1
 
 
-@pytest.mark.parametrize(("config", "seed"), [("tiny", 3), ("fsim", 8), ("pynq_512", 5)])
+@pytest.mark.parametrize(("config", "seed"), [("tiny", 3), ("fsim", 8), ("ulx3s", 5)])
 def test_plain_hardware_with_mul_multiplies_each_channel(config, seed):
     graph = random_graph(seed, free=True)
     model = check(graph, seed, config)

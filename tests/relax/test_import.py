@@ -77,7 +77,7 @@ def test_what_onnxruntime_writes_by_default(form, activations, per_channel):
 def test_scales_by_channel_on_plain_hardware():
     """With MUL all of it is on VTA, next to the file; without, a warning names the way out."""
     model = by_onnxruntime(small_network(), images(), per_channel=True)
-    compiled = vtaops.compile_model(model, "pynq_512")
+    compiled = vtaops.compile_model(model, "ulx3s")
     assert len(compiled.regions) == 1
     assert {row.where for row in compiled.plan[1:-1]} == {"vta"}
     x = images(1, seed=3)
