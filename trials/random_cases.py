@@ -148,7 +148,7 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
         groups = rng.choice([1, 2, 3, rng.randint(1, 40)])
         inputs, outputs = rng.choice([(1, 1), (1, 2), (1, 3), (4, 4), (rng.randint(1, 20),) * 2])
         try:
-            return Conv2d(
+            op = Conv2d(
                 batch=rng.randint(1, 3),
                 in_channels=groups * inputs,
                 out_channels=groups * outputs,
@@ -172,6 +172,9 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
             )
         except ShapeError:
             continue
+        if op.multiplier and op.shift and op.rounding == "half_up" and not op.residual:
+            op = replace(op, zero_point=21 * op.height % 256 - 128)  # drawn before
+        return op
 
 
 def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -> Operator:

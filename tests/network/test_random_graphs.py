@@ -37,6 +37,14 @@ def test_free_scales_equal_the_executor(config, seed):
     assert max(layer.utilization for layer in report.layers) <= 1
 
 
+@pytest.mark.parametrize(("config", "seed"), [("tiny", 3), ("fsim", 8), ("ulx3s", 5)])
+def test_plain_hardware_with_mul_multiplies_each_channel(config, seed):
+    graph = random_graph(seed, free=True)
+    model = check(graph, seed, config)
+    without = plan_model(graph, config, capabilities="hls-2020").rows
+    assert sum(row.where == "vta" for row in model.plan) > sum(r.where == "vta" for r in without)
+
+
 @pytest.mark.parametrize(("config", "free"), [("pynq", False), ("pynq_ext", True), ("tiny", False)])
 def test_wide_networks_equal_their_graphs(config, free):
     """Gates, PReLUs, large means, pixels that move between channels and the image."""

@@ -16,7 +16,7 @@ from tvm import relax
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops import ModelError, UnsupportedError
+from vtaops import ModelError, PlacementWarning, UnsupportedError
 from vtaops.graph import Graph, evaluate
 from vtaops.graph.executor import evaluate_all
 from vtaops.graph.onnx_function import OnnxFunction
@@ -72,6 +72,24 @@ def test_what_onnxruntime_writes_by_default(form, activations, per_channel):
     for seed in range(3):
         difference, _ = steps_apart(graph, model, images(1, seed=seed))
         assert difference.max() <= 1
+
+
+def test_scales_by_channel_on_plain_hardware():
+    """With MUL all of it is on VTA, next to the file; without, a warning names the way out."""
+    model = by_onnxruntime(small_network(), images(), per_channel=True)
+    compiled = vtaops.compile_model(model, "ulx3s")
+    assert len(compiled.regions) == 1
+    assert {row.where for row in compiled.plan[1:-1]} == {"vta"}
+    x = images(1, seed=3)
+    found = compiled.run(x)
+    assert np.array_equal(found, compiled.reference(x))
+    difference, _ = steps_apart(import_model(model), model, x)
+    scale = compiled.graph.nodes[-1].inputs[0].scale
+    (theirs,) = Probe(model).run({"x": x}).values()
+    assert np.abs(found - theirs).max() <= 4 * scale
+    assert difference.max() <= 1
+    with pytest.warns(PlacementWarning, match=r"vtaops quantize takes the file"):
+        vtaops.compile_model(model, "pynq", verify=False)
 
 
 def test_uint8_weights_with_zero_points_run_on_vta():

@@ -125,9 +125,13 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
             f"compile_model(..., host=True), all of it runs on the host"
         )
     if placed.little:
-        warnings.warn(
-            f"{graph.name}: {placed}. vtaops ops lists every reason", PlacementWarning, stacklevel=3
+        way = (
+            "; vtaops quantize takes the file and makes all scales powers of two, which every VTA "
+            "has, or compile for hardware with the extension 'post'"
         )
+        out = way if "its scales need" in placed.reason else ""
+        text = f"{graph.name}: {placed}{out}. vtaops ops lists every reason"
+        warnings.warn(text, PlacementWarning, stacklevel=3)
 
 
 def plan_model(

@@ -1,4 +1,4 @@
-"""Answers of later rooms for quantisation: properties of a device, ONNX models of other sources."""
+"""What quantisation asks of later rooms: a device's properties, ONNX models of other sources."""
 
 from __future__ import annotations
 

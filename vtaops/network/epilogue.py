@@ -1,8 +1,9 @@
 """Epilogues: how VTA's operators requantise in the same way as the graph.
 
 Plain hardware shifts all channels alike: zero points and rounding are added to the bias, and a
-factor that is not a shift enlarges the weights or the residual. Hardware with the extension
-``post`` has a multiplier and a shift per channel, and adds the zero point itself.
+factor that is not a shift enlarges the weights or the residual. If its ALU has MUL, it multiplies
+each channel by a factor before that. Hardware with the extension ``post`` has a multiplier and a
+shift per channel, and adds the zero point itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MULTIPLIER_BITS
+from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
 from vtaops.graph.thresholds import quotient_scale
@@ -102,6 +103,17 @@ class MappedEpilogue:
         constant = sum_constant(weight, bias, zero_points, factors)
         return MappedEpilogue(fields, constant, vectors=vectors)
 
+    @staticmethod
+    def multiplied(
+        weight: Array, bias: Array | None, scaling: Requantization, zero_points: tuple[int, ...]
+    ) -> MappedEpilogue:
+        """Return the epilogue on plain hardware with MUL: a multiplier by channel, one shift."""
+        fields: dict[str, Any] = {"multiplier": True, "shift": int(scaling.shift.flat[0])}
+        fields |= {"rounding": "half_up", "clip": scaling.clip, "zero_point": scaling.zero_point}
+        factors = np.broadcast_to(scaling.multiplier, (len(weight),)).astype(np.int32)
+        constant = sum_constant(weight, bias, zero_points)
+        return MappedEpilogue(fields, constant, vectors={"multiplier": factors})
+
     def on_lanes(self, lanes: Lanes, size: int) -> MappedEpilogue:
         """Return the epilogue for lanes, some of which hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
@@ -135,6 +147,49 @@ def sum_constant(
     if len(zero_points) > 1:
         total = total - zero_points[1] * factor
     return np.asarray(total if bias is None else total + bias)
+
+
+def largest_sums(weight: Array, bias: Array | None, zero_point: int) -> Array:
+    """Return a bound of the magnitude of the sums of each output channel."""
+    products = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
+    constant = sum_constant(weight, bias, (zero_point,))
+    return np.asarray(128 * products + np.abs(constant))
+
+
+def one_shift(scaling: Requantization, largest: Array) -> Requantization | None:
+    """Return the nearest requantisation with one shift whose products int32 holds.
+
+    Parameters
+    ----------
+    scaling : Requantization
+        Rounds half up.
+    largest : ndarray of int64
+        Bound of the magnitude of the sums of each channel.
+
+    Returns
+    -------
+    Requantization or None
+        None if a result would move by more than a step.
+    """
+    ratio = np.maximum(scaling.multiplier / 2.0**scaling.shift, 2.0**-60)
+    ratio = np.broadcast_to(ratio, largest.shape)
+    room = min((1 << 30) / max(float((ratio * largest).max()), 0.5), 65535 / ratio.max())
+    shift = min(int(np.floor(np.log2(max(room, 1)))), MAX_SHIFT)
+    factors = np.rint(ratio * 2.0**shift).astype(np.int64)
+    moved = np.abs(factors / 2.0**shift - ratio) * np.minimum(largest, 256 / ratio)
+    if shift < 1 or moved.max() > 1:
+        return None
+    alike = len(np.unique(factors)) == 1
+    return Requantization(factors[0] if alike else factors, shift, scaling.zero_point, scaling.clip)
+
+
+def products_fit(scaling: Requantization, largest: Array) -> bool:
+    """Whether it has one shift, which rounds, and int32 holds the products of such sums."""
+    shifts = np.unique(scaling.shift)
+    if scaling.rounding != "half_up" or shifts.size > 1 or not 1 <= shifts[0] <= MAX_SHIFT:
+        return False
+    half = 1 << int(shifts[0]) - 1
+    return bool((largest * scaling.multiplier + half < 1 << 31).all())
 
 
 def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:

@@ -307,6 +307,8 @@ class Mapper(Places):
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
             return MappedEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
+        if op.requantization.right_shift is None:
+            return MappedEpilogue.multiplied(weight, op.bias, op.requantization, zeros)
         factor = 0 if residual is None else int(residual.flat[0])
         return MappedEpilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
 
@@ -315,7 +317,8 @@ class Mapper(Places):
     ) -> None:
         """Emit a convolution with the terms that are added to its sums."""
         constant = epilogue.constant
-        digits = None if self.scales else constant_digits(constant, self.block)
+        plain = not (self.scales or op.multiplier)  # what follows the sums is a shift
+        digits = constant_digits(constant, self.block) if plain else None
         if digits is None:
             op, bias = epilogue.with_bias(op)
             self._step(node, op, uses, kernel=weight, bias=bias, **epilogue.vectors)
@@ -345,7 +348,8 @@ class Mapper(Places):
     def _(self, op: ops.Dense, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        if h * w > 1:  # a flattened image: use a convolution of the image's size
+        multiplied = not self.scales and op.requantization.right_shift is None
+        if h * w > 1 or multiplied:  # a flattened image: use a convolution of the image's size
             weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return

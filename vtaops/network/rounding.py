@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -30,7 +30,8 @@ from vtaops.graph.thresholds import (
     quotient_scale,
     steps_of_requantization,
 )
-from vtaops.network.rules import Target, reason_for_host
+from vtaops.network.epilogue import largest_sums, one_shift
+from vtaops.network.rules import Target, reason_for_host, sums_of
 
 EQUAL = "equal to TFLite"
 KINDS = {"once": (1,), "twice": (2, 1, 3)}
@@ -73,26 +74,28 @@ class Form:
         The operator.
     differing, sums : int
         Number of possible sums with a difference of one step, and of all possible sums.
+    equal : str
+        The note of an operator without differences.
     """
 
     op: GraphOperator
     differing: int
     sums: int
+    equal: str = EQUAL
 
     @property
     def note(self) -> str:
-        """The comparison with TFLite as text."""
+        """The comparison with TFLite, or with the scales of the file, as text."""
         if not self.differing:
-            return EQUAL
-        share = 100 * self.differing / self.sums
-        return (
-            f"{EQUAL} but for one step at {self.differing:,} of {self.sums:,} sums ({share:.2g} %)"
-        )
+            return self.equal
+        share, count = 100 * self.differing / self.sums, f"{self.differing:,} of {self.sums:,}"
+        steps = "one step" if self.equal == EQUAL else "a step or two"
+        return f"{self.equal} but for {steps} at {count} sums ({share:.2g} %)"
 
 
 def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
     """Return a graph whose operators round like the hardware; others run on the host, unchanged."""
-    if not any(_is_tflite(node.op) for node in graph.nodes):
+    if not any(_changes(node.op, target) for node in graph.nodes):
         return Rounded(graph)
     forms = _forms(graph, target)
     lowered = _rebuilt(graph, {name: form.op for name, form in forms.items()})
@@ -116,6 +119,17 @@ def _is_tflite(op: GraphOperator) -> bool:
     return scaling is not None and scaling.rounding not in ("half_up", "nudged")
 
 
+def _changes(op: GraphOperator, target: Target) -> bool:
+    """Whether hardware may round an operator in another way: one of TFLite, or any on plain VTA.
+
+    There the ALU multiplies the sums of each channel, or factors are the nearest of 8 bits.
+    """
+    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.Add | ops.AveragePool
+    plain = target.multiplies and isinstance(op, kinds)
+    scaling = getattr(op, "requantization", None)
+    return _is_tflite(op) or (plain and scaling is not None and scaling.right_shift is None)
+
+
 def _rebuilt(graph: Graph, instead: dict[str, GraphOperator]) -> Graph:
     """Return a graph with some operators replaced."""
     return graph.rewritten(lambda result, node: result.add_like(node, instead.get(node.name)))
@@ -126,10 +140,10 @@ def _forms(graph: Graph, target: Target) -> dict[str, Form]:
     forms = {}
     for node in graph.nodes:
         given = [spans.get(tensor.name, _ANY) for tensor in node.inputs]
-        if _is_tflite(node.op):
-            found = _form(node.op, node, given, target)
-            if found is not None:
-                forms[node.name] = found
+        found = _form(node.op, node, given, target) if _changes(node.op, target) else None
+        if found is not None:
+            equal = EQUAL if _is_tflite(node.op) else "equal to the file"
+            forms[node.name] = replace(found, equal=equal)
         span = _span(node.op, node, given)
         if span is not None and len(node.outputs) == 1:
             spans[node.outputs[0].name] = span
@@ -212,7 +226,7 @@ def _(op: Weighted, node: Node, given: Sequence[Span], target: Target) -> Form |
     scaling = op.requantization
     low, high = _interval(op, node, given[0])
     if not target.fine:
-        coarse = _coarse(scaling)
+        coarse = _coarse(scaling, op, node, target)
         count = sum(
             _off(coarse, scaling, channel, int(low[channel]), int(high[channel]))
             for channel in range(len(low))
@@ -229,10 +243,20 @@ def _sums(low: Integers, high: Integers) -> int:
     return int((high - low + 1).sum())
 
 
-def _coarse(scaling: Requantization) -> Requantization:
-    """Return the nearest requantisation with 16 bits and one rounding."""
-    ratio = scaling.multiplier / 2.0**scaling.shift
-    return Requantization.from_ratio(np.maximum(ratio, 2.0**-60), scaling.zero_point, scaling.clip)
+def _coarse(
+    scaling: Requantization, op: GraphOperator, node: Node, target: Target
+) -> Requantization:
+    """Return the nearest requantisation with 16 bits and one rounding.
+
+    For plain hardware with MUL it has one shift, and products that int32 holds, if there is one.
+    """
+    ratio = np.maximum(scaling.multiplier / 2.0**scaling.shift, 2.0**-60)
+    coarse = Requantization.from_ratio(ratio, scaling.zero_point, scaling.clip)
+    if not (target.multiplies and isinstance(op, ops.Convolution | ops.Dense | ops.Requantize)):
+        return coarse
+    largest = largest_sums(*sums_of(op), node.inputs[0].zero_point)
+    shifts = coarse.right_shift is not None
+    return coarse if shifts else one_shift(coarse, largest) or coarse
 
 
 def _off(coarse: Requantization, scaling: Requantization, channel: int, low: int, high: int) -> int:
@@ -311,6 +335,8 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
     low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
     if scaling.rounding == "quotient":
         return _quotient(op, node, target)
+    if op.exclude_padding or scaling.multiplier.size > 1 or not scaling.multiplier.any():
+        return None
     if target.fine:
         chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
         made = replace(op, requantization=_nudged(chosen, scaling))
@@ -320,10 +346,10 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
     window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
     zero, clip = scaling.zero_point, scaling.clip
     made = ops.AveragePool.from_ratio(
-        ratio * size, size, shifts_only=shifts, zero_point=zero, clip=clip, **window
+        ratio * size * op.factor, size, shifts_only=shifts, zero_point=zero, clip=clip, **window
     )
     sums = np.arange(low, high + 1)
-    off = made.requantization.apply(sums * made.factor) != scaling.apply(sums)
+    off = made.requantization.apply(sums * made.factor) != scaling.apply(sums * op.factor)
     return Form(made, int(np.count_nonzero(off)), len(sums))
 
 
@@ -363,14 +389,14 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
 @_form.register
 def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
     (values,) = _values(node, given)
-    return _pointwise(op, (values,), op.requantization.apply(values), target)
+    return _pointwise(op, (values,), op.requantization.apply(values), node, target)
 
 
 @_form.register
 def _(op: ops.Multiply, node: Node, given: Sequence[Span], target: Target) -> Form:
     a, b = _values(node, given)
     sums = np.multiply.outer(a, b)
-    return _pointwise(op, (sums,), op.requantization.apply(sums), target)
+    return _pointwise(op, (sums,), op.requantization.apply(sums), node, target)
 
 
 def _values(node: Node, given: Sequence[Span]) -> list[Integers]:
@@ -381,7 +407,7 @@ def _values(node: Node, given: Sequence[Span]) -> list[Integers]:
     ]
 
 
-def _pointwise(op: Any, sums: tuple[Array], results: Array, target: Target) -> Form:
+def _pointwise(op: Any, sums: tuple[Array], results: Array, node: Node, target: Target) -> Form:
     """Return an operator of one sum with the scale that gives the specified results at its sums."""
     scaling, (values,) = op.requantization, sums
     if target.fine:
@@ -391,7 +417,7 @@ def _pointwise(op: Any, sums: tuple[Array], results: Array, target: Target) -> F
         found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounding]]
         made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
     else:
-        made = _coarse(scaling)
+        made = _coarse(scaling, op, node, target)
     off = np.count_nonzero(made.apply(values) != results)
     return Form(replace(op, requantization=made), int(off), values.size)
 
@@ -415,6 +441,23 @@ def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -
 @_form.register
 def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) -> Form:
     return _addition(op, node, given, fine=target.fine)
+
+
+@_form.register
+def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
+    """Plain hardware multiplies by int8 factors."""
+    scaling = op.requantization
+    if scaling.multiplier.size > 1 or scaling.shift.size > 1 or not scaling.multiplier.any():
+        return None
+    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
+    shift = min(int(np.log2(127 / (ratio * max(map(abs, op.factors))))), MAX_SHIFT)
+    first, second = (round(factor * ratio * 2**shift) for factor in op.factors)
+    if shift < 0 or not first or not second or max(abs(first), abs(second)) > 127:
+        return None
+    made = ops.Add((first, second), replace(scaling, multiplier=1, shift=shift))
+    a, b = _values(node, given)
+    results = scaling.apply(op.sums(a[:, None], b[None, :]))
+    return Form(made, _pairs_off(made, a, b, results), results.size)
 
 
 def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool) -> Form:

@@ -21,7 +21,7 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
-from vtaops.network.epilogue import common_shift, sum_constant
+from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
 from vtaops.network.storage import image_shape, reason_not_stored
 
 LARGEST_WEIGHT = 127
@@ -43,6 +43,11 @@ class Target:
     def fine(self) -> bool:
         """Whether its fixed-point scales may be fine ones."""
         return "exact" in self.config.extensions
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it has no fixed-point scales, but an ALU that multiplies each channel."""
+        return not self.scales and self.capabilities.has(Feature.MUL)
 
     @property
     def tables(self) -> bool:
@@ -102,7 +107,7 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
         return _factor_reason(op)
     shift = op.requantization.right_shift
     if shift is None:
-        return no_shift(op.requantization)
+        return _product_reason(op, node, target, alone=op.residual_factor is None)
     factor = 0
     if op.residual_factor is not None:
         factors = np.unique(op.residual_factor)
@@ -124,6 +129,8 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
+    if op.requantization.right_shift is None and not target.scales:
+        return _product_reason(op, node, target)
     return _sum_reason(op.weight, op.bias, op.requantization, node, target)
 
 
@@ -183,6 +190,8 @@ def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
+    if op.requantization.right_shift is None and not target.scales:
+        return _product_reason(op, node, target)
     return _sum_reason(np.ones((1, 1), np.int8), None, op.requantization, node, target)
 
 
@@ -346,6 +355,28 @@ def _sum_reason(
     if (128 * reach + np.abs(constant)).max() >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"
     return ""
+
+
+def _product_reason(
+    op: ops.Convolution | ops.Dense | ops.Requantize,
+    node: Node,
+    target: Target,
+    *,
+    alone: bool = True,
+) -> str:
+    """Return why VTA cannot multiply the sums of each channel; empty if it can."""
+    largest = largest_sums(*sums_of(op), node.inputs[0].zero_point)
+    fits = alone and target.multiplies and products_fit(op.requantization, largest)
+    return "" if fits else no_shift(op.requantization)
+
+
+def sums_of(
+    op: ops.Convolution | ops.Dense | ops.Requantize,
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32] | None]:
+    """Return the weights and the bias of an operator, output channels first."""
+    if isinstance(op, ops.Requantize):
+        return np.ones((1, 1), np.int8), None
+    return op.weight, op.bias
 
 
 def _one_constant(scaling: Requantization, node: Node, target: Target) -> str:

@@ -110,7 +110,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         1..3 for fine scales with that base (`vtaops.base.fixed_point`): needs the extension
         ``exact``.
     zero_point : int
-        With scales: added after the shift.
+        With scales, or a multiplier and a shift that rounds half up: added after the shift.
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
         channels fills its tiles (see `vtaops.machine.views.Columns`); one group only.
@@ -162,6 +162,8 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"residual scale, shift and clip are {own}; with scales, a residual has vectors of "
                 f"factors alone"
             )
+        if self.residual and self.zero_point and not self.scales:
+            raise ShapeError("zero_point and a residual exclude each other without scales")
         self.channel_groups.check()
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")

@@ -159,8 +159,9 @@ def alu_stages(
     clip: tuple[int, int] | None,
     rounding: Rounding = "truncate",
     multiplier: bool = False,
+    zero_point: int = 0,
 ) -> list[AluStage]:
-    """Return the ALU passes, in order.
+    """Return the ALU passes, in order; a zero point needs a shift that rounds half up.
 
     If a bias exists and no multiplier follows it, the bias buffer already includes half an output
     step.
@@ -169,22 +170,25 @@ def alu_stages(
     if multiplier:
         stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
     holds_half = bias and not multiplier and half_step(shift, rounding)
-    stages += shift_stages("res", shift, "truncate" if holds_half else rounding)
+    stages += shift_stages("res", shift, "truncate" if holds_half else rounding, zero_point)
     return stages + clip_stages("res", clip)
 
 
-def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
-    """Return the passes of a shift; shifts by more than 15 take several.
+def shift_stages(
+    prefix: str, shift: int, rounding: Rounding, zero_point: int = 0
+) -> list[AluStage]:
+    """Return the passes of a shift, and of a zero point; shifts by more than 15 take several.
 
     A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``, which cannot overflow: half its
-    output step exceeds the 16-bit immediate, and may be half the range of int32.
+    output step exceeds the 16-bit immediate, and may be half the range of int32. A zero point
+    joins the 1, twice.
     """
     stages: list[AluStage] = []
-    if half := half_step(shift, rounding):
+    if (half := half_step(shift, rounding)) and not zero_point:
         stages.append(AluStage(f"{prefix}_half", AluOp.ADD, half))
     elif rounding == "half_up" and shift > 0:
         stages += shift_stages(f"{prefix}_pre", shift - 1, "truncate")
-        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1))
+        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1 + 2 * zero_point))
         shift = 1
     sign = 1 if shift > 0 else -1
     for part in range(0, abs(shift), PORTABLE_SHIFT):

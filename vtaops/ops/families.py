@@ -116,9 +116,10 @@ class SumOfProducts(Operator):
             self._check_scales()
         elif self.fine:
             raise ShapeError(f"fine is {self.fine}; without scales it must be 0")
-        elif self.zero_point:
+        elif self.zero_point and not (self.multiplier and self.shift and self._rounds):
             raise ShapeError(
-                f"zero_point is {self.zero_point}; without scales it is part of the bias"
+                f"zero_point is {self.zero_point}; without scales, or a multiplier and a shift "
+                "that rounds half up, it is part of the bias"
             )
 
     def _check_scales(self) -> None:
@@ -138,7 +139,12 @@ class SumOfProducts(Operator):
     def stages(self) -> Sequence[Stage]:
         if self.scales:
             return [self._scale_stage]
-        return alu_stages(self.bias, self.shift, self.clip, self.rounding, self.multiplier)
+        more = self.multiplier, self.zero_point
+        return alu_stages(self.bias, self.shift, self.clip, self.rounding, *more)
+
+    @property
+    def _rounds(self) -> bool:
+        return self.rounding == "half_up"
 
     @property
     def _scale_stage(self) -> ScaleStage:

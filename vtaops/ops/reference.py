@@ -129,6 +129,8 @@ def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
         acc = _int32(acc.astype(np.int64) * _by_channel(op, given["multiplier"]).astype(np.int64))
     rounding = getattr(op, "rounding", "truncate")
     acc = _shifted(acc, _shift(op), rounding)
+    if "multiplier" in given:
+        acc = acc + np.int32(op.zero_point)
     if "residual" in given:
         acc = _int32(_clipped(acc, op.residual_clip) + given["residual"] * op.residual_scale)
         acc = _shifted(acc, op.residual_shift, rounding)

@@ -102,7 +102,9 @@ class Definition:
                 word = fine_scale(self.multiplier, self.shift, self.nudge)
                 return self._requantized(x, fields.numbers(word), -self.fine)
             return self._requantized(x, self.multiplier, self.shift)
-        return self._clipped(self._with_residual(self._shifted(x, self._shift, rounding), given))
+        zero = self.zero_point if "multiplier" in vectors else 0
+        shifted = self._shifted(x, self._shift, rounding, zero)
+        return self._clipped(self._with_residual(shifted, given))
 
     def _with_residual(self, x: Terms, given: Given) -> Terms:
         if "residual" not in given:
@@ -117,17 +119,19 @@ class Definition:
     def _shift(self) -> int:
         return average_factor(self)[1] if self.kind == "AvgPool2d" else self.shift
 
-    def _shifted(self, x: Terms, shift: int, rounding: str) -> Terms:
+    def _shifted(self, x: Terms, shift: int, rounding: str, zero: int = 0) -> Terms:
         """Return sums shifted; if the shift is at most 15, the rounding term is part of the sum.
 
-        A longer shift rounds without loss: ``((x >> (shift - 1)) + 1) >> 1``.
+        A longer shift rounds without loss: ``((x >> (shift - 1)) + 1) >> 1``. So does one that a
+        zero point follows, which joins the 1, twice.
         """
         fields = self.fields
         if rounding != "half_up" or shift <= 0:
             return fields.shifted(x, shift)
-        if shift <= 15:
+        if shift <= 15 and not zero:
             return fields.shifted(fields.sum(x, fields.numbers(1 << shift - 1)), shift)
-        return fields.shifted(fields.sum(fields.shifted(x, shift - 1), fields.numbers(1)), 1)
+        added = fields.numbers(1 + 2 * zero)
+        return fields.shifted(fields.sum(fields.shifted(x, shift - 1), added), 1)
 
     @property
     def _adds_half(self) -> bool:

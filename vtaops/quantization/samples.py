@@ -186,8 +186,7 @@ def _dequantized(what: str, array: Array, dtype: np.dtype[Any], scale: float, ze
             f"{what} holds integers from {array.min()} to {array.max()}; the input is {dtype}. "
             "Give integers of that type, or the real numbers that they represent"
         )
-    real: Array = (array.astype(np.int32) - zero) * np.float32(scale)
-    return real
+    return np.multiply(array.astype(np.int32) - zero, scale, dtype=np.float32)
 
 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:

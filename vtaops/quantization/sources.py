@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from vtaops.quantization.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
+    ValueInfoProto,
     attributes,
     first_line,
     graph_inputs,
@@ -183,18 +184,32 @@ def without_pairs(model: ModelProto) -> None:
         else:
             entry = node.input[0] in entries
             real[node.output[0]] = node.input[0] if entry else f"{node.input[0]}_real"
-    ends = [*model.graph.output, *(v for v in graph_inputs(model) if v.name in entries)]
-    for value in model.graph.output:
-        if getattr(tensors.writers.get(value.name), "op_type", "") == "QuantizeLinear":
-            real[value.name] = f"{value.name}_real"
-        if value.name in real:
-            kept.append(make_node("Identity", [real[value.name]], [value.name]))
-    for value in ends:
-        if value.name in real or value.name in entries:
-            value.type.tensor_type.elem_type = require("onnx").TensorProto.FLOAT
+    kept += _real_ends(model, real, tensors, entries)
     _check_entries(kept, set(real.values()) - entries.keys())
     refill(model.graph.node, kept)
     del model.graph.value_info[:]
+
+
+def _real_ends(
+    model: ModelProto, real: dict[str, str], tensors: Connections, entries: Collection[str]
+) -> list[NodeProto]:
+    """Make the ends of a model float; return the nodes that make its outputs."""
+    nodes = []
+    for value in model.graph.output:
+        writer = tensors.writers.get(value.name)
+        quantized = writer is not None and writer.op_type == "QuantizeLinear"
+        if quantized or value.name in real:
+            source = real.get(value.name, f"{value.name}_real")
+            nodes.append(make_node("Identity", [source], [value.name]))
+            _make_float(value)
+    for value in graph_inputs(model):
+        if value.name in entries:
+            _make_float(value)
+    return nodes
+
+
+def _make_float(value: ValueInfoProto) -> None:
+    value.type.tensor_type.elem_type = require("onnx").TensorProto.FLOAT
 
 
 def _refuse_integers(node: NodeProto) -> None:
