@@ -119,6 +119,7 @@ def test_comparison_shows_ratios(pair):
     text = text_of(comparison_table(reports, "title"))
     ratio = pair[1].cycles / pair[0].cycles
     assert re.search(rf"cycles .*{pair[0].cycles:,} .*{pair[1].cycles:,} +{ratio:.2f}x", text)
+    assert text.index("cycles") < text.index("gemm_utilization") < text.index("inp_load_nbytes")
     assert "compute waits: load token" in text
     rows = list(csv.reader(io.StringIO(as_csv(reports))))
     assert rows[0] == ["statistic", "one", "two"]

@@ -166,7 +166,9 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     table = new_table(title, ["statistic"], [*reports], [])
     columns = [numbers(data) for data in reports.values()]
     section = ""
-    for key in dict.fromkeys(key for column in columns for key in column):
+    keys = dict.fromkeys(key for column in columns for key in column)
+    # cycles and the use of the array first
+    for key in sorted(keys, key=lambda key: not key.startswith("timing.") or key.count(".") > 1):
         values = [column.get(key, 0) for column in columns]
         if not any(values):
             continue
@@ -174,8 +176,7 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         if group != section:
             table.add_section()
         section = group
-        first, *others = values
-        table.add_row(label, _number(first), *(_with_ratio(value, first) for value in others))
+        table.add_row(label, _number(values[0]), *(_with_ratio(v, values[0]) for v in values[1:]))
     return table
 
 
