@@ -5,6 +5,7 @@
 #include "vta_linux.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -12,6 +13,7 @@
 
 #include "hardware.h"
 
+#define MOMENT 10 /* milliseconds */
 #define REGISTERS_NBYTES(design) ((design) == VTA_DESIGN_HLS ? 4 * VTA_REGISTER_PAGE : VTA_REGISTER_PAGE)
 
 static uint32_t milliseconds(void *platform) {
@@ -23,9 +25,20 @@ static uint32_t milliseconds(void *platform) {
 
 /* Sleeps only where a run takes long: a sleep may last longer than a short run. */
 static void pause_briefly(void *platform) {
-  unsigned *const polls = platform;
+  vta_linux *const board = platform;
   static const struct timespec tenth = {0, 100000};
-  if (++*polls % 256 == 0) nanosleep(&tenth, NULL);
+  if (++board->polls % 256 == 0) nanosleep(&tenth, NULL);
+}
+
+/* Waits for an interrupt, for a moment: the registers tell what happened, a fault too. One that
+ * came before it was allowed is not lost, because the logic holds its line until the next launch. */
+static void await_interrupt(void *platform) {
+  vta_linux *const board = platform;
+  struct pollfd waited = {board->file, POLLIN, 0};
+  uint32_t word = 1; /* allows one; read, it is their number */
+  if (write(board->file, &word, sizeof word) != (ssize_t)sizeof word ||
+      (poll(&waited, 1, MOMENT) > 0 && read(board->file, &word, sizeof word) <= 0))
+    pause_briefly(board);
 }
 
 static void *map(const char *path, uint64_t offset, size_t nbytes) {
@@ -38,7 +51,6 @@ static void *map(const char *path, uint64_t offset, size_t nbytes) {
 }
 
 int vta_linux_open(vta_linux *board, vta_device *device) {
-  static unsigned polls;
   vta_mapped *const m = &board->mapped;
   int status;
   memset(m, 0, sizeof *m);
@@ -48,9 +60,12 @@ int vta_linux_open(vta_linux *board, vta_device *device) {
   m->physical = board->physical;
   m->nbytes = board->nbytes;
   m->milliseconds = milliseconds;
-  m->pause = pause_briefly;
-  m->platform = &polls;
-  status = m->registers && m->memory ? vta_mapped_device(m, device) : VTA_ERROR_DEVICE;
+  board->file = board->interrupt ? open(board->interrupt, O_RDWR | O_NOCTTY) : -1;
+  m->pause = board->interrupt ? await_interrupt : pause_briefly;
+  m->platform = board;
+  status = VTA_ERROR_DEVICE;
+  if (m->registers && m->memory && (board->file >= 0 || !board->interrupt))
+    status = vta_mapped_device(m, device);
   if (status) vta_linux_close(board);
   return status;
 }
@@ -59,5 +74,7 @@ void vta_linux_close(vta_linux *board) {
   vta_mapped *const m = &board->mapped;
   if (m->registers) munmap((void *)(uintptr_t)m->registers, REGISTERS_NBYTES(m->design));
   if (m->memory) munmap(m->memory, m->nbytes);
+  if (board->file >= 0) close(board->file);
+  board->file = -1;
   memset(m, 0, sizeof *m);
 }

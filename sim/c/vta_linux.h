@@ -12,8 +12,11 @@ typedef struct vta_linux {
   const char *registers, *memory;          /* paths */
   uint64_t registers_offset, memory_offset; /* in these files */
   uint32_t physical, nbytes;               /* of the memory, as VTA sees it */
+  const char *interrupt; /* /dev/uioN whose interrupt says that a launch ended; NULL: polling */
 
   vta_mapped mapped; /* private */
+  int file;          /* private: of the interrupt; -1: none */
+  unsigned polls;    /* private */
 } vta_linux;
 
 /* Maps the files and makes a device of them; errno tells more about VTA_ERROR_DEVICE. */

@@ -18,7 +18,11 @@ from trials import c_bundles
 from trials.boards import bit_file, serving
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
+from vtaops.hardware.build import build_model
 from vtaops.hardware.registers import RtlRegisters
+from vtaops.hardware.rtl import RtlParameters
+from vtaops.runtime import Tsim
+from vtaops.runtime.arguments import as_tuple
 
 pytestmark = pytest.mark.skipif(
     not c_bundles.compilers() or not shutil.which("make"), reason="no compiler of C, or no make"
@@ -75,6 +79,25 @@ def test_on_the_simulator(bundle):
         done = run(folder, "./network-fsim", *words)
         assert done.returncode == 1
         assert said in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no compiler of C++ is installed")
+def test_on_the_rtl(tmp_path):
+    """Cycle by cycle: the same results, in as many cycles as in Python."""
+    config = vtaops.HardwareConfig.load("tiny")
+    model = vtaops.compile_model(random_graph(5), config)
+    arrays = random_inputs(model.graph, 3)
+    with vtaops.Session(Tsim(config)) as session:
+        wanted = as_tuple(model.run(*arrays, session=session))
+        cycles = session.device.performance().cycles
+    model.export_c(tmp_path)
+    for number, array in enumerate(arrays):
+        array.tofile(tmp_path / f"in{number}")
+    built = build_model(config, RtlParameters(port_bytes=config.port_width))
+    c_bundles.make(tmp_path, "network-tsim", TSIM=str(built), VERILATOR="false", CXXFLAGS="-O1")
+    program = "./network-tsim", *(f"in{number}" for number in range(len(arrays)))
+    check(tmp_path, wanted, *program)
+    assert f"{cycles} cycles of the RTL" in run(tmp_path, *program).stdout
 
 
 SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -177,6 +200,24 @@ def test_a_board_that_fails_ends_in_a_code(bundle, model, design):
         done = run(folder, "./network-linux", *inputs, *options)
         assert done.returncode == 1
         assert said in done.stderr
+
+
+def test_an_interrupt_says_that_a_launch_ended(bundle, model):
+    """It only wakes the program: the registers tell what happened, an end in time too."""
+    folder, inputs, outputs = bundle
+    c_bundles.make(folder, "network-linux", CC=c_bundles.compilers()[0], CFLAGS=SANITIZED)
+    with c_bundles.FileBoard(model, folder, "rtl", interrupt=True) as board:
+        check(folder, outputs, "./network-linux", *inputs, *board.options, "--repeat", "2")
+    (folder / "vta.o").unlink()
+    flags = f"{SANITIZED} -DVTA_DEFAULT_TIMEOUT=50u"
+    c_bundles.make(folder, "network-linux", CC=c_bundles.compilers()[0], CFLAGS=flags)
+    with c_bundles.FileBoard(model, folder, "rtl", fault="hang", interrupt=True) as board:
+        done = run(folder, "./network-linux", *inputs, *board.options)
+    assert "did not finish in time" in done.stderr
+    assert set(board.allowed[::4]) == {1}  # words that allow an interrupt, not thousands of polls
+    assert 1 <= len(board.allowed) // 4 <= 500
+    done = run(folder, "./network-linux", *inputs, *board.options[:-1], "absent")
+    assert "the device cannot be reached" in done.stderr
 
 
 def test_logic_that_still_runs_takes_no_launch(bundle, model):
