@@ -1,8 +1,8 @@
 /* Runs a compiled network on a VTA: the interface between an application, a model and a device.
  *
- * C99 without dependencies but memcpy and memset. A model is a blob (see vta_blob.h) that stays
- * constant, an arena that the caller gives, and the memory of a device. Nothing is allocated on a
- * heap. Every function returns VTA_OK or a code that vta_text() words.
+ * C99 without dependencies but memcpy, memmove and memset. A model is a blob (see vta_blob.h) that
+ * stays constant, an arena that the caller gives, and the memory of a device. Nothing is allocated
+ * on a heap. Every function returns VTA_OK or a code that vta_text() words.
  */
 #ifndef VTA_H
 #define VTA_H
