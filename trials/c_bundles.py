@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import pty
 import select
 import shutil
 import struct
@@ -329,11 +330,10 @@ class FileBoard:
 
     Its processor may be emulated. A thread plays the logic: it sees a start in the registers, runs
     the instructions on fsim, and sets the flags. With the fault ``"hang"`` it never does; with
-    ``"reset"`` a start resets it.
+    ``"reset"`` a start resets it. A terminal stands for the UIO device of its interrupt.
     """
 
     PHYSICAL = 0x1000  # the first address of fsim
-    lines: tuple[int, ...] = ()  # the two ends of the interrupt
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class FileBoard:
         *,
         fault: str = "",
         nbytes: int = 1 << 24,
-        interrupts: bool = False,
+        interrupt: bool = False,
     ) -> None:
         self._hls, self.fault, self._done = design == "hls", fault, threading.Event()
         self.paths = folder / "registers", folder / "memory"
@@ -355,10 +355,10 @@ class FileBoard:
             *("--memory", f"{self.paths[1]}@0"),
             *("--physical", hex(self.PHYSICAL), "--nbytes", str(nbytes)),
         ]
-        if interrupts:
-            self.lines = os.openpty()
-            tty.setraw(self.lines[1])
-            self.options += ["--interrupt", os.ttyname(self.lines[1])]
+        self._terminal: tuple[int, ...] = pty.openpty() if interrupt else ()
+        if interrupt:
+            tty.setraw(self._terminal[1])
+            self.options += ["--interrupt", os.ttyname(self._terminal[1])]
         self._map(model, (self.paths[0], 0), (self.paths[1], 0), nbytes)
 
     @classmethod
@@ -366,6 +366,7 @@ class FileBoard:
         """Return a board of upstream's design whose whole memory is one file, with many holes."""
         board = cls.__new__(cls)
         board._hls, board.fault, board._done = True, "", threading.Event()
+        board._terminal = ()
         registers = model.config.board.register_base
         board._map(model, (path, registers), (path, physical), nbytes)
         return board
@@ -394,15 +395,11 @@ class FileBoard:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        for line in self.lines:
-            os.close(line)
-
-    def unmasked(self) -> int:
-        """Return how often the interrupt was unmasked since the last call."""
-        ready, _, _ = select.select([self.lines[0]], [], [], 0)
-        words = os.read(self.lines[0], 1 << 16) if ready else b""
-        assert words == b"\1\0\0\0" * (len(words) // 4)
-        return len(words) // 4
+        if self._terminal:
+            words, _, _ = select.select(self._terminal[:1], [], [], 0)
+            self.allowed = os.read(self._terminal[0], 4096) if words else b""
+            for file in self._terminal:
+                os.close(file)
 
     def _play(self) -> None:
         step = self._play_hls if self._hls else self._play_rtl
@@ -435,8 +432,8 @@ class FileBoard:
             where = self.registers[[rtl.ADDRESS // 4, rtl.COUNT // 4]].tolist()
             done = self._run(*where)
             self.registers[rtl.CONTROL // 4] = (rtl.FINISHED | rtl.QUIET) * done
-            if self.lines and done:
-                os.write(self.lines[0], bytes(4))
+            if self._terminal and done:
+                os.write(self._terminal[0], struct.pack("<I", 1))
 
 
 # ------------------------------------------------------------------------------ networks

@@ -8,7 +8,7 @@
  *
  *   --design hls|rtl  --registers FILE[@OFFSET]  --memory FILE[@OFFSET]
  *   --physical ADDRESS  --nbytes N     (of that memory, as VTA sees it)
- *   --interrupt FILE                   (/dev/uioN, to sleep until a run ends; else it polls)
+ *   --interrupt FILE                   (a UIO device that says when a launch ends; else polling)
  *   --serial PORT  --patience MS       (a ULX3S there, in place of all these)
  */
 #include <math.h>
@@ -22,6 +22,8 @@
 #ifdef VTA_ON_LINUX
 #include "vta_linux.h"
 #include "vta_serial.h"
+#elif defined(VTA_ON_TSIM)
+#include "vta_tsim.h"
 #else
 #include "vta_fsim.h"
 #endif
@@ -272,7 +274,30 @@ static int open_device(options *o, vta_device *device) {
   return o->serial.path ? vta_serial_open(&o->serial, device) : vta_linux_open(&o->board, device);
 #else
   (void)o;
+#ifdef VTA_ON_TSIM
+  return vta_tsim_open(device);
+#else
   return vta_fsim_open(device);
+#endif
+#endif
+}
+
+static void close_device(options *o, vta_device *device) {
+#ifdef VTA_ON_LINUX
+  (void)device;
+  if (o->serial.path) {
+    vta_serial_close(&o->serial);
+  } else {
+    vta_linux_close(&o->board);
+  }
+#elif defined(VTA_ON_TSIM)
+  (void)o;
+  printf("%.0f cycles of the RTL\n", (double)vta_tsim_cycles(device));
+  vta_tsim_close(device);
+#else
+  (void)o;
+  if (*vta_fsim_message(device)) fprintf(stderr, "%s\n", vta_fsim_message(device));
+  vta_fsim_close(device);
 #endif
 }
 
@@ -287,16 +312,7 @@ static int run(options *o, const void *const *from, void *const *to) {
   loaded = clock();
   for (i = 0; !status && i < o->repeat; ++i) status = vta_model_run(&device, from, to);
   end = clock();
-#ifndef VTA_ON_LINUX
-  if (status) fprintf(stderr, "%s\n", vta_fsim_message(&device));
-  vta_fsim_close(&device);
-#else
-  if (o->serial.path) {
-    vta_serial_close(&o->serial);
-  } else {
-    vta_linux_close(&o->board);
-  }
-#endif
+  close_device(o, &device);
   if (status) return fail(VTA_MODEL_NAME, vta_text(status));
   printf("%s on %s: loaded in %.2f ms, %.2f ms a run (processor time)\n", VTA_MODEL_NAME,
          VTA_MODEL_HARDWARE, 1e3 * (double)(loaded - begin) / CLOCKS_PER_SEC,

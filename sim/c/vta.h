@@ -1,8 +1,8 @@
 /* Runs a compiled network on a VTA: the interface between an application, a model and a device.
  *
- * C99 without dependencies except memcpy and memset. A model is a blob (see vta_blob.h), which stays
- * constant, an arena that the caller provides, and the memory of a device. Nothing is allocated on a
- * heap. Every function returns VTA_OK or a code that vta_text() describes.
+ * C99 without dependencies except memcpy, memmove and memset. A model is a blob (see vta_blob.h),
+ * which stays constant, an arena that the caller provides, and the memory of a device. Nothing is
+ * allocated on a heap. Every function returns VTA_OK or a code that vta_text() describes.
  */
 #ifndef VTA_H
 #define VTA_H

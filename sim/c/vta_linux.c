@@ -13,6 +13,7 @@
 
 #include "hardware.h"
 
+#define MOMENT 10 /* milliseconds */
 #define REGISTERS_NBYTES(design) ((design) == VTA_DESIGN_HLS ? 4 * VTA_REGISTER_PAGE : VTA_REGISTER_PAGE)
 
 static uint32_t milliseconds(void *platform) {
@@ -27,17 +28,18 @@ static uint32_t milliseconds(void *platform) {
 static void pause_briefly(void *platform) {
   vta_linux *const board = platform;
   static const struct timespec tenth = {0, 100000};
-  static const uint32_t one = 1;
-  struct pollfd line;
-  uint32_t taken;
-  if (++board->polls % 256 != 0) return;
-  line.fd = board->line;
-  line.events = POLLIN;
-  if (board->line < 0 || write(board->line, &one, sizeof one) != (ssize_t)sizeof one) {
-    nanosleep(&tenth, NULL);
-  } else if (poll(&line, 1, 10) == 1 && read(board->line, &taken, sizeof taken) < 0) {
-    nanosleep(&tenth, NULL);
-  }
+  if (++board->polls % 256 == 0) nanosleep(&tenth, NULL);
+}
+
+/* Waits for an interrupt, but only briefly: the registers say what happened. An interrupt before it
+ * is allowed is not lost, because the logic holds its line until the next launch. */
+static void await_interrupt(void *platform) {
+  vta_linux *const board = platform;
+  struct pollfd waited = {board->file, POLLIN, 0};
+  uint32_t word = 1; /* allows one; read, it is their number */
+  if (write(board->file, &word, sizeof word) != (ssize_t)sizeof word ||
+      (poll(&waited, 1, MOMENT) > 0 && read(board->file, &word, sizeof word) <= 0))
+    pause_briefly(board);
 }
 
 static void *map(const char *path, uint64_t offset, size_t nbytes) {
@@ -61,10 +63,11 @@ int vta_linux_open(vta_linux *board, vta_device *device) {
   m->physical = board->physical;
   m->nbytes = board->nbytes;
   m->milliseconds = milliseconds;
-  m->pause = pause_briefly;
+  board->file = board->interrupt ? open(board->interrupt, O_RDWR | O_NOCTTY) : -1;
+  m->pause = board->interrupt ? await_interrupt : pause_briefly;
   m->platform = board;
   status = VTA_ERROR_DEVICE;
-  if (m->registers && m->memory && (!board->interrupt || board->line >= 0))
+  if (m->registers && m->memory && (board->file >= 0 || !board->interrupt))
     status = vta_mapped_device(m, device);
   if (status) vta_linux_close(board);
   return status;
@@ -74,7 +77,7 @@ void vta_linux_close(vta_linux *board) {
   vta_mapped *const m = &board->mapped;
   if (m->registers) munmap((void *)(uintptr_t)m->registers, REGISTERS_NBYTES(m->design));
   if (m->memory) munmap(m->memory, m->nbytes);
-  if (board->line >= 0) close(board->line);
-  board->line = -1;
+  if (board->file >= 0) close(board->file);
+  board->file = -1;
   memset(m, 0, sizeof *m);
 }

@@ -12,12 +12,11 @@ typedef struct vta_linux {
   const char *registers, *memory;          /* paths */
   uint64_t registers_offset, memory_offset; /* in these files */
   uint32_t physical, nbytes;               /* of the memory, as VTA sees it */
+  const char *interrupt; /* /dev/uioN whose interrupt says that a launch ended; NULL: polling */
 
-  const char *interrupt; /* of our RTL: /dev/uioN, to sleep until a run ends; NULL: poll */
-
-  vta_mapped mapped; /* private, like the rest */
-  int line;
-  unsigned polls;
+  vta_mapped mapped; /* private */
+  int file;          /* private: of the interrupt; -1: none */
+  unsigned polls;    /* private */
 } vta_linux;
 
 /* Maps the files and creates a device; errno gives the reason for VTA_ERROR_DEVICE. */

@@ -32,45 +32,19 @@ class SlotNumber(int):
     """Number of a slot, which a step reads or writes."""
 
 
-class StepKind(IntEnum):
-    """Kinds of steps."""
+StepKind = IntEnum(
+    "StepKind",
+    "COPY WRITE READ LAUNCH CONVOLUTION MATMUL POOL ADD MULTIPLY TABLE QUANTIZE DEQUANTIZE SOFTMAX "
+    "ROW_SUMS FIXED_SOFTMAX LAYER_NORM MEAN ADD_TERM",
+    start=0,
+)
+"""Kinds of steps; the numbers of these three are those of ``vta_blob.h``."""
 
-    COPY = 0
-    WRITE = 1
-    READ = 2
-    LAUNCH = 3
-    CONVOLUTION = 4
-    MATMUL = 5
-    POOL = 6
-    ADD = 7
-    MULTIPLY = 8
-    TABLE = 9
-    QUANTIZE = 10
-    DEQUANTIZE = 11
-    SOFTMAX = 12
-    ROW_SUMS = 13
-    FIXED_SOFTMAX = 14
-    LAYER_NORM = 15
-    MEAN = 16
-    ADD_TERM = 17
+SlotKind = IntEnum("SlotKind", "ARENA INPUT OUTPUT CONSTANT", start=0)
+"""Location of a slot."""
 
-
-class SlotKind(IntEnum):
-    """Location of a slot."""
-
-    ARENA = 0
-    INPUT = 1
-    OUTPUT = 2
-    CONSTANT = 3
-
-
-class BufferKind(IntEnum):
-    """Content of a device buffer when the model is loaded."""
-
-    PLAIN = 0
-    IMAGE = 1
-    FILLED = 2
-    PART = 3
+BufferKind = IntEnum("BufferKind", "PLAIN IMAGE FILLED PART", start=0)
+"""Content of a device buffer when the model is loaded."""
 
 
 @dataclass

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ProgramError
+from vtaops.base.errors import ConfigError, ProgramError
 from vtaops.base.files import write_file
 from vtaops.export.blob import BufferKind
 from vtaops.export.regions import add_region, dram_field
 from vtaops.export.steps import add_node
 from vtaops.export.values import Values, nbytes_of
 from vtaops.graph import Tensor
+from vtaops.hardware.build import VERILATOR_OPTIONS, model_defines
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
+from vtaops.hardware.rtl import RtlParameters, harness, rtl_design
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig, Memory
@@ -52,9 +55,8 @@ def export_c(model: Model, folder: str | Path) -> Bundle:
     """Write a model as a folder of C; see `vtaops.Model.export_c`."""
     bundle, files = bundle_files(model, Path(folder))
     try:
-        bundle.folder.mkdir(parents=True, exist_ok=True)
-        (bundle.folder / "fsim").mkdir(exist_ok=True)
         for name, content in files.items():
+            (bundle.folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_file(bundle.folder / name, content)
     except OSError as error:
         raise ProgramError(f"cannot write a bundle to {folder}: {error}") from error
@@ -86,7 +88,21 @@ def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
     for path in _sources("sim/fsim", "*pp"):
         if path.name not in ("module.cpp", "baseline.cpp", "baseline.hpp"):
             files[f"fsim/{path.name}"] = path.read_bytes()
+    with suppress(ConfigError):  # the scratchpads are too small for the port of the RTL
+        files |= _rtl(model.config)
     return bundle, files
+
+
+def _rtl(config: HardwareConfig) -> dict[str, bytes]:
+    """Return the RTL, the C++ around its model, and what Verilator is told about both."""
+    parameters = RtlParameters(port_bytes=config.port_width)
+    design = rtl_design(config, parameters, axi=False)
+    files = design.files | {path.name: path.read_bytes() for path in harness()}
+    options = [f"--top-module {design.top}", *VERILATOR_OPTIONS, *design.files, ""]
+    flags = ["-DVERILATOR=1", "-DVL_TIME_CONTEXT", "-DVM_TRACE=0"]
+    flags += [*model_defines(config, parameters), ""]
+    files |= {"options.f": "\n".join(options).encode(), "flags": "\n".join(flags).encode()}
+    return {f"tsim/{name}": content for name, content in files.items()}
 
 
 def config_word(config: HardwareConfig) -> int:

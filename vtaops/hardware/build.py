@@ -28,7 +28,7 @@ TRACE_FORMATS = ("vcd", "fst")
 
 _log = logging.getLogger(__name__)
 
-_VERILATOR_OPTIONS = (
+VERILATOR_OPTIONS = (
     "-O3",
     "--x-assign",
     "fast",
@@ -158,13 +158,9 @@ def build_model(
     design = rtl_design(config, parameters, axi)
     driver, *headers = harness(axi)
     files = design.files | {path.name: path.read_bytes() for path in (driver, *headers)}
-    defines = [f"-DPORT_BYTES={parameters.port_bytes}"]
+    defines = model_defines(config, parameters)
     if trace is not None:
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
-    if "pairs" in config.extensions:
-        defines.append("-DTSIM_ARRAY_CLOCK=1")
-    if config.weight_port:
-        defines.append("-DTSIM_WEIGHT_PORT=1")
     if axi:
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
 
@@ -186,6 +182,13 @@ def build_model(
         trace=trace,
         on_start=describe,
     )
+
+
+def model_defines(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
+    """Return what the C++ around a model is told about it, as options of the compiler."""
+    parts = {"ARRAY_CLOCK": "pairs" in config.extensions, "WEIGHT_PORT": config.weight_port}
+    found = [f"-DTSIM_{name}=1" for name, is_there in parts.items() if is_there]
+    return [f"-DPORT_BYTES={parameters.port_bytes}", *found]
 
 
 def build_library(
@@ -219,7 +222,7 @@ def build_library(
         Additional options for Verilator.
     """
     tools = find_tools()
-    verilator_options = [*_VERILATOR_OPTIONS, *options]
+    verilator_options = [*VERILATOR_OPTIONS, *options]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
     form = [f"-DVM_TRACE_{trace.upper()}=1"] if trace else []
     compiler_options = [*_CXX_OPTIONS, f"-DVM_TRACE={len(form)}", *form]
