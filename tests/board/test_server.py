@@ -404,8 +404,8 @@ def test_a_corrupted_upload_is_refused(server):
 
 
 BAD_REQUESTS = [
-    ({"op": "nonsense"}, b"", "no operation"),
-    ({"op": ["alloc"]}, b"", "no operation"),
+    ({"op": "nonsense"}, b"", "unknown operation"),
+    ({"op": ["alloc"]}, b"", "unknown operation"),
     ({"op": "alloc"}, b"", "takes the fields"),
     ({"op": "alloc", "nbytes": 1, "path": "/etc/passwd"}, b"", "takes the fields"),
     ({"op": "alloc", "nbytes": "1"}, b"", "must be int"),

@@ -223,7 +223,7 @@ GATHERED = PackedConv2dOp(
 
 
 def test_products_of_16_bit_matrices_are_refused():
-    with pytest.raises(UnsupportedError, match="no product of float16; give float32"):
+    with pytest.raises(UnsupportedError, match="unsupported product of float16; give float32"):
         schedule(MatmulOp(4, 4, 4, "float16", "float16"), CpuTarget.detect())
 
 

@@ -364,7 +364,7 @@ def test_bad_models(tmp_path):
     text.write_text("no model")
     with pytest.raises(ModelError, match="is not an ONNX model"):
         import_model(text)
-    with pytest.raises(ModelError, match="int is no model"):
+    with pytest.raises(ModelError, match="int is not a model"):
         import_model(7)
 
 

@@ -282,7 +282,7 @@ def test_refused_calls(tmp_path, call, message):
 
 
 def test_a_simulator_target_is_no_board():
-    with pytest.raises(DeviceError, match="no board"):
+    with pytest.raises(DeviceError, match="not a board"):
         Accelerator(HardwareConfig.load("fsim"), interface=object())
 
 

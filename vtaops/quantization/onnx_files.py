@@ -128,7 +128,7 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Replace symbolic dimensions of the inputs in place (see `load`)."""
     inputs = {value.name: value for value in graph_inputs(model)}
     if unknown := sorted(set(shapes) - set(inputs)):
-        raise ModelError(f"unknown input {unknown[0]!r};  the model's inputs: {', '.join(inputs)}")
+        raise ModelError(f"unknown input {unknown[0]!r}; the model's inputs: {', '.join(inputs)}")
     for name, value in inputs.items():
         dims = value.type.tensor_type.shape.dim
         if (given := shapes.get(name)) is not None:
