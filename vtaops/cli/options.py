@@ -287,9 +287,10 @@ def _configs(incomplete: str) -> list[str]:
 
 
 def _devices(incomplete: str) -> list[str]:
-    from vtaops.runtime import DEVICES
+    from vtaops.runtime import device_names
 
-    return [n for d in DEVICES if (n := d.removesuffix("HOST:PORT")).startswith(incomplete)]
+    found = (name.removesuffix("HOST:PORT") for name in device_names())
+    return [name for name in found if name.startswith(incomplete)]
 
 
 _COMPLETED = {"layer": _layers, "config": _configs, "against": _configs, "device": _devices}

@@ -64,7 +64,9 @@ def statistics_data(
         "micro_ops": len(program.micro_ops),
     }
     if timeline is not None:
-        data["timing"] = timeline.as_dict()
+        clock = config.board.clock_mhz
+        time = {"milliseconds": timeline.cycles / clock / 1e3, "clock_mhz": clock}
+        data["timing"] = {"cycles": timeline.cycles, **time, **timeline.as_dict()}
     return data
 
 

@@ -75,9 +75,14 @@ def open_device(
     kind, _, address = name.partition("://")
     found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if kind not in found:
-        known = ", ".join((*DEVICES, *sorted(found)))
+        known = ", ".join(device_names())
         raise DeviceError(f"no device {name!r}; known devices: {known}")
     return _foreign(found[kind], address, hardware)
+
+
+def device_names() -> tuple[str, ...]:
+    """Return the names that `open_device` accepts, those of other packages included."""
+    return (*DEVICES, *sorted(point.name for point in entry_points(group=ENTRY_POINTS)))
 
 
 def run(program: Program, device: Device | str, *arrays: npt.ArrayLike) -> Any:
