@@ -56,7 +56,6 @@ int vta_linux_open(vta_linux *board, vta_device *device) {
   int status;
   memset(m, 0, sizeof *m);
   board->polls = 0;
-  board->line = board->interrupt ? open(board->interrupt, O_RDWR | O_NOCTTY) : -1;
   m->design = board->design;
   m->registers = map(board->registers, board->registers_offset, REGISTERS_NBYTES(board->design));
   m->memory = map(board->memory, board->memory_offset, board->nbytes);

@@ -386,7 +386,9 @@ def test_models_that_cannot_be_quantised(tmp_path):
         vtaops.quantize(vtaops.quantize(small_network(), data), data)
     b = Builder()
     b.input([1, 4], "x", onnx.TensorProto.INT8)
-    b.output(b.gemm(b.add("DequantizeLinear", "x", b.constant(np.float32(0.3))), 4, 4))
+    real = b.add("DequantizeLinear", "x", b.constant(np.float32(0.3)))
+    raw = b.add("Cast", "x", to=onnx.TensorProto.FLOAT)
+    b.output(b.gemm(b.add("Add", real, raw), 4, 4))
     with pytest.raises(UnsupportedError, match="'x' enters the model as integers"):
         vtaops.quantize(b.model(), {"x": np.zeros((2, 4), np.int8)})
     b = Builder()

@@ -389,6 +389,9 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
 @_form.register
 def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
     (values,) = _values(node, given)
+    channels = max(op.requantization.multiplier.size, op.requantization.shift.size)
+    if channels > 1:
+        values = np.repeat(values[:, None], channels, axis=1)
     return _pointwise(op, (values,), op.requantization.apply(values), node, target)
 
 

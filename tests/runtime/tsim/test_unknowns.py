@@ -55,10 +55,10 @@ def random_library(config, axi, tmp_path):
             text = text.replace("endmodule", counting + "endmodule")
         paths.append(tmp_path / path.name)
         paths[-1].write_text(text)
-    options = tuple("unique" if option == "fast" else option for option in build._VERILATOR_OPTIONS)
+    options = tuple("unique" if option == "fast" else option for option in build.VERILATOR_OPTIONS)
     assert options.count("unique") == 2
     with (
-        mock.patch.object(build, "_VERILATOR_OPTIONS", options),
+        mock.patch.object(build, "VERILATOR_OPTIONS", options),
         mock.patch.object(rtl, "sources", return_value=paths),
         mock.patch.object(build, "harness", return_value=[tmp_path / driver.name, *headers]),
     ):
