@@ -172,7 +172,7 @@ def one_shift(scaling: Requantization, largest: Array) -> Requantization | None:
         None if a result would move by more than a step.
     """
     ratio = np.maximum(scaling.multiplier / 2.0**scaling.shift, 2.0**-60)
-    ratio = np.broadcast_to(ratio, largest.shape)
+    ratio, largest = np.broadcast_arrays(ratio, largest)
     room = min((1 << 30) / max(float((ratio * largest).max()), 0.5), 65535 / ratio.max())
     shift = min(int(np.floor(np.log2(max(room, 1)))), MAX_SHIFT)
     factors = np.rint(ratio * 2.0**shift).astype(np.int64)
