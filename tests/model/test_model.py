@@ -12,6 +12,8 @@ from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
 from vtaops.graph import Convolution, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads
+from vtaops.model.checks import check_stages
+from vtaops.model.region import HostStage
 from vtaops.runtime import Fsim, LoadedProgram
 
 SEED = 34
@@ -132,6 +134,12 @@ def test_progress_names_every_stage(model, arrays):
     model.run(*arrays, progress=seen.append)
     assert len(seen) == len(model.stages)
     assert sum(text.startswith("VTA") for text in seen) == len(model.programs)
+
+
+def test_a_stage_computes_something(model):
+    stages = [*model.stages, HostStage(())]
+    with pytest.raises(ProgramError, match=f"stage {len(model.stages)} has no nodes"):
+        check_stages(model.graph, stages, model.config.fingerprint)
 
 
 def test_mistakes_have_clear_errors(model, arrays, tmp_path):

@@ -90,7 +90,9 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
     """
     nodes = {node.name: node for node in graph.nodes}
     known = set(_names(graph.inputs))
-    for stage in stages:
+    for number, stage in enumerate(stages):
+        if not stage.nodes:
+            raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
         for name in stage.nodes:
             if name not in nodes:
                 raise ProgramError(f"a stage names the unknown node {name!r}")

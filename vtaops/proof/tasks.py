@@ -174,7 +174,7 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         return found
 
     return ProofTask(
-        f"{region.nodes[0]}{last}" if region.nodes else "a launch",
+        f"{region.nodes[0]}{last}",
         program,
         define,
         tuple(
