@@ -230,7 +230,7 @@ LIMITS = {
     "arrows": 132,
     "arrows upwards": 7,
     "files in the largest circle": 6,
-    "lines of code": 45_720,
+    "lines of code": 45_740,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 68,
 }

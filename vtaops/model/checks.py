@@ -91,12 +91,7 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
     nodes = {node.name: node for node in graph.nodes}
     known = set(_names(graph.inputs))
     for number, stage in enumerate(stages):
-        if not stage.nodes:
-            raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
-        for name in stage.nodes:
-            if name not in nodes:
-                raise ProgramError(f"a stage names the unknown node {name!r}")
-        own = [nodes[name] for name in stage.nodes]
+        own = _nodes_of(stage, number, nodes)
         if isinstance(stage, Region):
             _check_program(stage, own, fingerprint)
             _require(known, (argument.tensor for argument in stage.inputs))
@@ -107,6 +102,16 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
             _require(known, _names(node.inputs))
             known.update(_names(node.outputs))
     _require(known, _names(graph.outputs))
+
+
+def _nodes_of(stage: Stage, number: int, nodes: Mapping[str, Node]) -> list[Node]:
+    """Return the nodes that a stage computes."""
+    if not stage.nodes:
+        raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
+    for name in stage.nodes:
+        if name not in nodes:
+            raise ProgramError(f"a stage names the unknown node {name!r}")
+    return [nodes[name] for name in stage.nodes]
 
 
 def _names(tensors: Iterable[Tensor]) -> list[str]:
