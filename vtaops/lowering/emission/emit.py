@@ -66,7 +66,8 @@ def emit(
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
     operations = walk(tree, buffers, config, options)
-    operations = merge_pairs(operations, config, options.depth(config))
+    if "pairs" in config.extensions:
+        operations = merge_pairs(operations, config, options.depth(config))
     operations = overwrite_instead_of_reset(operations, config)
     if "post" in config.extensions:
         operations = post_process_outputs(operations, config)

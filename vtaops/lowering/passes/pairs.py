@@ -30,7 +30,7 @@ def merge_pairs(
     operations : list of Operation
         In program order, micro-ops not yet placed.
     config : HardwareConfig
-        Target hardware; without ``pairs``, operations are unchanged.
+        Target hardware, with the extension ``pairs``.
     max_micro_ops : int
         Maximum micro-ops of one instruction.
     """
@@ -80,7 +80,7 @@ def _merged(
 def _single(operation: Operation, config: HardwareConfig) -> tuple[Gemm, Rows] | None:
     """Return an accumulating product and its micro-ops; None of others, and if some pair."""
     i = operation.instruction
-    if "pairs" not in config.extensions or not isinstance(i, Gemm) or i.reset or i.overwrite:
+    if not isinstance(i, Gemm) or i.reset or i.overwrite:
         return None
     assert operation.micro_ops is not None
     rows = operation.micro_ops[i.uop_begin : i.uop_end]
