@@ -12,7 +12,7 @@ import numpy as np
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     attributes,
@@ -20,7 +20,7 @@ from vtaops.quantization.onnx_files import (
     producers,
     replace_initializer,
 )
-from vtaops.quantization.probe import Probe
+from vtaops.graph.probe import Probe
 from vtaops.quantization.samples import Sample
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,7 +19,8 @@ from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.grid import Grid, Range
+from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
@@ -27,7 +28,7 @@ from vtaops.quantization.onnx_files import (
     initializers,
     require,
 )
-from vtaops.quantization.probe import Probe, quiet_runtime, runtime_errors
+from vtaops.graph.probe import Probe, quiet_runtime, runtime_errors
 from vtaops.quantization.samples import Sample
 
 MOVES = (
@@ -48,28 +49,6 @@ MOVES = (
 SATURATING = frozenset({"Relu", "Clip"})
 MEASURED = 1 << 16
 """Number of elements of a tensor that are sampled to choose a power of two."""
-
-Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if symmetric)."""
-
-    scale: float
-    zero_point: int = 0
-    symmetric: bool = True
-
-    @property
-    def range(self) -> Range:
-        """The minimum and maximum, from which ONNX Runtime recomputes the same grid."""
-        low, high = (-127, 127) if self.symmetric else (-128, 127)
-        return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
-
-    def rounded(self, x: Array) -> Array:
-        """Return the nearest values on the grid."""
-        low, high = self.range
-        return np.clip(np.rint(x / self.scale) * self.scale, low, high)
 
 
 def calibrated_ranges(

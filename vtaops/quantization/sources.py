@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
@@ -48,6 +48,14 @@ def is_relax(source: Any) -> bool:
     nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
     pairs = any("quantize_per" in str(node.target) for node in nodes)
     return pairs or type(source).__module__.split(".")[0] == "tvm"
+
+
+def from_relax(source: Any, shapes: Shapes | None) -> ModelProto:
+    """Return the ONNX model of a TFLite file, a Relax module or a program of PT2E."""
+    from vtaops.relax import to_relax
+    from vtaops.relax.onnx_writer import to_onnx
+
+    return to_onnx(to_relax(source, shapes=shapes))
 
 
 def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> ModelProto:

@@ -15,7 +15,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     additions,

@@ -12,8 +12,8 @@ from typing import Any
 
 from vtaops.base.errors import ModelError, ShapeError
 from vtaops.graph import GraphOperator, Requantization, Tensor
+from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounding
-from vtaops.quantization.scales import Grid
 from vtaops.relax.values import Value, real
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
-import json
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.base.files import write_file
@@ -73,13 +70,6 @@ def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "vtaops", "svg.fonttype": "none"}):
         figure.savefig(image, format=suffix[1:], dpi=dpi, metadata=metadata)
     return image.getvalue()
-
-
-def page(template: str, title: str, data: dict[str, Any]) -> str:
-    """Return a self-contained page: a template of this folder filled with its data."""
-    text = (Path(__file__).parent / template).read_text(encoding="utf-8")
-    shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
-    return Template(text).substitute(title=html.escape(title), data=shown)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

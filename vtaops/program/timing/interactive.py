@@ -6,17 +6,17 @@ Owns the page's data; the drawing code is ``spacetime.html`` beside this file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vtaops.machine.isa import Encoding, Load, rows_of
-from vtaops.model.report import layer_spans
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
-from vtaops.program.timing import IDLE, WAITS, Timeline
-from vtaops.report.files import page
-from vtaops.report.style import (
+from vtaops.program.html import page
+from vtaops.program.timing.lanes import (
     KIND_COLORS,
     LANES,
     TOKEN_COLORS,
@@ -24,6 +24,7 @@ from vtaops.report.style import (
     headline,
     port_lanes,
 )
+from vtaops.program.timing.timeline import IDLE, WAITS, Timeline
 
 
 def interactive(
@@ -59,7 +60,16 @@ def interactive(
         "window": window,
         "timelines": drawn,
     }
-    return page("spacetime.html", title, data)
+    return page(Path(__file__).with_name("spacetime.html"), title, data)
+
+
+def timeline_html(timeline: Timeline) -> str:
+    """Return the diagram in a frame, as a notebook shows it."""
+    shown = escape(interactive(timeline), quote=True)
+    return (
+        f'<iframe srcdoc="{shown}" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
+        f'title="space-time diagram"></iframe>'
+    )
 
 
 def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict[str, Any]:
@@ -91,6 +101,8 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
     }  # fmt: skip
 
 
+_FRAME_HEIGHT = 480
+
 FORWARD = {"forward": "#e377c2"}
 """Colour of tiles from the output scratchpad (extension ``forward``) instead of DRAM."""
 
@@ -108,7 +120,7 @@ def _layers(timeline: Timeline) -> list[list[Any]]:
     operators = timeline.program.operators
     if len(operators) < 2:
         return []
-    turns = layer_spans(timeline)
+    turns = timeline.layer_spans()
     return [[start, end, number, operators[number].name] for number, start, end in turns]
 
 
