@@ -21,11 +21,7 @@ from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
-from vtaops.schedule.turns import (
-    tilings_hand_in_hand,
-    tilings_in_turns,
-    tilings_of_classifier,
-)
+from vtaops.schedule.turns import tilings_hand_in_hand, tilings_in_turns, tilings_of_classifier
 
 Search = Literal["off"] | Effort
 

@@ -39,15 +39,7 @@ from vtaops.network.storage import (
     on_lanes,
     packed_lanes,
 )
-from vtaops.ops import (
-    AvgPool2d,
-    Conv2d,
-    Conv2dTranspose,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Elementwise, Gemm, MaxPool2d, Operator
 from vtaops.ops.elementwise import Function
 
 MAX_WEIGHTS = 1 << 28

@@ -25,6 +25,7 @@ from vtaops.graph.onnx_files import (
     read,
     require,
 )
+from vtaops.quantization import sources
 from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
@@ -43,14 +44,6 @@ from vtaops.quantization.scales import (
     power_of_two_grids,
     power_of_two_weight_scales,
     shared_ranges,
-)
-from vtaops.quantization.sources import (
-    from_relax,
-    from_torch,
-    input_grids,
-    is_relax,
-    is_torch,
-    without_pairs,
 )
 
 if TYPE_CHECKING:
@@ -272,15 +265,15 @@ def _load(
     """Read model and samples; the data determine the model's dynamic dimensions."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
-    if is_relax(model):
-        model, shapes = from_relax(model, shapes), {}
-    elif is_torch(model):
-        model, shapes = from_torch(model, calibration, shapes), {}
+    if sources.is_relax(model):
+        model, shapes = sources.from_relax(model, shapes), {}
+    elif sources.is_torch(model):
+        model, shapes = sources.from_torch(model, calibration, shapes), {}
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
     source = load(model, shapes)
-    types, grids = input_dtypes(source), input_grids(source)
+    types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 
 
@@ -303,7 +296,7 @@ def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
         return model
     if scales == "pow2" and "QuantizeLinear" in kinds and next(_other_scales(model), None) is None:
         raise ModelError("the model is already quantised, with powers of two as scales")
-    without_pairs(model)
+    sources.without_pairs(model)
     return checked(model)
 
 

@@ -19,15 +19,8 @@ from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
+from vtaops.graph import onnx_files
 from vtaops.graph.grid import Grid, Range
-from vtaops.graph.onnx_files import (
-    Connections,
-    ModelProto,
-    NodeProto,
-    float_tensors,
-    initializers,
-    require,
-)
 from vtaops.graph.probe import Probe, quiet_runtime, runtime_errors
 from vtaops.quantization.samples import Sample
 
@@ -52,7 +45,7 @@ MEASURED = 1 << 16
 
 
 def calibrated_ranges(
-    model: ModelProto, samples: Sequence[Sample], method: str
+    model: onnx_files.ModelProto, samples: Sequence[Sample], method: str
 ) -> dict[str, Range]:
     """Return the range of every activation, determined by one of ONNX Runtime's calibrators.
 
@@ -61,14 +54,14 @@ def calibrated_ranges(
     ModelError
         If the method does not exist, or an activation is not finite.
     """
-    ort = require("onnxruntime.quantization")
-    calibrate = require("onnxruntime.quantization.calibrate")
+    ort = onnx_files.require("onnxruntime.quantization")
+    calibrate = onnx_files.require("onnxruntime.quantization.calibrate")
     methods = {m.name.lower(): m for m in ort.CalibrationMethod}
     if method not in methods:
         raise ModelError(f"unknown calibration method {method!r}; there are {', '.join(methods)}")
     with TemporaryFolder() as folder:
         file = folder / "float.onnx"
-        require("onnx").save(model, str(file))
+        onnx_files.require("onnx").save(model, str(file))
         with runtime_errors(), quiet_runtime():
             calibrator = calibrate.create_calibrator(
                 file,
@@ -89,7 +82,7 @@ def calibrated_ranges(
 
 
 def shared_ranges(
-    model: ModelProto, ranges: dict[str, Range]
+    model: onnx_files.ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
     """Give tensors that share a grid the same range.
 
@@ -113,9 +106,9 @@ def shared_ranges(
     return {name: hulls[groups[name]] for name in ranges}, groups
 
 
-def saturated(model: ModelProto) -> dict[str, str]:
+def saturated(model: onnx_files.ModelProto) -> dict[str, str]:
     """Return the inputs of a Relu or Clip that nothing else reads, with the output of each."""
-    tensors = Connections(model)
+    tensors = onnx_files.Connections(model)
     return {
         node.input[0]: node.output[0]
         for node in model.graph.node
@@ -123,7 +116,7 @@ def saturated(model: ModelProto) -> dict[str, str]:
     }
 
 
-def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
+def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
     parent = {name: name for name in names}
 
     def root(name: str) -> str:
@@ -150,7 +143,7 @@ def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid
 
 
 def power_of_two_grids(
-    model: ModelProto,
+    model: onnx_files.ModelProto,
     samples: Sequence[Sample],
     ranges: dict[str, Range],
     groups: dict[str, str],
@@ -168,7 +161,7 @@ def power_of_two_grids(
     }
     errors: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
-    shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
+    shown = [n for n in onnx_files.float_tensors(model) if n in ranges and n not in entering]
     probe = Probe(model, shown, exact=False)
     for sample in tracked("choose scales, image", samples):
         values = {**sample, **probe.run(sample)}
@@ -185,9 +178,11 @@ def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
     return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
 
 
-def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dict[str, float]:
+def power_of_two_weight_scales(
+    model: onnx_files.ModelProto, grids: dict[str, Grid]
+) -> dict[str, float]:
     """Return the power-of-two scales of all constants that quantised operators read."""
-    constants, found = initializers(model), {}
+    constants, found = onnx_files.initializers(model), {}
     for name, node in constants_on_grids(model).items():
         least = 0.0
         if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
@@ -199,7 +194,7 @@ def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dic
 
 
 def no_finer_than_sums(
-    model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+    model: onnx_files.ModelProto, grids: dict[str, Grid], groups: dict[str, str]
 ) -> dict[str, Grid]:
     """Make the grids of results at least as coarse as the sums that are rounded to them.
 
@@ -260,9 +255,9 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     return grids
 
 
-def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
+def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.NodeProto]:
     """Return the float constants of quantised operators, except biases, each with a reader."""
-    constants = initializers(model)
+    constants = onnx_files.initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}
     for node in model.graph.node:

@@ -7,13 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vtaops.graph.onnx_files import (
-    ModelProto,
-    NodeProto,
-    ValueInfoProto,
-    make_node,
-    require,
-)
+from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, make_node, require
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.relax.onnx_nodes import OnnxImport, read_by
 from vtaops.relax.qoperators import REARRANGED

@@ -37,14 +37,7 @@ from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, words_to_array
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import (
-    ADDRESS_LIMIT,
-    as_bytes,
-    as_extent,
-    as_launch,
-    as_nbytes,
-    foreign_buffer,
-)
+from vtaops.runtime import arguments
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.instruction_check import CheckedStreams
 from vtaops.runtime.interrupt import Interrupt
@@ -252,10 +245,10 @@ class Accelerator:
             with raising(NoRoom, text, MemoryError, RuntimeError):  # PYNQ defines no exception
                 array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
             address = int(array.physical_address)
-        if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
+        if address % PAGE_BYTES or not 0 < address <= arguments.ADDRESS_LIMIT - nbytes:
             raise DeviceError(
                 f"the board allocated address {address:#x}; VTA needs a multiple of {PAGE_BYTES} "
-                f"below {ADDRESS_LIMIT:#x}"
+                f"below {arguments.ADDRESS_LIMIT:#x}"
             )
         return array
 
@@ -403,7 +396,7 @@ class PynqDevice(ConfiguredDevice):
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        nbytes = as_nbytes(nbytes)
+        nbytes = arguments.as_nbytes(nbytes)
         with self._lock:
             self._check_open()
             self._accelerator.recover()
@@ -431,10 +424,10 @@ class PynqDevice(ConfiguredDevice):
         DeviceError
             If the data exceed the buffer, or it does not belong to this device.
         """
-        image = as_bytes(data)
+        image = arguments.as_bytes(data)
         with self._lock:
             own = self._own(buffer)
-            _, offset = as_extent(own, image.size, offset)
+            _, offset = arguments.as_extent(own, image.size, offset)
             if image.size < own.nbytes:
                 self._refresh(own)
             own._array[offset : offset + image.size] = image
@@ -453,7 +446,7 @@ class PynqDevice(ConfiguredDevice):
         """
         with self._lock:
             own = self._own(buffer)
-            nbytes, offset = as_extent(own, nbytes, offset)
+            nbytes, offset = arguments.as_extent(own, nbytes, offset)
             self._refresh(own)
             return np.array(own._array[offset : offset + nbytes], dtype=np.uint8)
 
@@ -472,7 +465,7 @@ class PynqDevice(ConfiguredDevice):
         DeviceTimeout
             If FINISH does not complete in time.
         """
-        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
@@ -525,7 +518,7 @@ class PynqDevice(ConfiguredDevice):
         self._check_open()
         own = self._buffers.get(buffer.address)
         if own is None or own is not buffer:
-            raise foreign_buffer(buffer)
+            raise arguments.foreign_buffer(buffer)
         return own
 
     def _refresh(self, buffer: PynqBuffer) -> None:

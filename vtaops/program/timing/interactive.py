@@ -16,14 +16,7 @@ from vtaops.machine.isa import Encoding, Load, rows_of
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.html import page
-from vtaops.program.timing.lanes import (
-    KIND_COLORS,
-    LANES,
-    TOKEN_COLORS,
-    WAIT_COLORS,
-    headline,
-    port_lanes,
-)
+from vtaops.program.timing import lanes
 from vtaops.program.timing.timeline import IDLE, WAITS, Timeline
 
 
@@ -45,18 +38,18 @@ def interactive(
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
-    ports = port_lanes(*shown)
+    ports = lanes.port_lanes(*shown)
     drawn = [
         _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "", ports)
         for number, timeline in enumerate(shown)
     ]
     data = {
         "title": title,
-        "lanes": [*LANES, *ports],
-        "kinds": KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
-        "waits": WAIT_COLORS,
+        "lanes": [*lanes.LANES, *ports],
+        "kinds": lanes.KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
+        "waits": lanes.WAIT_COLORS,
         "meaning": WAITS,
-        "queues": TOKEN_COLORS,
+        "queues": lanes.TOKEN_COLORS,
         "window": window,
         "timelines": drawn,
     }
@@ -77,16 +70,16 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
     cycles, inside = max(1, timeline.cycles), _forwards(program)
     kinds = {("load inp", number): "forward" for number in inside}
     moved = [_port_lane(timeline, name.removeprefix("port ")) for name in ports]
-    works = [timeline.units[unit].work for unit in LANES]
+    works = [timeline.units[unit].work for unit in lanes.LANES]
     works += [sum(end - start for start, end, *_ in lane) for lane in moved]
     return {
-        "title": headline(timeline, title),
+        "title": lanes.headline(timeline, title),
         "cycles": timeline.cycles,
         "busy": [round(100 * work / cycles) for work in works],
         "segments": [
             [[s.start, s.end, kinds.get((s.kind, s.instruction), s.kind), s.instruction]
              for s in timeline.segments[unit] if s.kind != IDLE]
-            for unit in LANES
+            for unit in lanes.LANES
         ] + moved,
         "forwards": len(inside),
         "layers": _layers(timeline),
