@@ -265,6 +265,22 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
+def along_axis(node: NodeProto, values: Array, rank: int) -> Array:
+    """Return parameters of a quantisation in a shape that broadcasts to a tensor of that rank."""
+    if values.size == 1:
+        return values.reshape(())
+    shape = [1] * rank
+    shape[attributes(node).get("axis", 1)] = -1
+    return values.reshape(shape)
+
+
+def dequantized(node: NodeProto, constants: Mapping[str, Array]) -> Array:
+    """Return the real numbers of the constant that a DequantizeLinear reads, as float64."""
+    data, scale, *zeros = (constants[name].astype(np.float64) for name in node.input if name)
+    real = data - along_axis(node, zeros[0], data.ndim) if zeros else data
+    return real * along_axis(node, scale, data.ndim)
+
+
 def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
     """Return a node; attributes that are None are omitted."""
     node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)

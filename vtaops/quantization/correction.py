@@ -64,13 +64,8 @@ def dequantized_constants(model: onnx_files.ModelProto) -> dict[str, Array]:
     found = {}
     for name, node in onnx_files.producers(model).items():
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            value = constants[node.input[0]].astype(np.float64)
-            scale = _along_axis(node, constants[node.input[1]].astype(np.float64), value.ndim)
-            zero = constants[node.input[2]] if len(node.input) == 3 else np.zeros(scale.size)
-            zero = _along_axis(node, zero, value.ndim)
             original = node.input[0].removesuffix("_quantized")
-            found[original] = (value - zero) * scale
-            found[name] = found[original]
+            found[name] = found[original] = onnx_files.dequantized(node, constants)
     return found
 
 
@@ -78,21 +73,12 @@ def constant_scales(model: onnx_files.ModelProto) -> dict[str, Array]:
     """Return the scales of a QDQ model's constants in broadcastable shape, by the same name."""
     constants = onnx_files.initializers(model)
     return {
-        node.input[0].removesuffix("_quantized"): _along_axis(
+        node.input[0].removesuffix("_quantized"): onnx_files.along_axis(
             node, constants[node.input[1]].astype(np.float64), constants[node.input[0]].ndim
         )
         for node in model.graph.node
         if node.op_type == "DequantizeLinear" and node.input[0] in constants
     }
-
-
-def _along_axis(node: onnx_files.NodeProto, values: Array, rank: int) -> Array:
-    """Return numbers, one per channel or a single one, in a shape that broadcasts to a tensor."""
-    if values.size == 1:
-        return values.reshape(())
-    shape = [1] * rank
-    shape[onnx_files.attributes(node).get("axis", 1)] = -1
-    return values.reshape(shape)
 
 
 def _channel_means(

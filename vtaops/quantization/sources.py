@@ -22,7 +22,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     ValueInfoProto,
-    attributes,
+    dequantized,
     first_line,
     graph_inputs,
     input_dtypes,
@@ -188,7 +188,8 @@ def without_pairs(model: ModelProto) -> None:
         elif node.op_type != "DequantizeLinear":
             kept.append(node)
         elif node.input[0] in tensors.constants:
-            replace_initializer(model, node.output[0], _dequantized(node, tensors))
+            real_value = dequantized(node, tensors.constants).astype(np.float32)
+            replace_initializer(model, node.output[0], real_value)
         else:
             entry = node.input[0] in entries
             real[node.output[0]] = node.input[0] if entry else f"{node.input[0]}_real"
@@ -254,15 +255,3 @@ def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> lis
                 replace_initializer(model, name, np.array(bound, np.float32))
             return [make_node("Clip", [node.input[0], *bounds], result)]
     return [make_node("Identity", node.input[:1], result)]
-
-
-def _dequantized(node: NodeProto, tensors: Connections) -> Any:
-    """Return the real numbers that a constant represents."""
-    data, scale, *zeros = (tensors.constants[name] for name in node.input if name)
-    zero = zeros[0] if zeros else np.zeros((), np.int32)
-    axis = attributes(node).get("axis", 1)
-    if scale.ndim == 1 and data.ndim:
-        shape = [1] * data.ndim
-        shape[axis] = -1
-        scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.ndim else zero
-    return ((data.astype(np.int64) - zero.astype(np.int64)) * scale).astype(np.float32)

@@ -30,17 +30,16 @@ from vtaops.base.errors import (
     raising,
 )
 from vtaops.base.forks import ForkLock
-from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.config import PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, words_to_array
-from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
-from vtaops.runtime.instruction_check import CheckedStreams
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
 from vtaops.runtime.interrupt import Interrupt
+from vtaops.runtime.pages import whole_pages
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
@@ -362,7 +361,7 @@ class PynqBuffer:
         self._array = None
 
 
-class PynqDevice(ConfiguredDevice):
+class PynqDevice(BoardDevice):
     """The VTA of this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
@@ -387,9 +386,6 @@ class PynqDevice(ConfiguredDevice):
         self._accelerator = accelerator
         self.capabilities = accelerator.capabilities
         self._buffers: dict[int, PynqBuffer] = {}  # by address
-        self._statistics = Statistics()
-        self._performance = TsimPerformance()
-        self._streams = CheckedStreams()
         self._lock = ForkLock("the device")
         self._closed = False
 
@@ -400,7 +396,7 @@ class PynqDevice(ConfiguredDevice):
         with self._lock:
             self._check_open()
             self._accelerator.recover()
-            array = self._accelerator.allocate(ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES)
+            array = self._accelerator.allocate(whole_pages(nbytes))
             array[:] = 0
             generation = self._accelerator.generation
             buffer = PynqBuffer(int(array.physical_address), nbytes, array, generation)
@@ -469,7 +465,7 @@ class PynqDevice(ConfiguredDevice):
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
-            statistics = self._streams.count(self._config, words, self.capabilities)
+            statistics = self._counted(words)
             with _worded("cannot flush the cache"):
                 for buffer in self._buffers.values():
                     if buffer._dirty:
@@ -482,9 +478,6 @@ class PynqDevice(ConfiguredDevice):
             if performance is not None:
                 self._performance += performance
 
-    def stats(self) -> Statistics:
-        return self._statistics
-
     def performance(self) -> TsimPerformance:
         """Return cycles by cause, counted by the logic since `reset_stats`.
 
@@ -495,10 +488,7 @@ class PynqDevice(ConfiguredDevice):
         """
         if self._accelerator.register_map is RegisterMap.HLS:
             raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
-        return self._performance
-
-    def reset_stats(self) -> None:
-        self._statistics, self._performance = Statistics(), TsimPerformance()
+        return super().performance()
 
     def close(self) -> None:
         """Free all buffers; any later call but `close` is an error."""
@@ -529,23 +519,12 @@ class PynqDevice(ConfiguredDevice):
 
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
         """Return the instruction words at `address`, which must be in one buffer of this device."""
-        nbytes = count * INSTRUCTION_BYTES
-        for buffer in self._buffers.values():
-            offset = address - buffer.address
-            if offset >= 0 and offset + nbytes <= buffer.nbytes and count > 0:
-                if offset % INSTRUCTION_BYTES:
-                    break
-                if buffer._generation != self._accelerator.generation:
-                    raise BufferLost(
-                        "the board was programmed since the program was loaded; load it again"
-                    )
-                self._refresh(buffer)
-                image = np.array(buffer._array[offset : offset + nbytes], dtype=np.uint8)
-                return image.view(np.uint64).reshape(-1, 2)
-        raise DeviceError(
-            f"cannot launch {count} instructions from address {address:#x}: they must lie in one "
-            f"buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
-        )
+        sizes = ((buffer, buffer.nbytes) for buffer in self._buffers.values())
+        buffer, place = instruction_bytes(sizes, address, count)
+        if buffer._generation != self._accelerator.generation:
+            raise BufferLost("the board was programmed since the program was loaded; load it again")
+        self._refresh(buffer)
+        return np.array(buffer._array[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
 
 
 def _worded(what: str) -> AbstractContextManager[None]:

@@ -25,7 +25,7 @@ from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer, check_config
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     NONCE_BYTES,
@@ -326,12 +326,7 @@ class RemoteDevice(ConfiguredDevice):
             self.capabilities = Capabilities(**answer["capabilities"])
         except (KeyError, TypeError, ConfigError) as error:
             raise DeviceError(f"the board sent unknown capabilities: {error}") from error
-        wanted = self._wanted
-        if wanted is not None and wanted.fingerprint != config.fingerprint:
-            raise ConfigError(
-                f"the board has configuration {config.bitstream_id}, not {wanted.bitstream_id} "
-                f"({wanted.name}); open it with that, or program another bitstream"
-            )
+        check_config(config, self._wanted, "program")
         return config
 
     def _request(
