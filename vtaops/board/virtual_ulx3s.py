@@ -20,7 +20,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware import ulx3s
@@ -298,10 +298,8 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
         If the file is not a bitstream for a ULX3S, the loader or one of its libraries is missing,
         or no board is found.
     """
-    try:
+    with raising(DeviceError, f"cannot read the bitstream {bitstream}", OSError):
         head = read_file(bitstream)[:512]
-    except OSError as error:
-        raise DeviceError(f"cannot read the bitstream {bitstream}: {error}") from error
     if b"LFE5U-" not in head:
         raise DeviceError(
             f"{bitstream} is not a bitstream for an ECP5; make one: vtaops board build ulx3s"

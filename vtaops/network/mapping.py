@@ -341,9 +341,8 @@ class Mapper(Places):
     def _(self, op: ops.Dense, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        if h * w > 1 or self.target.needs_product(
-            op.requantization
-        ):  # a flattened image: use a convolution of the image's size
+        if h * w > 1 or self.target.needs_product(op.requantization):
+            # A flattened image: a convolution of the image's size.
             weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return

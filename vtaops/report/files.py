@@ -7,8 +7,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.base.errors import UnsupportedError, VTAError
-from vtaops.base.files import write_file
+from vtaops.base.errors import UnsupportedError, VTAError, raising
+from vtaops.base.files import reason_of, write_file
 from vtaops.base.optional import optional
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    try:
+    with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
         write_file(path, content)
-    except OSError as error:
-        raise VTAError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def write_text(path: str | Path, text: str) -> None:
