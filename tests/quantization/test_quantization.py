@@ -16,10 +16,10 @@ from trials.random_tflite import reference as tflite_reference
 from trials.tflite_models import float_tflite, small_tflite
 from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
-from vtaops.graph import LookupTable, evaluate
+from vtaops.graph import LookupTable, evaluate, onnx_files
 from vtaops.graph.grid import Grid
 from vtaops.graph.probe import Probe, runtime_session
-from vtaops.quantization import compare, onnx_files, run_quantization
+from vtaops.quantization import compare, run_quantization
 from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare

@@ -36,7 +36,7 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 
 # --- matmul -----------------------------------------------------------------------------------
 
-MATMUL = Stages("Three loops i, j, k as declared.")
+MATMUL = Stages("The three loops i, j, k as declared.")
 
 
 def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
@@ -50,13 +50,15 @@ def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> 
 
 @MATMUL.stage("reorder")
 def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """k before j: neighbouring steps read neighbouring elements of B, and j is vectorised."""
+    """Loop k moves outside loop j: successive iterations read neighbouring elements of B, and j is
+    vectorised.
+    """
     return _matmul_rows(op, target)
 
 
 @MATMUL.stage("parallel")
 def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """The rows of C are shared among the threads."""
+    """The threads share the rows of C."""
     return _matmul_rows(op, target, threads=True)
 
 
@@ -77,8 +79,8 @@ def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) ->
 
 @MATMUL.stage("blocked")
 def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """Blocks of 32 x 32 elements of C, sums in steps of 4: operands are reused from the
-    cache.
+    """C is computed in blocks of 32 x 32 elements, four steps of k at a time: operands are reused
+    from the cache.
     """
     return _matmul_blocks(op, target)
 
@@ -105,25 +107,25 @@ def _register_rows(op: ops.MatmulOp, target: CpuTarget) -> int:
 
 @MATMUL.stage("packed")
 def _matmul_packed(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """B is copied into panels as wide as a block: no far jumps between its rows."""
+    """B is packed into panels as wide as a block, so that its rows lie next to each other."""
     rows, columns = _register_rows(op, target), 2 * target.lanes
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
 
 @MATMUL.stage("tuned")
 def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """The tile is chosen by a cost model, packing by the size of B."""
+    """A cost model chooses the tile; the size of B decides whether it is packed."""
     return schedule_matmul(op, target)
 
 
 # --- conv2d -----------------------------------------------------------------------------------
 
-CONV2D = Stages("Seven loops as declared, the padded image beforehand.")
+CONV2D = Stages("The seven loops as declared, after the image is padded.")
 
 
 @CONV2D.stage("parallel")
 def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Columns innermost and vectorised; images and channels are shared among the threads."""
+    """The loop over columns is innermost and vectorised; the threads share images and channels."""
     s, _, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     s.reorder(n, c, i, ic, kh, kw, j)
     s.parallel(s.fuse(n, c))
@@ -149,7 +151,9 @@ def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) ->
 
 @CONV2D.stage("blocked")
 def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Blocks of 8 channels, 8 rows and up to 32 columns reuse image and kernel."""
+    """The result is computed in blocks of 8 channels, 8 rows and up to 32 columns, which reuse
+    image and kernel from the cache.
+    """
     return _conv2d_blocks(op, target)
 
 
@@ -161,16 +165,16 @@ def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
 
 @CONV2D.stage("registers")
 def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """The block shrinks to 4 channels by one vector of columns, which stay in registers; the
-    kernel is packed, so that its values lie together.
+    """The block shrinks to 4 channels by one vector of columns, which stay in registers; the kernel
+    is packed in the order in which it is read.
     """
     return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
 
 
 @CONV2D.stage("packed")
 def _conv2d_packed(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Data and result as well in blocks of channels (NCHW[x]c), packed and unpacked around the
-    sum: a vector holds neighbouring channels, some pixels of them stay in registers.
+    """Data and result are packed in blocks of channels as well (NCHW[x]c) and unpacked afterwards:
+    a vector holds neighbouring channels, and the sums of several pixels stay in registers.
     """
     if op.groups > 1 or not op.epilogue.empty:
         return schedule_conv2d(op, target)
@@ -216,18 +220,20 @@ def _schedule_packed(s: Any, columns: int) -> Any:
 
 @CONV2D.stage("tuned")
 def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """NCHW again: the tile fills the registers; narrow images use channel lanes."""
+    """Back to NCHW: the tile fills the registers; for narrow images a vector holds channels instead
+    of columns.
+    """
     return schedule_conv2d(op, target)
 
 
 # --- depthwise convolution --------------------------------------------------------------------
 
-DEPTHWISE = Stages("Six loops as declared, the padded image beforehand.")
+DEPTHWISE = Stages("The six loops as declared, after the image is padded.")
 
 
 @DEPTHWISE.stage("parallel")
 def _depthwise_parallel(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Channels are shared among the threads."""
+    """The threads share the channels."""
     s, _, (n, c, *_) = _declared(op, "result")
     s.parallel(s.fuse(n, c))
     return s
@@ -247,27 +253,29 @@ def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = 
 
 @DEPTHWISE.stage("cached")
 def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Each channel is padded just before it is used: the copy stays in the first-level cache."""
+    """Each channel is padded just before it is used, so the copy stays in the L1 cache."""
     return _depthwise_channels(op, target)
 
 
 @DEPTHWISE.stage("vectorized")
 def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Columns innermost, in vectors; one tap of the kernel at a time."""
+    """The loop over columns is innermost and vectorised; it runs once per tap of the kernel."""
     return _depthwise_channels(op, target, vectors=True)
 
 
 @DEPTHWISE.stage("tuned")
 def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Tiles of some rows by one vector of columns stay in registers; the taps are unrolled."""
+    """Tiles of a few rows by one vector of columns stay in registers; the loops over taps are
+    unrolled.
+    """
     return schedule_depthwise(op, target)
 
 
 # --- conv1d -----------------------------------------------------------------------------------
 
 CONV1D = Stages(
-    "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
-    "register by itself."
+    "The two loops as declared, after the signal is padded. LLVM keeps a vector of results in "
+    "a register without being told."
 )
 
 
@@ -289,42 +297,42 @@ def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
 
 @CONV1D.stage("split")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Results in blocks of some vectors."""
+    """The results are split into blocks of a few vectors."""
     return _conv1d_steps(op, target, 1)
 
 
 @CONV1D.stage("reorder")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Taps outside, results inside: neighbours are read together, but each partial sum now goes
-    through memory.
+    """The loop over taps moves outside the loop over results: neighbouring samples are read
+    together, but each partial sum now goes through memory.
     """
     return _conv1d_steps(op, target, 2)
 
 
 @CONV1D.stage("unroll")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The taps are unrolled."""
+    """The loop over taps is unrolled."""
     return _conv1d_steps(op, target, 3)
 
 
 @CONV1D.stage("vectorize")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Results in vectors."""
+    """The loop over results is vectorised."""
     return _conv1d_steps(op, target, 4)
 
 
 @CONV1D.stage("caching")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Samples and taps of a block are copied to a small array first. A processor has a cache
-    already: the copies are work.
+    """The samples and taps of a block are first copied to small arrays. A CPU has a cache anyway,
+    so the copies only add work.
     """
     return _conv1d_steps(op, target, 5)
 
 
 @CONV1D.stage("fused")
 def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Instead, the loops over blocks and taps become one: no loop is left to unroll or to give
-    to threads, and each sum asks whether it is the first.
+    """Instead, the loops over blocks and taps are fused: no loop is left to unroll or to
+    parallelise, and each iteration must check whether it starts a sum.
     """
     s = _conv1d_steps(op, target, 2)
     i, k, inner = s.get_loops(s.get_sblock("result"))
@@ -335,14 +343,16 @@ def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
 
 @CONV1D.stage("tuned")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The block stays in registers, the padded samples in the first-level cache; threads."""
+    """The block stays in registers, its padded samples in the L1 cache; the threads share the
+    blocks.
+    """
     return schedule_conv1d(op, target)
 
 
 # --- addition ---------------------------------------------------------------------------------
 
-VECTOR_ADD = Stages("One loop as declared; LLVM vectorises it by itself.")
-BROADCAST_ADD = Stages("Two loops as declared, the rows outside.")
+VECTOR_ADD = Stages("The one loop as declared, which LLVM vectorises.")
+BROADCAST_ADD = Stages("The two loops as declared, rows outermost.")
 
 
 def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
@@ -355,25 +365,27 @@ def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> 
 
 @VECTOR_ADD.stage("parallel")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The elements are shared among the threads."""
+    """The threads share the elements."""
     return _add_rows(op, target)
 
 
 @VECTOR_ADD.stage("vectorized")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """In vectors; the threads share the vectors."""
+    """The loop is vectorised; the threads share the vectors."""
     return _add_rows(op, target, vectors=True)
 
 
 @VECTOR_ADD.stage("tuned")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """A few long chunks per thread, and no threads at all for short vectors."""
+    """Each thread takes a few long chunks; short arrays are added on one thread."""
     return schedule_elementwise(op, target)
 
 
 @BROADCAST_ADD.stage("bad")
 def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Columns outside, so that A needs no broadcast in a vector; but B is read with a stride."""
+    """Columns are outermost, so that no element of A is broadcast to a vector; but B is read with a
+    stride.
+    """
     s, _, (row, column) = _declared(op, "C")
     s.reorder(column, row)
     split_vector(s, row, target.lanes)
@@ -383,19 +395,19 @@ def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
 
 @BROADCAST_ADD.stage("good")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Rows outside, shared among the threads; columns in vectors."""
+    """Rows are outermost and shared by the threads; columns are vectorised."""
     return _add_rows(op, target, vectors=True)
 
 
 @BROADCAST_ADD.stage("tuned")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The same, without threads where there is little to do."""
+    """The same, but on one thread if there is little to compute."""
     return schedule_elementwise(op, target)
 
 
 # --- pooling ----------------------------------------------------------------------------------
 
-POOL = Stages("Six loops as declared, the padded image beforehand.")
+POOL = Stages("The six loops as declared, after the image is padded.")
 
 
 def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
@@ -416,19 +428,23 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
 
 @POOL.stage("inlined")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """Rows are shared among the threads, columns in vectors; padding has become a condition."""
+    """The threads share rows, and columns are vectorised; a condition replaces the padded copy."""
     return _pool_rows(op, target)
 
 
 @POOL.stage("staged")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """The same, but the rows that a row of results needs are padded into a small copy."""
+    """The same, but the rows that a row of results needs are first copied, padded, to a small
+    array.
+    """
     return _pool_rows(op, target, staged=True)
 
 
 @POOL.stage("tuned")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """Down the columns of a window first, then along; small images several at once."""
+    """The maximum or sum runs down the columns of a window first, then along its row; several small
+    images are pooled at once.
+    """
     return schedule_pool(op, target)
 
 
@@ -468,15 +484,17 @@ def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
 
 @BATCH_NORM.stage("fused")
 def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """One pass: all is computed per element. Channels are shared among the threads, pixels in
-    vectors.
+    """One pass computes the whole formula for each element. The threads share the channels; pixels
+    are vectorised.
     """
     return _norm_passes(op, target, fused=True)
 
 
 @BATCH_NORM.stage("tuned")
 def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """Root and quotient once per channel, folded to scale and shift: a multiply-add remains."""
+    """Square root and quotient are computed once per channel and folded into a scale and a shift:
+    one multiply-add per element remains.
+    """
     return schedule_normalize(op, target)
 
 
