@@ -39,7 +39,16 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 MATMUL = Stages("The three loops i, j, k as declared.")
 
 
+@MATMUL.stages(reorder={}, parallel={"threads": True})
 def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
+    """Schedule rows of C, k outside j.
+
+    reorder
+        Loop k moves outside loop j: successive iterations read neighbouring elements of B, and j is
+        vectorised.
+    parallel
+        The threads share the rows of C.
+    """
     s, _, (i, j, k) = _declared(op, "C")
     s.reorder(i, k, j)
     split_vector(s, j, target.lanes)
@@ -48,21 +57,16 @@ def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> 
     return s
 
 
-@MATMUL.stage("reorder")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """Loop k moves outside loop j: successive iterations read neighbouring elements of B, and j is
-    vectorised.
-    """
-    return _matmul_rows(op, target)
-
-
-@MATMUL.stage("parallel")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """The threads share the rows of C."""
-    return _matmul_rows(op, target, threads=True)
-
-
+@MATMUL.stages(blocked={}, cached={"cached": True})
 def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
+    """Schedule blocks of C.
+
+    blocked
+        C is computed in blocks of 32 x 32 elements, four steps of k at a time: operands are reused
+        from the cache.
+    cached
+        A block of C is summed in a small local array and stored once (write cache).
+    """
     s, block, (i, j, k) = _declared(op, "C")
     stored = s.cache_write(block, 0, "global") if cached else None
     i, row = s.split(i, [None, largest_divisor(op.m, _BLOCK)])
@@ -75,20 +79,6 @@ def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) ->
     if stored is not None:
         s.reverse_compute_at(stored, outer)
     return s
-
-
-@MATMUL.stage("blocked")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """C is computed in blocks of 32 x 32 elements, four steps of k at a time: operands are reused
-    from the cache.
-    """
-    return _matmul_blocks(op, target)
-
-
-@MATMUL.stage("cached")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """A block of C is summed in a small local array and stored once (write cache)."""
-    return _matmul_blocks(op, target, cached=True)
 
 
 @MATMUL.stage("registers")
@@ -133,7 +123,16 @@ def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     return s
 
 
+@CONV2D.stages(blocked={}, cached={"cached": True})
 def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
+    """Schedule blocks of channels, rows and columns.
+
+    blocked
+        The result is computed in blocks of 8 channels, 8 rows and up to 32 columns, which reuse
+        image and kernel from the cache.
+    cached
+        A block is summed in a small local array and stored once (write cache).
+    """
     s, block, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     stored = s.cache_write(block, 0, "global") if cached else None
     rows, columns = op.out_size
@@ -147,20 +146,6 @@ def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) ->
     if stored is not None:
         s.reverse_compute_at(stored, j)
     return s
-
-
-@CONV2D.stage("blocked")
-def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """The result is computed in blocks of 8 channels, 8 rows and up to 32 columns, which reuse
-    image and kernel from the cache.
-    """
-    return _conv2d_blocks(op, target)
-
-
-@CONV2D.stage("cached")
-def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """A block is summed in a small local array and stored once (write cache)."""
-    return _conv2d_blocks(op, target, cached=True)
 
 
 @CONV2D.stage("registers")
@@ -239,7 +224,15 @@ def _depthwise_parallel(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
     return s
 
 
+@DEPTHWISE.stages(cached={}, vectorized={"vectors": True})
 def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
+    """Schedule channel by channel.
+
+    cached
+        Each channel is padded just before it is used, so the copy stays in the L1 cache.
+    vectorized
+        The loop over columns is innermost and vectorised; it runs once per tap of the kernel.
+    """
     s, _, (n, c, i, j, kh, kw) = _declared(op, "result")
     channel = s.fuse(n, c)
     s.parallel(channel)
@@ -249,18 +242,6 @@ def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = 
     if any(op.window.padding) and op.multiplier == 1:
         s.compute_at(s.get_sblock("padded"), channel)
     return s
-
-
-@DEPTHWISE.stage("cached")
-def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Each channel is padded just before it is used, so the copy stays in the L1 cache."""
-    return _depthwise_channels(op, target)
-
-
-@DEPTHWISE.stage("vectorized")
-def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """The loop over columns is innermost and vectorised; it runs once per tap of the kernel."""
-    return _depthwise_channels(op, target, vectors=True)
 
 
 @DEPTHWISE.stage("tuned")
@@ -279,8 +260,29 @@ CONV1D = Stages(
 )
 
 
+@CONV1D.stages(
+    split={"steps": 1},
+    reorder={"steps": 2},
+    unroll={"steps": 3},
+    vectorize={"steps": 4},
+    caching={"steps": 5},
+)
 def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
-    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache."""
+    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache.
+
+    split
+        The results are split into blocks of a few vectors.
+    reorder
+        The loop over taps moves outside the loop over results: neighbouring samples are read
+        together, but each partial sum now goes through memory.
+    unroll
+        The loop over taps is unrolled.
+    vectorize
+        The loop over results is vectorised.
+    caching
+        The samples and taps of a block are first copied to small arrays. A CPU has a cache anyway,
+        so the copies only add work.
+    """
     s, block, (i, k) = _declared(op, "result")
     i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
     if steps >= 2:
@@ -293,40 +295,6 @@ def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
         for operand in (0, 1):
             s.compute_at(s.cache_read(block, operand, "local"), i)
     return s
-
-
-@CONV1D.stage("split")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The results are split into blocks of a few vectors."""
-    return _conv1d_steps(op, target, 1)
-
-
-@CONV1D.stage("reorder")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The loop over taps moves outside the loop over results: neighbouring samples are read
-    together, but each partial sum now goes through memory.
-    """
-    return _conv1d_steps(op, target, 2)
-
-
-@CONV1D.stage("unroll")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The loop over taps is unrolled."""
-    return _conv1d_steps(op, target, 3)
-
-
-@CONV1D.stage("vectorize")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The loop over results is vectorised."""
-    return _conv1d_steps(op, target, 4)
-
-
-@CONV1D.stage("caching")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The samples and taps of a block are first copied to small arrays. A CPU has a cache anyway,
-    so the copies only add work.
-    """
-    return _conv1d_steps(op, target, 5)
 
 
 @CONV1D.stage("fused")
@@ -355,32 +323,6 @@ VECTOR_ADD = Stages("The one loop as declared, which LLVM vectorises.")
 BROADCAST_ADD = Stages("The two loops as declared, rows outermost.")
 
 
-def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
-    s, _, loops = _declared(op, "C")
-    if vectors:
-        loops[-1:] = split_vector(s, loops[-1], target.lanes)
-    s.parallel(loops[0])
-    return s
-
-
-@VECTOR_ADD.stage("parallel")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The threads share the elements."""
-    return _add_rows(op, target)
-
-
-@VECTOR_ADD.stage("vectorized")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The loop is vectorised; the threads share the vectors."""
-    return _add_rows(op, target, vectors=True)
-
-
-@VECTOR_ADD.stage("tuned")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Each thread takes a few long chunks; short arrays are added on one thread."""
-    return schedule_elementwise(op, target)
-
-
 @BROADCAST_ADD.stage("bad")
 def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     """Columns are outermost, so that no element of A is broadcast to a vector; but B is read with a
@@ -393,10 +335,29 @@ def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     return s
 
 
-@BROADCAST_ADD.stage("good")
+@VECTOR_ADD.stages(parallel={}, vectorized={"vectors": True})
+@BROADCAST_ADD.stages(good={"vectors": True})
+def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
+    """Schedule the loops as declared, the outermost in parallel.
+
+    parallel
+        The threads share the elements.
+    vectorized
+        The loop is vectorised; the threads share the vectors.
+    good
+        Rows are outermost and shared by the threads; columns are vectorised.
+    """
+    s, _, loops = _declared(op, "C")
+    if vectors:
+        loops[-1:] = split_vector(s, loops[-1], target.lanes)
+    s.parallel(loops[0])
+    return s
+
+
+@VECTOR_ADD.stage("tuned")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Rows are outermost and shared by the threads; columns are vectorised."""
-    return _add_rows(op, target, vectors=True)
+    """Each thread takes a few long chunks; short arrays are added on one thread."""
+    return schedule_elementwise(op, target)
 
 
 @BROADCAST_ADD.stage("tuned")
@@ -410,7 +371,16 @@ def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
 POOL = Stages("The six loops as declared, after the image is padded.")
 
 
+@POOL.stages(inlined={}, staged={"staged": True})
 def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
+    """Schedule rows of results.
+
+    inlined
+        The threads share rows, and columns are vectorised; a condition replaces the padded copy.
+    staged
+        The same, but the rows that a row of results needs are first copied, padded, to a small
+        array.
+    """
     name = "result" if op.kind == "max" else "total"
     s, _, (n, c, i, j, kh, kw) = _declared(op, name)
     s.reorder(n, c, i, kh, kw, j)
@@ -426,20 +396,6 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
     return s
 
 
-@POOL.stage("inlined")
-def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """The threads share rows, and columns are vectorised; a condition replaces the padded copy."""
-    return _pool_rows(op, target)
-
-
-@POOL.stage("staged")
-def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """The same, but the rows that a row of results needs are first copied, padded, to a small
-    array.
-    """
-    return _pool_rows(op, target, staged=True)
-
-
 @POOL.stage("tuned")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
     """The maximum or sum runs down the columns of a window first, then along its row; several small
@@ -453,8 +409,16 @@ def _(op: ops.PoolOp, target: CpuTarget) -> Any:
 BATCH_NORM = Stages()
 
 
+@BATCH_NORM.stages(default={}, fused={"fused": True})
 def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) -> Any:
-    """Schedule the formula as it is written, one tensor per operation."""
+    """Schedule the formula as it is written, one tensor per operation.
+
+    default
+        Four passes over the data, one per operation of the formula.
+    fused
+        One pass computes the whole formula for each element. The threads share the channels; pixels
+        are vectorised.
+    """
     tensors, shape = op.placeholders(), op.output.shape
     data, gamma, beta, mean, variance = tensors.values()
     small = tirx.const(op.epilogue.batch_norm or 0.0, "float32")
@@ -474,20 +438,6 @@ def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) ->
         split_vector(s, p, target.lanes)
         s.parallel(s.fuse(n, c))
     return s
-
-
-@BATCH_NORM.stage("default")
-def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """Four passes over the data, one per operation of the formula."""
-    return _norm_passes(op, target)
-
-
-@BATCH_NORM.stage("fused")
-def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """One pass computes the whole formula for each element. The threads share the channels; pixels
-    are vectorised.
-    """
-    return _norm_passes(op, target, fused=True)
 
 
 @BATCH_NORM.stage("tuned")

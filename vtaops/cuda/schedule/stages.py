@@ -38,40 +38,42 @@ def _matmul_threads(op: ops.MatmulOp, _: CudaTarget) -> Any:
     return s
 
 
-@MATMUL.stage("shared")
-def _(op: ops.MatmulOp, target: CudaTarget) -> Any:
-    """The 16 x 16 threads of a block together load tiles of A and B to shared memory."""
-    return schedule_matmul(op, target, MatmulTile((16, 16), (1, 1), (1, 1), 16))
+@MATMUL.stages(
+    shared={"tile": MatmulTile((16, 16), (1, 1), (1, 1), 16)},
+    registers={"tile": MatmulTile((64, 64), (4, 4), (1, 1), 16)},
+    vthread={"tile": MatmulTile((64, 64), (4, 4), (2, 2), 16)},
+    pipelined={"tile": MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)},
+    tuned={},
+)
+def _matmul_tiles(op: ops.MatmulOp, target: CudaTarget, tile: MatmulTile | None = None) -> Any:
+    """Schedule a product in tiles.
 
-
-@MATMUL.stage("registers")
-def _(op: ops.MatmulOp, target: CudaTarget) -> Any:
-    """Each thread sums 4 x 4 elements in registers, so each loaded element is used four times."""
-    return schedule_matmul(op, target, MatmulTile((64, 64), (4, 4), (1, 1), 16))
-
-
-@MATMUL.stage("vthread")
-def _(op: ops.MatmulOp, target: CudaTarget) -> Any:
-    """The 4 x 4 elements of a thread are split into 2 x 2 virtual threads, so neighbouring threads
-    read neighbouring addresses.
+    shared
+        The 16 x 16 threads of a block together load tiles of A and B to shared memory.
+    registers
+        Each thread sums 4 x 4 elements in registers, so each loaded element is used four times.
+    vthread
+        The 4 x 4 elements of a thread are split into 2 x 2 virtual threads, so neighbouring threads
+        read neighbouring addresses.
+    pipelined
+        Tiles of 128 x 128 elements, 8 x 8 per thread; cp.async loads the next tiles during the
+        multiply-adds.
+    tuned
+        The size of the product decides the tile.
     """
-    return schedule_matmul(op, target, MatmulTile((64, 64), (4, 4), (2, 2), 16))
+    return schedule_matmul(op, target, tile)
 
 
-@MATMUL.stage("pipelined")
-def _(op: ops.MatmulOp, target: CudaTarget) -> Any:
-    """Tiles of 128 x 128 elements, 8 x 8 per thread; cp.async loads the next tiles during the
-    multiply-adds.
-    """
-    return schedule_matmul(op, target, MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2))
+CONV2D = Stages()
 
 
-@MATMUL.stage("tuned")
-def _(op: ops.MatmulOp, target: CudaTarget) -> Any:
-    """The size of the product decides the tile."""
-    return schedule_matmul(op, target)
-
-
+@CONV2D.stages(
+    threads={"columns": (16, 1), "shared": False},
+    shared={"columns": (16, 1)},
+    rows={"columns": (8, 4)},
+    vthread={"columns": (8, 4), "vthreads": True},
+    wide={"columns": (32, 2), "vthreads": True},
+)
 def _direct(
     op: ops.Conv2dOp,
     target: CudaTarget,
@@ -80,53 +82,28 @@ def _direct(
     shared: bool = True,
     vthreads: bool = False,
 ) -> Any:
-    """Schedule the direct convolution by 4 x 4 channels, 4 rows and some columns in each block."""
+    """Schedule the direct convolution by 4 x 4 channels, 4 rows and some columns in each block.
+
+    threads
+        One thread per result reads everything from global memory.
+    shared
+        A block computes several channels, rows and columns and loads their part of image and kernel
+        to shared memory.
+    rows
+        Each thread sums 4 channels of 4 adjacent columns, which takes fewer loads. The threads of a
+        warp read every fourth word of four rows.
+    vthread
+        The 4 columns of a thread lie 8 apart (virtual threads): neighbouring threads read
+        neighbouring words, but the four rows of a warp now fall into the same banks.
+    wide
+        32 threads side by side, with the 2 columns of a thread 32 apart: a warp reads 32 adjacent
+        words, one from each bank.
+    """
     threads = largest_divisor(op.group_out, 4) if op.groups > 1 else 4  # within one group
     inputs = largest_divisor(op.group_in, 4) if op.groups > 1 else min(4, op.group_in)
     each = 4 if columns[1] > 1 and op.group_out % (4 * threads) == 0 else 1
     tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, vthreads)
     return schedule_direct(op, target, tile)
-
-
-CONV2D = Stages()
-
-
-@CONV2D.stage("threads")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
-    """One thread per result reads everything from global memory."""
-    return _direct(op, target, (16, 1), shared=False)
-
-
-@CONV2D.stage("shared")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
-    """A block computes several channels, rows and columns and loads their part of image and kernel
-    to shared memory.
-    """
-    return _direct(op, target, (16, 1))
-
-
-@CONV2D.stage("rows")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
-    """Each thread sums 4 channels of 4 adjacent columns, which takes fewer loads. The threads of a
-    warp read every fourth word of four rows.
-    """
-    return _direct(op, target, (8, 4))
-
-
-@CONV2D.stage("vthread")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
-    """The 4 columns of a thread lie 8 apart (virtual threads): neighbouring threads read
-    neighbouring words, but the four rows of a warp now fall into the same banks.
-    """
-    return _direct(op, target, (8, 4), vthreads=True)
-
-
-@CONV2D.stage("wide")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
-    """32 threads side by side, with the 2 columns of a thread 32 apart: a warp reads 32 adjacent
-    words, one from each bank.
-    """
-    return _direct(op, target, (32, 2), vthreads=True)
 
 
 @CONV2D.stage("product")
@@ -182,59 +159,51 @@ def _(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
 CONV1D = Stages()
 
 
-@CONV1D.stage("threads")
-def _(op: ops.Conv1dOp, target: CudaTarget) -> Any:
-    """One thread per result reads samples and taps from global memory."""
-    return schedule_conv1d(op, target, Conv1dTile(256, 1, shared=False, unroll=False))
+@CONV1D.stages(
+    threads={"tile": Conv1dTile(256, 1, shared=False, unroll=False)},
+    unrolled={"tile": Conv1dTile(256, 1, shared=False)},
+    shared={"tile": Conv1dTile(256, 1)},
+    vthread={},
+)
+def _conv1d_blocks(op: ops.Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = None) -> Any:
+    """Schedule blocks of results.
 
-
-@CONV1D.stage("unrolled")
-def _(op: ops.Conv1dOp, target: CudaTarget) -> Any:
-    """The loop over taps is unrolled."""
-    return schedule_conv1d(op, target, Conv1dTile(256, 1, shared=False))
-
-
-@CONV1D.stage("shared")
-def _(op: ops.Conv1dOp, target: CudaTarget) -> Any:
-    """A block loads its samples and the taps to shared memory."""
-    return schedule_conv1d(op, target, Conv1dTile(256, 1))
-
-
-@CONV1D.stage("vthread")
-def _(op: ops.Conv1dOp, target: CudaTarget) -> Any:
-    """Each thread computes 4 results that lie one block of threads apart."""
-    return schedule_conv1d(op, target)
+    threads
+        One thread per result reads samples and taps from global memory.
+    unrolled
+        The loop over taps is unrolled.
+    shared
+        A block loads its samples and the taps to shared memory.
+    vthread
+        Each thread computes 4 results that lie one block of threads apart.
+    """
+    return schedule_conv1d(op, target, tile)
 
 
 SEPARABLE = Stages()
 
 
-@SEPARABLE.stage("fused")
-def _(op: ops.SeparableOp, target: CudaTarget) -> Any:
-    """A block computes 4 x 16 pixels of 4 depthwise channels at a time to shared memory and
-    multiplies them by its rows of the 1x1 kernel; one result per thread.
+@SEPARABLE.stages(
+    fused={"tile": ConvTile((1, 4, 1), (4, 1), (16, 1), 4)},
+    registers={"tile": ConvTile((1, 8, 4), (4, 1), (8, 2), 8)},
+    vthread={"tile": ConvTile((2, 8, 4), (4, 1), (8, 2), 8)},
+    tuned={},
+)
+def _separable_tiles(op: ops.SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
+    """Schedule both convolutions in one kernel.
+
+    fused
+        A block computes 4 x 16 pixels of 4 depthwise channels at a time to shared memory and
+        multiplies them by its rows of the 1x1 kernel; one result per thread.
+    registers
+        Each thread sums 4 channels of 2 pixels, so each depthwise result is used four times.
+    vthread
+        A block computes 64 channels, in two virtual threads per thread, so depthwise results are
+        recomputed less often.
+    tuned
+        The sizes decide the tile.
     """
-    return schedule_separable(op, target, ConvTile((1, 4, 1), (4, 1), (16, 1), 4))
-
-
-@SEPARABLE.stage("registers")
-def _(op: ops.SeparableOp, target: CudaTarget) -> Any:
-    """Each thread sums 4 channels of 2 pixels, so each depthwise result is used four times."""
-    return schedule_separable(op, target, ConvTile((1, 8, 4), (4, 1), (8, 2), 8))
-
-
-@SEPARABLE.stage("vthread")
-def _(op: ops.SeparableOp, target: CudaTarget) -> Any:
-    """A block computes 64 channels, in two virtual threads per thread, so depthwise results are
-    recomputed less often.
-    """
-    return schedule_separable(op, target, ConvTile((2, 8, 4), (4, 1), (8, 2), 8))
-
-
-@SEPARABLE.stage("tuned")
-def _(op: ops.SeparableOp, target: CudaTarget) -> Any:
-    """The sizes decide the tile."""
-    return schedule_separable(op, target)
+    return schedule_separable(op, target, tile)
 
 
 ELEMENTWISE = Stages()
