@@ -244,7 +244,8 @@ _INTEGER = frozenset({"MatMulInteger", "ConvInteger", "QGemm", "DynamicQuantizeL
 
 def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> list[NodeProto]:
     """Return the replacement of a quantisation: a clip if its grid begins at 0, else nothing."""
-    scale, zero = (tensors.constants.get(name) for name in node.input[1:3])
+    scale, *zeros = (tensors.constants.get(name) for name in node.input[1:3] if name)
+    zero = zeros[0] if zeros else np.zeros((), np.uint8)  # what ONNX takes if none is given
     result = [f"{node.output[0]}_real"]
     if scale is not None and zero is not None and scale.size == 1:
         kind = np.iinfo(zero.dtype)
