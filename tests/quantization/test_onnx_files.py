@@ -127,3 +127,23 @@ def test_types_that_nothing_reads_are_named(data_type, read):
     for model in (network(data_type=data_type), constant_of_type(data_type)):
         with pytest.raises(UnsupportedError, match=text):
             read(model)
+
+
+def test_pairs_without_a_zero_point_have_that_of_onnx():
+    # Then it is 0 of type uint8: what the pair reads is clipped at zero.
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    constants = {"scale": np.float32(0.015), "w": WEIGHTS}
+    pair = [
+        helper.make_node(f"{kind}Linear", [source, "scale"], [result])
+        for kind, source, result in (("Quantize", "x", "q"), ("Dequantize", "q", "d"))
+    ]
+    product = helper.make_node("MatMul", ["d", "w"], ["y"])
+    weights = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph([*pair, product], "pairs", ends[:1], ends[1:], weights)
+    opset = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4)
+    quantized = vtaops.quantize(model, {"x": x})
+    assert "Clip" in [node.op_type for node in quantized.graph.node]
+    result = vtaops.compile_model(quantized).run(np.float32([[-1, -2, 0, -3]]))
+    assert (result == 0).all()
