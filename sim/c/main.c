@@ -133,7 +133,7 @@ static int parse(options *o, int count, char **words) {
   if (o->repeat < 1) return fail("--repeat", "give at least 1");
 #ifdef VTA_ON_LINUX
   if (!o->board.registers_offset && !o->serial.path && strcmp(o->board.registers, "/dev/mem") == 0)
-    return fail("--registers", "the configuration has no address of them; give FILE@OFFSET, or --serial");
+    return fail("--registers", "the configuration has no address of them; give one (or --serial)");
   if (!o->board.memory_offset && strcmp(o->board.memory, "/dev/mem") == 0)
     o->board.memory_offset = o->board.physical;
   if (!o->board.nbytes && !o->serial.path)
