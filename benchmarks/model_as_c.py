@@ -4,8 +4,9 @@
 
 Needs cross compilers and qemu-user for other processors than this one (Debian:
 gcc-arm-linux-gnueabihf, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user), and torch for
-ViT-Tiny; what is not installed is left out. Every bundle is built by gcc and by clang, which takes
-the libraries of those gcc, as strictly as its Makefile says, and once more with sanitizers.
+Tiny YOLO and ViT-Tiny; what is not installed is left out. Every bundle is built by gcc and by
+clang, which takes the libraries of those gcc, as strictly as its Makefile says, and once more with
+sanitizers.
 --random and --mutations run campaigns instead.
 """
 
@@ -75,9 +76,9 @@ def pyramid(free: bool = False) -> Graph:
     return net.graph
 
 
-def vit_tiny(config: str) -> Model:
-    """Return the vision transformer of `examples/networks.py`; layer norms stay on the host."""
-    model, data = networks.network("vit_tiny")
+def trained(name: str, config: str) -> Model:
+    """Return a torch network of `examples/networks.py`, quantised for a configuration."""
+    model, data = networks.network(name)
     quantized = quantize(model, data, scales="free" if config == "pynq_ext" else "pow2")
     return compile_model(quantized, config)
 
@@ -97,8 +98,9 @@ def models() -> dict[str, Callable[[], Model]]:
         for config in ("pynq", "pynq_ext"):
             found[f"{path.stem}, {config}"] = lambda p=path, c=config: compile_model(p, c)
     if find_spec("torch"):
-        for config in ("pynq", "pynq_ext"):
-            found[f"ViT-Tiny, {config}"] = lambda c=config: vit_tiny(c)
+        for title, name in (("Tiny YOLO", "tiny_yolo"), ("ViT-Tiny", "vit_tiny")):
+            for config in ("pynq", "pynq_ext"):
+                found[f"{title}, {config}"] = lambda n=name, c=config: trained(n, c)
     return found
 
 
