@@ -4,7 +4,9 @@
 
 Needs cross compilers and qemu-user for other processors than this one (Debian:
 gcc-arm-linux-gnueabihf, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user), and torch for
-ViT-Tiny; what is not installed is left out. --compiler clang takes the libraries of those gcc.
+Tiny YOLO and ViT-Tiny; what is not installed is left out. Every bundle is built by gcc and by
+clang, which takes the libraries of those gcc, as strictly as its Makefile says, and once more with
+sanitizers.
 --random and --mutations run campaigns instead.
 """
 
@@ -42,12 +44,19 @@ PROCESSORS = {
     "armv7": ("arm-linux-gnueabihf", "qemu-arm"),
     "aarch64": ("aarch64-linux-gnu", "qemu-aarch64"),
     "riscv64": ("riscv64-linux-gnu", "qemu-riscv64"),
+    "x86-64, sanitized": ("", ""),
 }
 """By name: the target of a compiler, and what emulates it."""
+SANITIZERS = {
+    "gcc": "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all",
+    "clang": "-O1 -g -fsanitize=undefined -fsanitize-trap=undefined",  # needs no library of its own
+}
 HEAP = frozenset({"malloc", "calloc", "realloc", "free", "mmap", "brk", "sbrk"})
 MAPPED = "vta_linux.o"
 """The only file that maps memory: the registers and the device's DRAM, when a device is opened."""
-RUNTIME = "vta.o", "vta_steps.o", "vta_products.o", "vta_mapped.o", "vta_linux.o", "model.o"
+COMMON = "vta.o", "vta_steps.o", "vta_products.o"
+"""The same for all models, built once."""
+RUNTIME = *COMMON, "vta_mapped.o", "vta_linux.o", "model.o"
 MLPERF_TINY = Path("mlperf-tiny")
 """Where ``vtaops models fetch mlperf-tiny`` writes, from where this runs."""
 
@@ -67,9 +76,9 @@ def pyramid(free: bool = False) -> Graph:
     return net.graph
 
 
-def vit_tiny(config: str) -> Model:
-    """Return the vision transformer of `examples/networks.py`; layer norms stay on the host."""
-    model, data = networks.network("vit_tiny")
+def trained(name: str, config: str) -> Model:
+    """Return a torch network of `examples/networks.py`, quantised for a configuration."""
+    model, data = networks.network(name)
     quantized = quantize(model, data, scales="free" if config == "pynq_ext" else "pow2")
     return compile_model(quantized, config)
 
@@ -89,8 +98,9 @@ def models() -> dict[str, Callable[[], Model]]:
         for config in ("pynq", "pynq_ext"):
             found[f"{path.stem}, {config}"] = lambda p=path, c=config: compile_model(p, c)
     if find_spec("torch"):
-        for config in ("pynq", "pynq_ext"):
-            found[f"ViT-Tiny, {config}"] = lambda c=config: vit_tiny(c)
+        for title, name in (("Tiny YOLO", "tiny_yolo"), ("ViT-Tiny", "vit_tiny")):
+            for config in ("pynq", "pynq_ext"):
+                found[f"{title}, {config}"] = lambda n=name, c=config: trained(n, c)
     return found
 
 
@@ -147,7 +157,12 @@ def commands(compiler: str, target: str) -> tuple[str, str]:
     return f"{tools}gcc", tools
 
 
-def emulated(model: Model, arrays: list[Any], folder: Path, compiler: str) -> dict[str, Any]:
+Objects = dict[tuple[str, str], dict[str, bytes]]
+
+
+def emulated(
+    model: Model, arrays: list[Any], folder: Path, compiler: str, objects: Objects
+) -> dict[str, Any]:
     """Return for each processor the bytes of code, and whether the results are equal there."""
     wanted = as_tuple(model.reference(*arrays))
     bundle = model.export_c(folder)
@@ -160,8 +175,10 @@ def emulated(model: Model, arrays: list[Any], folder: Path, compiler: str) -> di
         needed = [command.split()[0], f"{tools}gcc", *filter(None, [emulator])]
         if not all(map(shutil.which, needed)):
             continue
-        subprocess.run(["make", "-C", str(folder), "clean"], check=True, capture_output=True)
-        c_bundles.make(folder, "network-linux", CC=command, CFLAGS="-Os", LDFLAGS="-static")
+        flags = {"CC": command, "CFLAGS": "-Os", "LDFLAGS": "-static"}
+        if "sanitized" in processor:
+            flags |= {"CFLAGS": SANITIZERS[compiler], "LDFLAGS": ""}
+        build(folder, flags, objects.setdefault((compiler, processor), {}))
         listed = output(folder, f"{tools}size", *RUNTIME)
         code = sum(int(line.split()[0]) for line in listed.splitlines()[1:])
         symbols = output(folder, f"{tools}nm", "-u", *(name for name in RUNTIME if name != MAPPED))
@@ -189,6 +206,17 @@ def emulated(model: Model, arrays: list[Any], folder: Path, compiler: str) -> di
     return found
 
 
+def build(folder: Path, flags: dict[str, str], common: dict[str, bytes]) -> None:
+    """Build a bundle for Linux, and keep what is the same for all models, or take it from there."""
+    subprocess.run(["make", "-C", str(folder), "clean"], check=True, capture_output=True)
+    for name in (path.name for path in folder.glob("out*.bin")):
+        (folder / name).unlink()
+    for name, content in common.items():
+        (folder / name).write_bytes(content)
+    c_bundles.make(folder, "network-linux", **flags)
+    common |= {name: (folder / name).read_bytes() for name in COMMON}
+
+
 def output(folder: Path, *command: str) -> str:
     """Return what a program prints."""
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
@@ -214,7 +242,6 @@ def main(
     random: Annotated[int, typer.Option(help="Compare so many random networks instead.")] = 0,
     mutations: Annotated[int, typer.Option(help="Run so many wrong blobs instead.")] = 0,
     start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 0,
-    compiler: Annotated[str, typer.Option(help="gcc or clang.")] = "gcc",
     json_file: Json = None,
 ) -> None:
     """Export, build and run every model, and print the figures."""
@@ -227,10 +254,11 @@ def main(
         console.print(figures)
         write_json(json_file, figures)
         return
-    rows = []
+    rows: list[dict[str, Any]] = []
+    objects: Objects = {}
     for name, make in models().items():
         if only in name:
-            rows.append({"model": name, **measured(make(), compiler)})
+            rows.append({"model": name, **measured(make(), objects)})
             write_json(json_file, rows)
             console.print(rows[-1])
     table = figure_table(
@@ -244,31 +272,34 @@ def main(
             "C",
             "ratio",
             "armv7 code kB",
-            "equal on",
+            "equal in",
         ],
     )
     for row in rows:
         ratio = f"{row['host_numpy_ms'] / max(1e-3, row['host_c_ms']):.1f}"
         kilobytes = (f"{row[f'{key}_nbytes'] / 1e3:,.1f}" for key in ("blob", "arena", "device"))
-        processors = row["processors"]
-        code = f"{processors['armv7']['code_nbytes'] / 1e3:.1f}" if "armv7" in processors else ""
-        equal = ", ".join(p for p, figures in processors.items() if figures["equal"])
+        builds = row["gcc"]
+        code = f"{builds['armv7']['code_nbytes'] / 1e3:.1f}" if "armv7" in builds else ""
+        results = [figures["equal"] for name in SANITIZERS for figures in row[name].values()]
+        equal = f"{sum(results)} of {len(results)}"
         times = f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.2f}"
         table.add_row(row["model"], *kilobytes, *times, ratio, code, equal)
     console.print(table)
 
 
-def measured(model: Model, compiler: str) -> dict[str, Any]:
+def measured(model: Model, objects: Objects) -> dict[str, Any]:
     """Return the figures of a model."""
     arrays = random_inputs(model.graph, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        processors = emulated(model, arrays, Path(folder), compiler)
-        bundle = model.export_c(folder)
+    builds = {}
+    for compiler in SANITIZERS:
+        with tempfile.TemporaryDirectory() as folder:
+            builds[compiler] = emulated(model, arrays, Path(folder), compiler, objects)
+            bundle = model.export_c(folder)
     return {
         "blob_nbytes": bundle.blob_nbytes,
         "arena_nbytes": bundle.arena_nbytes,
         "device_nbytes": bundle.device_nbytes,
         "launches": bundle.launches,
         **host_times(model, arrays),
-        "processors": processors,
+        **builds,
     }

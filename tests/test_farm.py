@@ -255,6 +255,15 @@ def test_the_command_tells_where_layers_ran(served):
     assert "nowhere" in run("board", "farm", "127.0.0.1:9", "--layer", "resnet18.C10", code=1)
 
 
+def test_the_search_tells_why_a_board_measured_nothing(served):
+    (server,) = served(1, flashed=False)
+    command = ("tune", "--layer", "resnet18.C10", "--effort", "fast", "--device")
+    result = CliRunner().invoke(app, [*command, f"pynq://{server.address.split('//')[-1]}"])
+    assert result.exit_code == 1
+    assert "measured nothing of a layer: " in result.stderr
+    assert "bitstream" in result.stderr
+
+
 def run(*command, code=0):
     """Run a command of vtaops; return what it printed."""
     result = CliRunner().invoke(app, command)

@@ -132,6 +132,8 @@ static int parse(options *o, int count, char **words) {
   if (o->count < VTA_INPUTS) return fail(inputs[o->count].name, "give a file for this input");
   if (o->repeat < 1) return fail("--repeat", "give at least 1");
 #ifdef VTA_ON_LINUX
+  if (!o->board.registers_offset && !o->serial.path && strcmp(o->board.registers, "/dev/mem") == 0)
+    return fail("--registers", "the configuration has no address of them; give one (or --serial)");
   if (!o->board.memory_offset && strcmp(o->board.memory, "/dev/mem") == 0)
     o->board.memory_offset = o->board.physical;
   if (!o->board.nbytes && !o->serial.path)

@@ -374,20 +374,26 @@ static float nearest(float value) {
   return value + big - big;
 }
 
+/* Quantizes without branches, for which compilers find vector instructions. */
+VTA_HOT static void steps_of(int8_t *result, const float *data, uint32_t count, float scale,
+                             float zero) {
+  const float low = -128.0f - zero, high = 127.0f - zero;
+  uint32_t i;
+  for (i = 0; i < count; ++i) {
+    const float steps = data[i] / scale;
+    const float number = steps == steps ? steps : 0.0f; /* or not a number */
+    const float above = number < low ? low : number;
+    result[i] = (int8_t)(int32_t)(nearest(above > high ? high : above) + zero);
+  }
+}
+
 static int quantize(const vta_model *model, const uint32_t *words) {
   const vta_quantize *const s = (const void *)words;
   const float *const data = vta_readable(model, s->data, times(s->elements, 4));
   int8_t *const result = vta_writable(model, s->result, s->elements);
   const float scale = float_of(s->scale);
-  uint32_t i;
   REQUIRE(data && result && is_int8(s->zero_point));
-  for (i = 0; i < s->elements; ++i) {
-    float steps = data[i] / scale;
-    if (!(steps >= -1024.0f)) steps = steps < 0.0f ? -1024.0f : 0.0f; /* or not a number */
-    if (steps > 1024.0f) steps = 1024.0f;
-    steps = nearest(steps) + (float)s->zero_point;
-    result[i] = (int8_t)(steps < -128.0f ? -128.0f : steps > 127.0f ? 127.0f : steps);
-  }
+  steps_of(result, data, s->elements, scale, (float)s->zero_point);
   return VTA_OK;
 }
 
@@ -420,24 +426,43 @@ static double exponential(double x) {
   return sum * scale;
 }
 
+/* Computes exp(x - greatest); 0 below -700, and of what is not a number. Loops without branches
+ * become vector instructions. */
+VTA_HOT static void exponentials(double *values, const float *data, float greatest,
+                                 uint32_t count) {
+  uint32_t i;
+  for (i = 0; i < count; ++i) {
+    const double x = (double)data[i] - (double)greatest;
+    values[i] = x >= -700.0 ? x : -701.0;
+  }
+  for (i = 0; i < count; ++i) {
+    const double value = exponential(values[i]);
+    values[i] = value < 5e-305 ? 0.0 : value; /* between those of -700 and of -701 */
+  }
+}
+
 static int softmax(const vta_model *model, const uint32_t *words) {
   const vta_softmax *const s = (const void *)words;
   const uint64_t nbytes = times3(s->rows, s->columns, 4);
   const float *data = vta_readable(model, s->data, nbytes);
   float *result = vta_writable(model, s->result, nbytes);
-  uint32_t r, c;
+  double values[CHUNK / 2];
+  uint32_t r, c, i;
   REQUIRE(data && result && s->columns);
   for (r = 0; r < s->rows; ++r, data += s->columns, result += s->columns) {
     float greatest = data[0];
     double sum = 0.0;
     int pass;
-    for (c = 1; c < s->columns; ++c) greatest = data[c] > greatest ? data[c] : greatest;
+    for (c = 1; c < s->columns; ++c) /* or not a number */
+      greatest = data[c] > greatest || data[c] != data[c] ? data[c] : greatest;
     for (pass = 0; pass < 2; ++pass) { /* two passes avoid storing a row of float64 */
-      for (c = 0; c < s->columns; ++c) {
-        const double x = (double)data[c] - (double)greatest;
-        const double value = x >= -700.0 ? exponential(x) : 0.0;
-        if (pass) result[c] = (float)(value / sum);
-        else sum += value;
+      for (c = 0; c < s->columns; c += CHUNK / 2) {
+        const uint32_t count = s->columns - c < CHUNK / 2 ? s->columns - c : CHUNK / 2;
+        exponentials(values, data + c, greatest, count);
+        for (i = 0; i < count; ++i) {
+          if (pass) result[c + i] = (float)(values[i] / sum);
+          else sum += values[i];
+        }
       }
     }
   }

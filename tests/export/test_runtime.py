@@ -225,6 +225,11 @@ def test_softmax_is_close_to_the_definition():
     found = vtaops.graph.evaluate(graph, data)[0]
     np.testing.assert_allclose(found, special.softmax(data.astype(np.float64), -1), 2e-7, 2e-45)
     assert same(load(on_host(graph)).run(data)[1], found)
+    data[:, 33:37] = -700, np.nextafter(np.float32(-700), -np.inf), -1e30, -1e-30
+    data[:9, 0] = 0, 1, -200, 1e30, np.inf, -np.inf, np.nan, -1e30, 60
+    data[6:8, -1] = 5, np.nan
+    with np.errstate(invalid="ignore"):
+        assert same(load(on_host(graph)).run(data)[1], vtaops.graph.evaluate(graph, data)[0])
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e15])

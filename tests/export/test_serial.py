@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import threading
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import vtaops
 from trials import c_bundles
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig
+from vtaops.board.virtual_ulx3s import VirtualUlx3s, open_terminal
 from vtaops.hardware.registers import RtlRegisters
 
 pytestmark = pytest.mark.skipif(
@@ -135,3 +138,26 @@ def test_a_board_of_another_configuration_is_refused(bundle):
     done, _ = run(bundle, FakeBoard(HardwareConfig.load("ulx3s")))
     assert done.returncode == 1
     assert "another configuration" in done.stderr
+
+
+@pytest.mark.skipif(not find_spec("litex"), reason="LiteX is missing (extra ulx3s)")
+def test_at_the_pins_of_the_board(bundle, tmp_path):
+    """The system of the bitstream and its SDRAM, simulated, behind a pseudo-terminal."""
+    folder, inputs, outputs = bundle
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "vta.o").unlink()  # there a launch may take long
+    c_bundles.make(tmp_path, "network-linux", CC=c_bundles.compilers()[0], CFLAGS=SANITIZED)
+    master, terminal = open_terminal()
+    ended = threading.Event()
+    with VirtualUlx3s(CONFIG) as board:
+        server = threading.Thread(target=board.serve, args=(master, ended.is_set))
+        server.start()
+        command = ["./network-linux", *inputs, "--serial", terminal, "--patience", "60000"]
+        done = subprocess.run(
+            [*command, "--output", "out"], cwd=tmp_path, capture_output=True, text=True
+        )
+        ended.set()
+        server.join()
+    assert done.returncode == 0, done.stderr
+    for number, array in enumerate(outputs):
+        assert (tmp_path / f"out{number}.bin").read_bytes() == np.ascontiguousarray(array).tobytes()

@@ -11,6 +11,7 @@ from trials.onnx_models import Builder
 from vtaops import HardwareConfig, ProgramError
 from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
 from vtaops.machine.config import EXTENSIONS
+from vtaops.model.artefact import dumps, loads
 from vtaops.network import plan_model
 
 RNG = np.random.default_rng(11)
@@ -21,7 +22,7 @@ def int8(*shape):
 
 
 def equal(model, *arrays):
-    found, expected = model.run(*arrays), model.reference(*arrays)
+    found, expected = loads(dumps(model)).run(*arrays), model.reference(*arrays)
     found, expected = (v if isinstance(v, tuple) else (v,) for v in (found, expected))
     return all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 

@@ -322,6 +322,7 @@ def _tuned_on(
     if "fsim" in devices:
         raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
     farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})
+    failures: dict[str, str] = {}
 
     def measure(programs: Sequence[Program]) -> list[int | float | None]:
         done = count(1)
@@ -331,11 +332,15 @@ def _tuned_on(
             timeout=timeout,
             on_outcome=lambda number, outcome: tell("measure", next(done), len(programs)),
         )
+        for outcome in outcomes:
+            failures.update(outcome.failures)
         return _costs([outcome.measurement for outcome in outcomes])
 
     results = tune_on(measure, list(ops.values()), hardware, effort)
     for name, reason in farm.lost.items():
         typer.echo(f"{name} was dropped: {reason}", err=True)
+    for name in failures.keys() - farm.lost.keys() if None in results else ():
+        typer.echo(f"{name} measured nothing of a layer: {failures[name]}", err=True)
     return dict(zip(ops, results, strict=True))
 
 

@@ -315,6 +315,8 @@ class HardwareConfig:
             "fingerprint": self.fingerprint,
             "multiply-adds a cycle": str(self.macs_per_cycle),
         }
+        if board.no_driver:
+            found["driver"] = f"none: {board.no_driver}"
         for pad in (self.uop, self.inp, self.wgt, self.acc, self.out):
             shape = "x".join(map(str, pad.shape)) or "1"
             found[f"{pad.memory.name.lower()} scratchpad"] = (

@@ -72,7 +72,8 @@ class RowSums:
     def bound(self, columns: int) -> int:
         """Return the magnitude that the digits must hold for a matrix of `columns`."""
         number = abs(self.factor) * 128 * columns + abs(self.constant)
-        return {"all": number, "units": (number + 64) // 128, "rest": 64}[self.part]
+        rest = 63  # one digit holds -63..64
+        return {"all": number, "units": (number + 64) // 128, "rest": rest}[self.part]
 
     def added_to(self, matrix: Array) -> Array:
         """Return an int8 matrix (..., rows, columns) in the form of its buffer."""
