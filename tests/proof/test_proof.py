@@ -440,3 +440,11 @@ def test_the_last_argument_must_be_the_one_output(roles):
     proof = replace(program, buffers=tuple(buffers)).prove()
     assert proof.complete == (not roles)
     assert proof.complete or "not its one output" in proof.unproven[0]
+
+
+def test_arguments_that_are_no_integers_are_not_proven():
+    program = vtaops.compile(vtaops.Gemm(m=4, n=16, k=16), "tiny")
+    buffers = [replace(b, dtype="float32") if b.name == "weight" else b for b in program.buffers]
+    proof = replace(program, buffers=tuple(buffers)).prove()
+    assert not proof.complete
+    assert "not of integers" in proof.unproven[0]

@@ -49,8 +49,10 @@ class Tensor:
             )
         if self.dtype not in DTYPES:
             raise ShapeError(f"{self.name} has dtype {self.dtype}; it must be one of {DTYPES}")
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise ShapeError(f"{self.name} has scale {self.scale}; it must be positive and finite")
+        if not 2.0**-149 <= self.scale < 2.0**128:  # what float32 has
+            raise ShapeError(
+                f"{self.name} has scale {self.scale}; it must be a positive, finite float32"
+            )
         if not -128 <= self.zero_point <= 127:
             raise ShapeError(f"{self.name} has zero point {self.zero_point}; it must be an int8")
 

@@ -111,6 +111,8 @@ def _reason(program: Program, kind: str, declared: tuple[Buffer, ...]) -> str:
         return f"it joins {joined} operators without their graph"
     if not own or program.outputs != own[-1:]:
         return "its last argument is not its one output, as that of an operator is"
+    if any(np.dtype(b.dtype).kind not in "iu" for b in own):
+        return "one of its arguments is not of integers, as those of operators are"
     same = [(b.nbytes, b.dtype) for b in own] == [(b.nbytes, b.dtype) for b in declared]
     return "" if same else f"its arguments are not those of {kind}"
 

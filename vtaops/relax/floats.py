@@ -57,6 +57,8 @@ def _is_last(axis: object, value: Value) -> bool:
 
 
 def _term(value: Value) -> Array | None:
-    """Return a float32 constant."""
+    """Return a float32 constant; None if it is none, or larger than any float32."""
     found = real(value)
-    return None if found is None else found.astype(np.float32)
+    if found is None or not (np.abs(found) <= np.finfo(np.float32).max).all():
+        return None
+    return found.astype(np.float32)
