@@ -5,7 +5,9 @@
 The RTL in its AXI shell, all of whose ports stand behind registers, is mapped by Yosys for a 7
 series; nothing is placed or routed. Cells have the delays of the data sheets and of Project X-Ray's
 timings of grade -1; a net of n loads takes 0.45 + 0.12 log2(n) ns. The table shows the longest
-paths, one for each pair of registers; ``--calibrate`` shows what the same rule says of the critical
+paths, one for each pair of registers; those of the array's own clock, of twice the frequency
+(``pynq_512``), have a table of their own: from or to its registers, for half of the period.
+``--calibrate`` shows what the same rule says of the critical
 paths of designs that Vivado routed for this grade, and whose reports are published.
 
 The netlist is kept under ``--work``: a changed RTL needs another folder. Yosys takes minutes.
@@ -50,7 +52,9 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     parameters = RtlParameters(
-        port_bytes=8, address_bits=ADDRESS_BITS, dsp_multipliers=dsp_multipliers(config)
+        port_bytes=config.port_width,
+        address_bits=ADDRESS_BITS,
+        dsp_multipliers=dsp_multipliers(config),
     )
     (folder / f"{HARNESS}.v").write_text(harness(parameters))
     # As synth_xilinx maps with abc9, but for the delay of nets.
@@ -66,9 +70,9 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
 
 
-def show(rows: list[dict[str, Any]], count: int) -> Table:
+def show(rows: list[dict[str, Any]], count: int, title: str) -> Table:
     """Return the table for people."""
-    table = Table("ns", "levels", "ends", "loads", "from", "to", title="Longest paths")
+    table = Table("ns", "levels", "ends", "loads", "from", "to", title=title)
     for row in rows[:count]:
         loads = " ".join(map(str, row["loads"]))
         numbers = [str(row[name]) for name in ("ns", "levels", "ends")]
@@ -97,15 +101,22 @@ def main(
     if not (work / "netlist.json").exists():
         with console.status("Yosys maps the design"):
             synthesise(HardwareConfig.load(config_name), work, yosys)
-    timing = Timing(json.loads((work / "netlist.json").read_text())["modules"][HARNESS])
-    rows = timing.longest(least)
-    console.print(show(rows, count))
+    module = json.loads((work / "netlist.json").read_text())["modules"][HARNESS]
+    clk, array_clk = (module["ports"][name]["bits"][0] for name in ("clk", "array_clk"))
+    rows = Timing(module, clk, clk).longest(least)
+    console.print(show(rows, count, "Longest paths"))
     mhz = round(1000 / rows[0]["ns"], 1)
     console.print(
         f"{config_name}: {rows[0]['ns']} ns, {mhz} MHz by this estimate; {len(rows)} pairs of "
         f"registers need {least} ns or more",
         highlight=False,
     )
+    half = Timing(module, capture=array_clk).longest(least / 2)
+    half += Timing(module, array_clk, clk).longest(least / 2)
+    half.sort(key=lambda row: row["ns"], reverse=True)
+    if half:
+        console.print(show(half, count, "Longest paths of the clock of twice the frequency"))
+        console.print(f"{len(half)} pairs need {least / 2} ns or more", highlight=False)
     errors = [path.estimate / path.routed - 1 for path in PUBLISHED]
     summary = {"config": config_name, "ns": rows[0]["ns"], "mhz": mhz, "paths": rows}
-    write_json(json_file, {**summary, "calibration": errors})
+    write_json(json_file, {**summary, "half_period_paths": half, "calibration": errors})
