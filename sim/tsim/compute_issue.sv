@@ -38,14 +38,16 @@ module compute_issue
     assign next_alu = next.insn;
     assign pool = current.insn;
 
-    logic second_half, last_iteration, two_micro_ops;
-    wire loops         = current_valid && current.kind == KIND_LOOP;
+    logic last_iteration, two_micro_ops;
+    logic is_loop;  // current.kind == KIND_LOOP
+    wire loops         = current_valid && is_loop;
     wire is_alu        = gemm.opcode == OP_ALU;
     wire pools         = HAS_POOL != 0 && gemm.opcode == OP_POOL;
-    logic two_slots;  // for each micro-op
-    wire ends_micro_op = !two_slots || second_half;
+    logic two_slots;      // for each micro-op
+    logic ends_micro_op;  // the only one, or the second
+    wire next_two      = next_alu.opcode == OP_ALU && !next_alu.use_imm;
     wire leaves        = issue_valid && issue_ready;
-    wire is_last       = current.kind != KIND_LOOP || ends_micro_op && last_iteration;
+    wire is_last       = !is_loop || ends_micro_op && last_iteration;
     assign issue_valid  = current_valid && (current.kind != KIND_LOAD || load_complete);
     assign ends_current = leaves && is_last;
 
@@ -55,14 +57,16 @@ module compute_issue
         .row_factor_out, .row_factor_in, .last(last_iteration));
 
     always_ff @(posedge clk) begin
-        if (next_moves) two_slots <= next_alu.opcode == OP_ALU && !next_alu.use_imm;
-        if (rst) second_half <= 1'b0;
-        else if (loops && issue_ready) second_half <= two_slots && !second_half;
+        if (next_moves) begin
+            is_loop       <= next.kind == KIND_LOOP;
+            two_slots     <= next_two;
+            ends_micro_op <= !next_two;
+        end else if (loops && issue_ready && two_slots) ends_micro_op <= !ends_micro_op;
     end
 
     always_comb begin
         slot.data       = loops;
-        slot.reads_src  = loops && two_slots && !second_half;
+        slot.reads_src  = loops && !ends_micro_op;
         slot.writes     = loops && !slot.reads_src;
         slot.gemm       = loops && !is_alu && !pools && !gemm.reset;
         slot.pair       = loops && two_micro_ops;

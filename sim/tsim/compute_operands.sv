@@ -93,11 +93,13 @@ module compute_operands
         wire micro_op_t next_uop = uops[UOP_READS-1];
         wire [ACC_INDEX_BITS-1:0] apart = uop.dst ^ next_uop.dst;
         logic [1:0] unlike;
-        logic second;  // the second micro-op leaves
+        logic may_split;  // the slot in S2 has two, neither of which has left
+        logic second;     // the second micro-op leaves
         logic [ACC_INDEX_BITS-1:0] second_dst;
-        assign splits = out_valid && slot2.pair && unlike != '0 && !second;
+        assign splits = may_split && unlike != '0 && !held;
         always_ff @(posedge clk) begin
-            second <= !rst && splits;
+            second    <= !rst && splits;
+            may_split <= !rst && (moves ? slot1.pair : may_split && held);
             if (moves) begin
                 unlike     <= {(apart & ~LOW) != '0, (apart & LOW) != '0};
                 second_dst <= next_uop.dst + offsets1.dst;

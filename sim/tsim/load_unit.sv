@@ -77,7 +77,7 @@ module load_unit
         .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head),
         .out_block(block));
 
-    logic [2:0] memory;
+    logic [2:0] memory, unused_then;
     logic [SRAM_BITS-1:0] unused_first, source;
     logic [SRAM_BITS:0] unused_beyond;
     logic [EVENT_BITS-1:0] loaded;
@@ -89,7 +89,8 @@ module load_unit
         .start_valid(engine_start), .start_ready(engine_ready), .start_insn(head_load),
         .start_block(block),
         .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first), .beyond(unused_beyond),
+        .allow(1'b1), .write(written), .word(written_word), .memory, .then_memory(unused_then),
+        .first(unused_first), .beyond(unused_beyond),
         .out_index(source), .done(engine_done), .done_insn(finished), .loaded,
         .requesting(unused_requesting), .writing(unused_writing), .fault(engine_fault));
 
@@ -97,7 +98,7 @@ module load_unit
     if (HAS_WEIGHT_PORT != 0) begin : g_weights
         logic order_ready, weights_ready, weights_done, weights_fault;
         logic unused_requests, unused_writes;
-        logic [2:0] weights_memory;
+        logic [2:0] weights_memory, unused_memory;
         logic [EVENT_BITS-1:0] loaded_weights;
         logic [SRAM_BITS-1:0] unused_element, unused_source_index;
         logic [SRAM_BITS:0] unused_end;
@@ -114,7 +115,8 @@ module load_unit
             .start_insn(head_load), .start_block(block),
             .req_valid(wgt_req_valid), .req_ready(wgt_req_ready), .req(wgt_req),
             .data_valid(wgt_data_valid), .data(wgt_data), .allow(1'b1), .write(wgt_write),
-            .word(wgt_word), .memory(weights_memory), .first(unused_element), .beyond(unused_end),
+            .word(wgt_word), .memory(weights_memory),
+            .then_memory(unused_memory), .first(unused_element), .beyond(unused_end),
             .out_index(unused_source_index), .done(weights_done), .done_insn(unused_finished),
             .loaded(loaded_weights), .requesting(unused_requests), .writing(unused_writes),
             .fault(weights_fault));

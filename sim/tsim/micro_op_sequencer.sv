@@ -47,11 +47,10 @@ module micro_op_sequencer
         row: row_factor_in, wgt: gemm.wgt_factor_in, dst: gemm.dst_factor_in,
         src: is_alu ? SRC_BITS'(alu.src_factor_in) : SRC_BITS'(gemm.src_factor_in)};
 
-    // Components of `last`, known at the start of the cycle, because much depends on it.
+    // `last` is a flip-flop, because much depends on it; so are its components.
     logic last_uop;            // no micro-op follows
     logic last_in, last_out;   // left_in == 1, left_out == 1
     logic only_uop, only_in;   // there is only one micro-op; iter_in == 1
-    assign last = last_uop && last_in && last_out;
     wire [UOP_INDEX_BITS-1:0] entering_last = UOP_INDEX_BITS'(gemm.uop_end - 1'b1);
     wire enters_single = UOP_INDEX_BITS'(gemm.uop_begin) == entering_last;
     wire enters_by_two = HAS_PAIRS != 0 && (gemm.opcode == OP_GEMM || gemm.opcode == OP_DEPTHWISE);
@@ -64,6 +63,14 @@ module micro_op_sequencer
     assign pair = by_two && !single;
     wire [UOP_INDEX_BITS-1:0] following = uop_index + UOP_INDEX_BITS'(by_two ? 2 : 1);
     wire ends_single = following == uop_last;
+    // The same components for the next iteration.
+    wire turns = last_uop && last_in;  // the outer loop advances
+    wire then_last_uop = last_uop ? only_uop
+                       : ends_single || by_two && UOP_INDEX_BITS'(following + 1'b1) == uop_last;
+    wire then_last_in  = !last_uop ? last_in : last_in ? only_in : left_in == 14'd2;
+    wire then_last_out = turns ? left_out == 14'd2 : last_out;
+    wire enters_only_in  = gemm.iter_in == 14'd1;
+    wire enters_only_out = gemm.iter_out == 14'd1;
 
     always_ff @(posedge clk) begin
         if (load) begin
@@ -74,9 +81,10 @@ module micro_op_sequencer
             uop_last     <= entering_last;
             only_uop     <= enters_only_uop;
             last_uop     <= enters_only_uop;
-            only_in      <= gemm.iter_in == 14'd1;
-            last_in      <= gemm.iter_in == 14'd1;
-            last_out     <= gemm.iter_out == 14'd1;
+            only_in      <= enters_only_in;
+            last_in      <= enters_only_in;
+            last_out     <= enters_only_out;
+            last         <= enters_only_uop && enters_only_in && enters_only_out;
             iter_in      <= gemm.iter_in;
             step_out     <= factors_out;
             step_in      <= factors_in;
@@ -85,27 +93,20 @@ module micro_op_sequencer
             left_out     <= gemm.iter_out;
             {outer, offsets} <= '0;
         end else if (step) begin
-            if (!last_uop) begin
-                uop_index <= following;
-                single    <= ends_single;
-                last_uop  <= ends_single
-                             || by_two && UOP_INDEX_BITS'(following + 1'b1) == uop_last;
-            end else begin
-                uop_index <= uop_begin;
-                single    <= begins_single;
-                last_uop  <= only_uop;
-                if (!last_in) begin
-                    left_in    <= left_in - 1'b1;
-                    last_in    <= left_in == 14'd2;
-                    offsets    <= sum(offsets, step_in);
-                end else begin
-                    left_in    <= iter_in;
-                    last_in    <= only_in;
-                    left_out   <= left_out - 1'b1;
-                    last_out   <= left_out == 14'd2;
-                    offsets    <= sum(outer, step_out);
-                    outer      <= sum(outer, step_out);
-                end
+            last_uop  <= then_last_uop;
+            last_in   <= then_last_in;
+            last_out  <= then_last_out;
+            last      <= then_last_uop && then_last_in && then_last_out;
+            single    <= last_uop ? begins_single : ends_single;
+            uop_index <= last_uop ? uop_begin : following;
+            if (turns) begin
+                left_in  <= iter_in;
+                left_out <= left_out - 1'b1;
+                offsets  <= sum(outer, step_out);
+                outer    <= sum(outer, step_out);
+            end else if (last_uop) begin
+                left_in <= left_in - 1'b1;
+                offsets <= sum(offsets, step_in);
             end
         end
     end

@@ -51,15 +51,19 @@ module scratchpad
         // rd_data holds the elements from held_index on: the first one, or all if held_all.
         logic held, held_all, overwritten;
         logic [BITS-1:0] held_index;
-        wire [BITS-1:0] latest = reads ? rd_index : held_index;
-        wire [BITS-1:0] behind = latest - write.index[BITS-1:0];
+        // For both cases, because it is known late whether the memory is read.
+        wire [BITS-1:0] behind      = rd_index - write.index[BITS-1:0];
+        wire [BITS-1:0] held_behind = held_index - write.index[BITS-1:0];
         assign reads = rd_en && !(held && rd_index == held_index && (held_all || !rd_all));
-        always_comb begin
-            overwritten = 1'b0;
+        function automatic logic touches(input logic [BITS-1:0] distance,
+                                         input logic [SLOTS-1:0] slots);
+            touches = 1'b0;
             for (int w = 0; w < SLOTS; w++)
                 for (int r = 0; r < READ_SLOTS; r++)
-                    if (write.slots[w] && behind == BITS'(w - r)) overwritten = mine;
-        end
+                    if (slots[w] && distance == BITS'(w - r)) touches = 1'b1;
+        endfunction
+        assign overwritten = mine && (reads ? touches(behind, write.slots[SLOTS-1:0])
+                                            : touches(held_behind, write.slots[SLOTS-1:0]));
         always_ff @(posedge clk) begin
             held <= !rst && (reads || held) && !overwritten;
             if (reads) begin

@@ -10,8 +10,8 @@
 //          start_block: the DRAM block to read.
 //          req_*, data_*: DRAM. Requests are held back until the data buffer has room for them.
 //          write, word: the data to write (at most SLOTS elements per word) when allow is high.
-//          first: the first element written, and memory: its scratchpad, both known before a write
-//          is allowed; beyond: BEYOND elements after it.
+//          memory: the scratchpad that is written. For the next cycle: then_memory; first: the first
+//          element written; beyond: BEYOND elements after it.
 //          out_index: the element of the output scratchpad that a whole-element `write` copies.
 //          done: the instruction has been written completely; done_insn is that instruction.
 //          loaded: number of DRAM elements completed in this cycle, for the counters.
@@ -39,6 +39,7 @@ module tensor_load
     output load_write_t           write,
     output logic [PORT_BITS-1:0]  word,
     output logic [2:0]            memory,
+    output logic [2:0]            then_memory,
     output logic [SRAM_BITS-1:0]  first,
     output logic [SRAM_BITS:0]    beyond,
     output logic [SRAM_BITS-1:0]  out_index,
@@ -208,11 +209,10 @@ module tensor_load
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
-    assign first       = index[SRAM_BITS-1:0];
     assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, whole: is_whole,
                            narrow: narrow, part: part,
                            slots: is_beat ? WORD_SLOTS'(elements) : WORD_SLOTS'(1),
-                           index: first - (is_beat ? SRAM_BITS'(offset) : '0)};
+                           index: index[SRAM_BITS-1:0] - (is_beat ? SRAM_BITS'(offset) : '0)};
     assign out_index   = source[SRAM_BITS-1:0];
     assign take_beat   = step && is_beat;
     assign loaded      = step && is_beat && ends_element ? count : '0;
@@ -266,11 +266,27 @@ module tensor_load
     end
     assign writing      = is_data || is_zero;
 
+    wire begins_next = queue_valid && queue_pop;
+    logic [SRAM_BITS:0] then_index, behind;  // `behind`: BEYOND elements after the next one
+    always_comb begin
+        {then_index, beyond} = {index, behind};
+        if (begins_next) begin
+            then_index = (SRAM_BITS+1)'(queued.sram_base);
+            beyond     = (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
+        end else if (step && ends_element) begin
+            then_index = index + (SRAM_BITS+1)'(count);
+            beyond     = behind + (SRAM_BITS+1)'(count);
+        end
+    end
+    assign first       = then_index[SRAM_BITS-1:0];
+    assign then_memory = begins_next ? queued.memory : insn.memory;
+    always_ff @(posedge clk) {index, behind} <= {then_index, beyond};
+
     // An instruction ends with an element, so the next one begins with its first part.
     always_ff @(posedge clk) begin
         if (rst) part <= '0;
         else if (take_beat) part <= ends_element ? '0 : part + 1'b1;
-        if (queue_valid && queue_pop) last_beat <= last_beat_of_element(queued.memory) == '0;
+        if (begins_next) last_beat <= last_beat_of_element(queued.memory) == '0;
         else if (take_beat)
             last_beat <= ends_element ? last_part == '0 : part + 1'b1 == last_part;
     end
@@ -280,7 +296,7 @@ module tensor_load
 
     always_ff @(posedge clk) begin
         if (rst) phase <= IDLE;
-        else if (queue_valid && queue_pop) begin
+        else if (begins_next) begin
             phase      <= queued_begin.phase;
             insn       <= queued;
             left       <= run_length(queued_begin.phase, queued, queued_begin.row_length);
@@ -290,8 +306,6 @@ module tensor_load
             new_row    <= queued_begin.new_row;
             last_run   <= queued_begin.last_run;
             last_step  <= queued_begin.last_step;
-            index      <= (SRAM_BITS+1)'(queued.sram_base);
-            beyond     <= (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
             offset     <= queued_begin.offset;
             fits       <= queued_begin.fits;
             singles     <= queued_begin.singles;
@@ -312,8 +326,6 @@ module tensor_load
             if (step) begin
                 if (is_whole) source <= source + 1'b1;
                 if (ends_element) begin
-                    index <= index + (SRAM_BITS+1)'(count);
-                    beyond <= beyond + (SRAM_BITS+1)'(count);
                     left  <= left - 17'(count);
                     last_step <= is_single ? left <= 17'd2 : left <= 17'(fits) + 17'(slots);
                     if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};

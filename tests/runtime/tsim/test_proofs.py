@@ -108,18 +108,18 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("compute_load", ".BEYOND(UOP_SLOTS)", ".BEYOND(1)"),
         (
             "compute_load",
-            "18'(first) < 18'(current_insn.uop_end)",
-            "18'(first) + 18'd1 < 18'(current_insn.uop_end)",
+            "18'(first) < 18'(then_insn.uop_end)",
+            "18'(first) + 18'd1 < 18'(then_insn.uop_end)",
         ),
         (
             "compute_load",
-            "!uop_in_use : !current_loops && pipeline_empty",
-            "!uop_in_use : pipeline_empty",
+            "!uop_in_use : !then_loops && then_empty",
+            "!uop_in_use : then_empty",
         ),
         (
             "compute_load",
-            "!uop_in_use : !current_loops && pipeline_empty",
-            "!uop_in_use : !current_loops",
+            "!uop_in_use : !then_loops && then_empty",
+            "!uop_in_use : !then_loops",
         ),
         (
             "compute_load",
@@ -134,7 +134,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("scratchpad", " && (held_all || !rd_all)", ""),
         ("scratchpad", "(reads || held) && !overwritten", "(reads || held)"),
         ("scratchpad", "(reads || held) && !overwritten", "reads && !overwritten"),
-        ("scratchpad", "latest = reads ? rd_index : held_index", "latest = held_index"),
+        ("scratchpad", "reads ? touches(behind", "held ? touches(behind"),
         ("scratchpad", "BITS'(w - r)", "BITS'(r - w)"),
         ("scratchpad", "held <= !rst && ", "held <= "),
         ("axi_bursts", "!hold && ", ""),
