@@ -106,7 +106,10 @@ package stream_pkg;
         logic reads_acc;  // reads an accumulator whose value is used
         logic writes;
         logic gemm;
-        logic clears;     // writes zero
+        logic adds;       // the operation of the ALU; none of the four writes zero
+        logic orders;
+        logic shifts;
+        logic multiplies;
         logic reads_src;
         logic takes_imm;  // the immediate is the second operand of the ALU
     } acts_t;

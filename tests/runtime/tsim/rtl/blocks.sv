@@ -149,8 +149,9 @@ module blocks
     assign memory_address = 32'(port_burst.address);
     assign memory_beats = 8'(port_burst.beats);
 
-    vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
-                    .too_far(shifts_out(alu_y)), .addend(alu_y),
+    vector_alu alu (.clk, .adds(alu_op == ALU_ADD), .orders(alu_op inside {ALU_MIN, ALU_MAX}),
+                    .greater(alu_op == ALU_MAX), .shifts(alu_op == ALU_SHR),
+                    .multiplies(alu_op == ALU_MUL), .x(alu_x), .y(alu_y), .too_far(shifts_out(alu_y)), .addend(alu_y),
                     .result(alu_result), .product(alu_product));
     gemm_core core (
         .clk, .array_clk(clk), .second_half(1'b0), .enable(gemm_enable[GEMM_STAGES-1:0]),
