@@ -46,15 +46,28 @@ module compute_issue
     logic two_slots;      // for each micro-op
     logic ends_micro_op;  // the only one, or the second
     wire next_two      = next_alu.opcode == OP_ALU && !next_alu.use_imm;
-    wire leaves        = issue_valid && issue_ready;
-    wire is_last       = !is_loop || ends_micro_op && last_iteration;
-    assign issue_valid  = current_valid && (current.kind != KIND_LOAD || load_complete);
-    assign ends_current = leaves && is_last;
+    assign issue_valid = current_valid && (current.kind != KIND_LOAD || load_complete);
+
+    // Whether the current instruction is a LOAD, and whether another one has its last slot here: the
+    // instructions behind it, up to the command queue, move in the cycle in which it leaves.
+    logic is_load, ending, then_last, enters_last;
+    wire next_ending = next.kind == KIND_OTHER
+                       || next.kind == KIND_LOOP && !next_two && enters_last;
+    wire step_ending = !ends_micro_op ? last_iteration : !two_slots && then_last;
+    assign ends_current = issue_ready && (ending || is_load && load_complete);
+    always_ff @(posedge clk) begin
+        if (rst) {is_load, ending} <= '0;
+        else if (next_moves) begin
+            is_load <= next.kind == KIND_LOAD;
+            ending  <= next_ending;
+        end else if (ends_current) {is_load, ending} <= '0;
+        else if (loops && issue_ready) ending <= step_ending;
+    end
 
     micro_op_sequencer sequencer (
         .clk, .load(next_moves && next.kind == KIND_LOOP), .insn(next.insn),
         .step(loops && ends_micro_op && issue_ready), .uop_index, .pair(two_micro_ops), .offsets,
-        .row_factor_out, .row_factor_in, .last(last_iteration));
+        .row_factor_out, .row_factor_in, .last(last_iteration), .then_last, .enters_last);
 
     always_ff @(posedge clk) begin
         if (next_moves) begin

@@ -64,11 +64,16 @@ module compute_load
         allowed <= then_memory == MEM_UOP ? !uop_in_use : !then_loops && then_empty;
     assign held_back = writing && !allowed;
 
-    logic [1:0] unretired;  // completed, not yet retired
-    assign complete = unretired != '0;
+    logic [1:0] unretired, then_unretired;  // completed, not yet retired
+    always_comb begin
+        then_unretired = unretired;
+        if (rst) then_unretired = '0;
+        else if (done != retire)
+            then_unretired = done ? unretired + 1'b1 : unretired - 1'b1;
+    end
     always_ff @(posedge clk) begin
-        if (rst) unretired <= '0;
-        else if (done != retire) unretired <= done ? unretired + 1'b1 : unretired - 1'b1;
+        unretired <= then_unretired;
+        complete  <= then_unretired != '0;
     end
 
     assign uop_loaded = is_uop ? loaded : '0;

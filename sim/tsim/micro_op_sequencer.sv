@@ -4,8 +4,9 @@
 // Ports:   load takes an instruction (with at least one iteration); step advances to the next
 //          iteration. uop_index: the micro-op to read; offsets: what to add to its indices (modulo the
 //          depth); pair: the next micro-op belongs to the same iteration (with the extension PAIRS, the
-//          micro-ops of a product form pairs); last: this is the last iteration. row_factor_*: those
-//          of the row of the extension POST, taken with the instruction.
+//          micro-ops of a product form pairs); last: this is the last iteration; then_last: the next
+//          one is; enters_last: `insn` has only one. row_factor_*: those of the row of the extension
+//          POST, taken with the instruction.
 // Timing:  one iteration per cycle; load may coincide with the last step of the previous instruction.
 module micro_op_sequencer
     import vta_pkg::*, stream_pkg::*;
@@ -21,7 +22,9 @@ module micro_op_sequencer
     output offsets_t                  offsets,
     input  logic [POST_ROW_BITS-1:0]  row_factor_out,
     input  logic [POST_ROW_BITS-1:0]  row_factor_in,
-    output logic                      last
+    output logic                      last,
+    output logic                      then_last,
+    output logic                      enters_last
 );
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t gemm;
@@ -71,6 +74,8 @@ module micro_op_sequencer
     wire then_last_out = turns ? left_out == 14'd2 : last_out;
     wire enters_only_in  = gemm.iter_in == 14'd1;
     wire enters_only_out = gemm.iter_out == 14'd1;
+    assign then_last   = then_last_uop && then_last_in && then_last_out;
+    assign enters_last = enters_only_uop && enters_only_in && enters_only_out;
 
     always_ff @(posedge clk) begin
         if (load) begin
@@ -84,7 +89,7 @@ module micro_op_sequencer
             only_in      <= enters_only_in;
             last_in      <= enters_only_in;
             last_out     <= enters_only_out;
-            last         <= enters_only_uop && enters_only_in && enters_only_out;
+            last         <= enters_last;
             iter_in      <= gemm.iter_in;
             step_out     <= factors_out;
             step_in      <= factors_in;
@@ -96,7 +101,7 @@ module micro_op_sequencer
             last_uop  <= then_last_uop;
             last_in   <= then_last_in;
             last_out  <= then_last_out;
-            last      <= then_last_uop && then_last_in && then_last_out;
+            last      <= then_last;
             single    <= last_uop ? begins_single : ends_single;
             uop_index <= last_uop ? uop_begin : following;
             if (turns) begin

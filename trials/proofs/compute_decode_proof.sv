@@ -76,6 +76,8 @@ module compute_decode_proof
             assert (!dut.next_valid || next_block == was_block);
             assert (!current_stays || current_valid && current == was_current);
             assert (!current_valid || issue.is_loop == (current.kind == KIND_LOOP));
+            assert (issue.is_load == (current_valid && current.kind == KIND_LOAD));
+            assert (!issue.ending || current_valid && current.kind != KIND_LOAD);
         end
     end
 endmodule

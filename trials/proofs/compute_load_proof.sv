@@ -74,6 +74,8 @@ module compute_load_proof
             assert (!retire || written - retired != '0);
             // How the block keeps the same facts.
             assert (!writing || dut.loader.last_run == (dut.loader.after_run == 4'd0));
+            assert (dut.loader.phase[3:1] == '0 || dut.loader.phase == 4'b1000
+                    || dut.loader.phase[3:2] == 2'b01);
             assert (!writing || dut.loader.new_row == (dut.loader.rows != 16'd1));
             assert (!writing || dut.loader.behind == dut.loader.index + (SRAM_BITS+1)'(UOP_SLOTS));
             assert (!writing || dut.allowed == (dut.memory == MEM_UOP
@@ -82,6 +84,7 @@ module compute_load_proof
                     : !current_loops && pipeline_empty));
             assert (begun - retired <= 8'd2 && written - retired <= begun - retired);
             assert (number_t'(dut.unretired) == written - retired);
+            assert (complete == (dut.unretired != '0));
             assert (begun - written == number_t'(dut.loader.queue.count)
                     + number_t'(dut.loader.queue.out_valid)
                     + number_t'(dut.loader.phase != 4'd0));
