@@ -89,7 +89,14 @@ module store_unit
 
     assign sram_en    = step && part == '0;  // the element's other words are then available
     assign sram_index = OUT_INDEX_BITS'(index) - OUT_INDEX_BITS'(offset);
-    assign fault      = step && 18'(index) + 18'(count) > 18'(OUT_DEPTH);
+
+    logic        stepped;
+    logic [17:0] end_of_step;
+    always_ff @(posedge clk) begin
+        stepped     <= step && !rst;
+        end_of_step <= 18'(index) + 18'(count);
+    end
+    assign fault = stepped && end_of_step > 18'(OUT_DEPTH);
 
     localparam logic [OFFSET_BITS-1:0] OFFSET_MASK = OFFSET_BITS'(OUT_SLOTS - 1);
 

@@ -204,8 +204,10 @@ module tensor_load
     logic last_step;  // the run ends with it: left <= (is_single ? 1 : fits)
     wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
     wire ends_element = is_single || last_beat;
-    wire run_ready = ready && ends_element && last_step;
+    // ready && ends_element && last_step, of six signals.
+    wire run_ready = last_step && (is_zero || is_data && (forwards || beat_valid && last_beat));
     wire ends_run = allow && run_ready;
+    wire resting = !is_data && !is_zero;  // IDLE or NOP
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
@@ -216,10 +218,19 @@ module tensor_load
     assign out_index   = source[SRAM_BITS-1:0];
     assign take_beat   = step && is_beat;
     assign loaded      = step && is_beat && ends_element ? count : '0;
-    assign fault       = step && (18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory))
-                                  || is_whole && 18'(source) >= 18'(OUT_DEPTH)
-                                  || forwards && insn.memory != MEM_INP
-                                  || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE);
+
+    // A fault is found a cycle later.
+    logic        stepped, refused;
+    logic [17:0] end_of_step, depth;
+    always_ff @(posedge clk) begin
+        stepped     <= step && !rst;
+        end_of_step <= 18'(index) + 18'(count);
+        depth       <= 18'(scratchpad_depth(insn.memory));
+        refused     <= is_whole && 18'(source) >= 18'(OUT_DEPTH)
+                       || forwards && insn.memory != MEM_INP
+                       || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE;
+    end
+    assign fault = stepped && (end_of_step > depth || refused);
 
     // Where a run, a row or an instruction continues.
     phase_t first_of_row, after_rows, after_run;
@@ -255,7 +266,7 @@ module tensor_load
 
     assign done         = phase == NOP || allow && (run_ready && last_run);
     assign done_insn    = insn;
-    assign queue_pop    = phase == IDLE || phase == NOP || allow && (run_ready && last_run);
+    assign queue_pop    = resting || allow && run_ready && last_run;
 
     logic next_new_row;
     always_comb begin
