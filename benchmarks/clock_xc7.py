@@ -70,6 +70,16 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
 
 
+def clock_net(module: dict[str, Any], port: str) -> int:
+    """Return the net of a clock behind the buffers of its pin."""
+    net: int = module["ports"][port]["bits"][0]
+    buffers = {cell["connections"]["I"][0]: cell["connections"]["O"][0]
+               for cell in module["cells"].values() if cell["type"] in ("IBUF", "BUFG")}  # fmt: skip
+    while net in buffers:
+        net = buffers[net]
+    return net
+
+
 def show(rows: list[dict[str, Any]], count: int, title: str) -> Table:
     """Return the table for people."""
     table = Table("ns", "levels", "ends", "loads", "from", "to", title=title)
@@ -102,7 +112,7 @@ def main(
         with console.status("Yosys maps the design"):
             synthesise(HardwareConfig.load(config_name), work, yosys)
     module = json.loads((work / "netlist.json").read_text())["modules"][HARNESS]
-    clk, array_clk = (module["ports"][name]["bits"][0] for name in ("clk", "array_clk"))
+    clk, array_clk = (clock_net(module, name) for name in ("clk", "array_clk"))
     rows = Timing(module, clk, clk).longest(least)
     console.print(show(rows, count, "Longest paths"))
     mhz = round(1000 / rows[0]["ns"], 1)

@@ -9,8 +9,7 @@
 module burst_generator
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 0,
-    parameter int KNOWN = 0  // start_block is already valid in the cycle before it starts
+    parameter int AHEAD = 0
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -28,7 +27,6 @@ module burst_generator
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
     localparam int LOG_BURST = $clog2(BURST_BEATS);
-    localparam int LOW = SHIFT + LOG_BURST;  // address bits that determine how a row is split
 
     logic [ADDR_BITS-1:0]       next_row;    // address of the row after the current one
     logic [ADDR_BITS-SHIFT-1:0] beat;        // next port word
@@ -38,38 +36,15 @@ module burst_generator
     logic [15:0]                rows_left;   // including this row
     logic [31:0]                row_bytes, stride_bytes;
 
-    // The first burst of a row. It is computed ahead, like all others, to keep the handshake short.
-    // Words are counted from the aligned block in which the row begins, minus one, so that the upper
-    // bits show whether more than one burst is left. Only the bits within a block are added here;
-    // the carry or borrow into the upper bits has been computed before.
-    typedef struct packed {
-        logic                  ends_row;
-        logic [BEATS_BITS-1:0] beats;
-        logic [32:0]           left;
-    } cut_t;
-
-    function automatic cut_t first_burst(input logic [LOW-1:0] address,
-                                         input logic [31:0] nbytes);
-        logic [LOW:0]   last;    // address of the last byte; -1 is all ones
-        logic [31-LOW:0] blocks;
-        logic           borrow;
-        logic [LOW:0]   to_end;  // bytes from the first word to the end of the row
-        blocks = nbytes[31:LOW];
-        borrow = nbytes[LOW-1:0] == '0 && address == '0;
-        last   = {1'b0, nbytes[LOW-1:0]} - 1'b1 + {1'b0, address};
-        to_end = nbytes[LOW:0] + (LOW+1)'(address[SHIFT-1:0]);
-        first_burst.ends_row = borrow ? blocks == 1 : !last[LOW] && blocks == '0;
-        first_burst.left     = 33'({borrow ? blocks - 1'b1 : last[LOW] ? blocks + 1'b1 : blocks,
-                                    last[LOW-1:SHIFT]});
-        first_burst.beats    = first_burst.ends_row
-            ? BEATS_BITS'((to_end + (LOW+1)'(PORT_BYTES - 1)) >> SHIFT)
-            : BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[LOW-1:SHIFT]);
-    endfunction
-
+    // The bursts of each row are computed ahead, like everything about the next burst, to keep the
+    // handshake short.
     wire fire = req_valid && req_ready;
     wire last_burst = ends_row && rows_left == 16'd1;  // last burst of its block
     wire ends_block = fire && last_burst;
-    cut_t of_row;  // for the row after the current one
+    cut_t of_row;     // for the row after the current one
+    cut_t of_behind;  // for the row after that
+    logic [CUT_BITS-1:0] behind_next;  // the address of that row
+    row_cut cut_behind (.address(behind_next), .nbytes(row_bytes), .cut(of_behind));
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // words left after this burst
     wire last_behind = left[32:LOG_BURST+1] == '0;
     wire [BEATS_BITS-1:0] beats_behind =
@@ -83,43 +58,27 @@ module burst_generator
     block_t next;
     /* verilator lint_on UNUSEDSIGNAL */
     logic next_valid, begins;
-    cut_t of_next, of_second;  // for its first row and for its second
-    wire cut_t start_cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
-    wire cut_t start_second = first_burst(
-        start_block.address[LOW-1:0] + start_block.stride_bytes[LOW-1:0], start_block.row_bytes);
     if (AHEAD != 0) begin : g_ahead
         logic   pending;
         block_t waiting;
-        cut_t   waiting_cut, waiting_second;
         assign start_ready = !pending;
         assign next_valid  = pending || start_valid;
         assign next        = pending ? waiting : start_block;
-        assign of_next     = pending ? waiting_cut : start_cut;
-        assign of_second   = pending ? waiting_second : start_second;
         assign begins      = next_valid && (!req_valid || ends_block);
         assign active      = req_valid || pending;
         always_ff @(posedge clk) begin
             pending <= !rst && next_valid && !begins;
-            if (!pending) begin
-                waiting     <= start_block;
-                waiting_cut <= start_cut;
-                waiting_second <= start_second;
-            end
+            if (!pending) waiting <= start_block;
         end
     end else begin : g_single
-        cut_t known;
-        always_ff @(posedge clk) known <= start_cut;
-        assign of_next     = KNOWN != 0 ? known : start_cut;
-        assign of_second   = start_second;
         assign start_ready = !req_valid;
         assign next_valid  = start_valid;
         assign next        = start_block;
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    logic [LOW-1:0] behind_next;  // for the row after next_row
-    assign kept_beats  = next_valid && !req_valid ? of_next.beats : beats;
-    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? of_next.beats
+    assign kept_beats  = next_valid && !req_valid ? next.first.beats : beats;
+    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? next.first.beats
                        : ends_row ? of_row.beats : beats_behind;
 
     always_ff @(posedge clk) begin
@@ -129,10 +88,10 @@ module burst_generator
         beats <= fire ? fired_beats : kept_beats;
         if (begins) begin
             beat         <= next.address[ADDR_BITS-1:SHIFT];
-            ends_row     <= of_next.ends_row;
-            left         <= of_next.left;
-            of_row       <= of_second;
-            behind_next  <= next.address[LOW-1:0] + {next.stride_bytes[LOW-2:0], 1'b0};
+            ends_row     <= next.first.ends_row;
+            left         <= next.first.left;
+            of_row       <= next.second;
+            behind_next  <= next.address[CUT_BITS-1:0] + {next.stride_bytes[CUT_BITS-2:0], 1'b0};
             next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
             rows_left    <= next.rows;
             row_bytes    <= next.row_bytes;
@@ -141,8 +100,8 @@ module burst_generator
             beat       <= next_row[ADDR_BITS-1:SHIFT];
             ends_row   <= of_row.ends_row;
             left       <= of_row.left;
-            of_row     <= first_burst(behind_next, row_bytes);
-            behind_next <= behind_next + stride_bytes[LOW-1:0];
+            of_row     <= of_behind;
+            behind_next <= behind_next + stride_bytes[CUT_BITS-1:0];
             next_row   <= next_row + ADDR_BITS'(stride_bytes);
             rows_left  <= rows_left - 1'b1;
         end else if (fire) begin

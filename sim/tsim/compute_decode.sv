@@ -50,20 +50,16 @@ module compute_decode
     assign in_load = insn;
 
     typedef enum logic [1:0] {IN_UOP, IN_ACC, IN_ACC_8BIT} place_t;
-    logic [1:0] in_place, place;
+    logic [1:0] in_place;
     assign in_place = in_load.memory == MEM_UOP ? IN_UOP
                     : in_load.memory == MEM_ACC ? IN_ACC : IN_ACC_8BIT;
+    localparam logic [3:0][3:0] LOG_BYTES = {
+        {2{4'($clog2(OUT_BYTES))}}, 4'($clog2(ACC_BYTES)), 4'($clog2(UOP_BYTES))};
 
-    function automatic logic [3:0] log_bytes(input logic [1:0] of);
-        return 4'(of == IN_UOP ? $clog2(UOP_BYTES)
-                  : of == IN_ACC ? $clog2(ACC_BYTES) : $clog2(OUT_BYTES));
-    endfunction
-
-    command_queue commands (
+    command_queue #(.LOG_BYTES(LOG_BYTES)) commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
         .in_moves(in_load.opcode == OP_LOAD), .in_place,
-        .in_origin(in_place == IN_UOP ? origins.uop : origins.acc),
-        .in_log_bytes(log_bytes(in_place)), .out_place(place), .out_log_bytes(log_bytes(place)),
+        .in_origins({{3{origins.acc}}, origins.uop}),
         .out_valid(head_valid), .out_ready(head_taken), .out_insn(head), .out_block(block));
 
     // Opcode and tokens have the same bits in all instructions.

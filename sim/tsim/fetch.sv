@@ -34,9 +34,13 @@ module fetch
     assign active = left != '0;
 
     logic start_ready_unused, active_unused, buffer_ready_unused;
-    wire block_t program_block = '{any: 1'b1, address: address, row_bytes: 32'(count) * INSN_BYTES,
-                                   stride_bytes: '0, rows: 16'd1};
-    burst_generator #(.KNOWN(1)) bursts (
+    wire [31:0] program_bytes = 32'(count) * INSN_BYTES;
+    cut_t cut, first;  // the program is known a cycle before it starts
+    row_cut cut_program (.address(address[CUT_BITS-1:0]), .nbytes(program_bytes), .cut);
+    always_ff @(posedge clk) first <= cut;
+    wire block_t program_block = '{any: 1'b1, address: address, row_bytes: program_bytes,
+                                   stride_bytes: '0, rows: 16'd1, first: first, second: '0};
+    burst_generator bursts (
         .clk, .rst,
         .start_valid(launch && count != '0), .start_ready(start_ready_unused),
         .start_block(program_block),

@@ -57,23 +57,20 @@ module load_unit
     assign in_load   = insn;
 
     typedef enum logic [1:0] {IN_INP, IN_WGT, IN_POST, IN_TABLE} place_t;
-    logic [1:0] in_place, place;
+    logic [1:0] in_place;
     assign in_place = in_load.memory == MEM_INP ? IN_INP : in_load.memory == MEM_WGT ? IN_WGT
                     : HAS_TABLE != 0 && in_load.memory == MEM_TABLE ? IN_TABLE : IN_POST;
-
-    function automatic logic [3:0] log_bytes(input logic [1:0] of);
-        return 4'(of == IN_INP ? $clog2(INP_BYTES) : of == IN_WGT ? $clog2(WGT_BYTES)
-                  : HAS_TABLE != 0 && of == IN_TABLE ? $clog2(TABLE_BYTES) : $clog2(POST_BYTES));
-    endfunction
+    localparam logic [3:0][3:0] LOG_BYTES = {
+        4'($clog2(HAS_TABLE != 0 ? TABLE_BYTES : POST_BYTES)), 4'($clog2(POST_BYTES)),
+        4'($clog2(WGT_BYTES)), 4'($clog2(INP_BYTES))};
 
     wire token_missing = head_load.pop_next && !token_available;
     wire start = head_valid && !token_missing;
 
-    command_queue commands (
+    command_queue #(.LOG_BYTES(LOG_BYTES)) commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
         .in_moves(HAS_FORWARD == 0 || !insn[FORWARD_BIT]), .in_place,
-        .in_origin(in_place == IN_INP ? origins.inp : origins.wgt),
-        .in_log_bytes(log_bytes(in_place)), .out_place(place), .out_log_bytes(log_bytes(place)),
+        .in_origins({{3{origins.wgt}}, origins.inp}),
         .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head),
         .out_block(block));
 

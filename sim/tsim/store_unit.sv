@@ -55,11 +55,9 @@ module store_unit
     wire start_ready = !running && !bursts_active && retire_ready;
     wire start = head_valid && start_ready && !token_missing;
 
-    logic [1:0] unused_place;
-    command_queue commands (
+    command_queue #(.LOG_BYTES({4{4'($clog2(OUT_BYTES))}})) commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
-        .in_moves(1'b1), .in_place('0), .in_origin(origin), .in_log_bytes(4'($clog2(OUT_BYTES))),
-        .out_place(unused_place), .out_log_bytes(4'($clog2(OUT_BYTES))), .out_valid(head_valid),
+        .in_moves(1'b1), .in_place('0), .in_origins({4{origin}}), .out_valid(head_valid),
         .out_ready(start_ready && !token_missing), .out_insn(head), .out_block(block));
 
     logic [BEATS_BITS-1:0] unused_kept, unused_fired;

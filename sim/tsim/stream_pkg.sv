@@ -45,6 +45,14 @@ package stream_pkg;
         logic [BEATS_BITS-1:0] beats;
     } burst_t;
 
+    // How a row is cut into bursts, none of which crosses a multiple of a burst's size.
+    localparam int CUT_BITS = $clog2(PORT_BYTES * BURST_BEATS);  // of the row's address
+    typedef struct packed {
+        logic                  ends_row;  // the first burst is the only one
+        logic [BEATS_BITS-1:0] beats;     // its beats
+        logic [32:0]           left;      // words of the row and before it in its block, minus one
+    } cut_t;
+
     // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.
     typedef struct packed {
         logic                 any;  // there are rows, and they are not empty
@@ -52,6 +60,8 @@ package stream_pkg;
         logic [31:0]          row_bytes;
         logic [31:0]          stride_bytes;
         logic [15:0]          rows;
+        cut_t                 first;   // of the first row
+        cut_t                 second;  // of the second row
     } block_t;
 
     // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.
