@@ -171,7 +171,7 @@ module compute_execute
 
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
-        .clk, .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
+        .clk, .rd_clk(clk), .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
         .wr_data(elements), .rd_en(acts[READ].reads_acc), .rd_all(1'b1), .rd_index(index[READ]),
         .rd_data(acc_read));
 endmodule

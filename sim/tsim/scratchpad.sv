@@ -4,7 +4,8 @@
 // kept until another element is read or this one is written. This is otherwise invisible.
 //
 // Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
-//          banked_sram, READ_SLOTS elements.
+//          banked_sram, READ_SLOTS elements. clk, rd_clk: as in sram, and in_step: the next edge of
+//          rd_clk is one of clk, too.
 // Timing:  as in sram.
 module scratchpad
     import vta_pkg::*, stream_pkg::*;
@@ -21,6 +22,8 @@ module scratchpad
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
+    input  logic                 rd_clk,
+    input  logic                 in_step,
     input  logic                 rst,
     /* verilator lint_off UNUSEDSIGNAL */
     input  load_write_t          write,  // as wide as the largest scratchpad requires
@@ -62,9 +65,10 @@ module scratchpad
                 for (int r = 0; r < READ_SLOTS; r++)
                     if (slots[w] && distance == BITS'(w - r)) touches = 1'b1;
         endfunction
-        assign overwritten = mine && (reads ? touches(behind, write.slots[SLOTS-1:0])
-                                            : touches(held_behind, write.slots[SLOTS-1:0]));
-        always_ff @(posedge clk) begin
+        assign overwritten = in_step && mine
+                             && (reads ? touches(behind, write.slots[SLOTS-1:0])
+                                       : touches(held_behind, write.slots[SLOTS-1:0]));
+        always_ff @(posedge rd_clk) begin
             held <= !rst && (reads || held) && !overwritten;
             if (reads) begin
                 held_all   <= rd_all;
@@ -73,12 +77,12 @@ module scratchpad
         end
     end else begin : g_always
         assign reads = rd_en;
-        wire unused_rst = rst;
+        wire unused_hold = rst || in_step;
     end
 
     banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),
                   .READ_SLOTS(READ_SLOTS)) memory (
-        .clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
+        .clk, .rd_clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
         .wr_index(write.index[BITS-1:0]), .wr_data(data), .rd_en(reads), .rd_all, .rd_index,
         .rd_data);
 endmodule

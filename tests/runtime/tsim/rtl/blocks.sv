@@ -90,7 +90,7 @@ module blocks
     fifo #(.WIDTH(8), .DEPTH(4)) queue (
         .clk, .rst, .in_valid, .in_ready, .in_data, .out_valid, .out_ready, .out_data);
     banked_sram #(.WIDTH(16), .DEPTH(16), .LANES(2), .BANKS(4), .READ_SLOTS(4)) memory (
-        .clk, .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_all(1'b1), .rd_index,
+        .clk, .rd_clk(clk), .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_all(1'b1), .rd_index,
         .rd_data);
 
     burst_t burst;
