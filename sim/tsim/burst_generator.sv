@@ -44,11 +44,12 @@ module burst_generator
     cut_t of_row;     // for the row after the current one
     cut_t of_behind;  // for the row after that
     logic [CUT_BITS-1:0] behind_next;  // the address of that row
-    row_cut cut_behind (.address(behind_next), .nbytes(row_bytes), .cut(of_behind));
+    length_t length;
+    row_cut cut_behind (.address(behind_next), .nbytes(row_bytes), .length, .cut(of_behind));
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // words left after this burst
-    wire last_behind = left[32:LOG_BURST+1] == '0;
+    logic several;  // others follow the burst after this one: left[32:LOG_BURST+1] != '0
     wire [BEATS_BITS-1:0] beats_behind =
-        last_behind ? BEATS_BITS'(left[LOG_BURST-1:0]) + 1'b1 : BEATS_BITS'(BURST_BEATS);
+        several ? BEATS_BITS'(BURST_BEATS) : BEATS_BITS'(left[LOG_BURST-1:0]) + 1'b1;
 
     assign req = '{address: {beat, SHIFT'(0)}, beats: beats};
 
@@ -58,27 +59,43 @@ module burst_generator
     block_t next;
     /* verilator lint_on UNUSEDSIGNAL */
     logic next_valid, begins;
+    cut_t of_next, of_second;  // for its first row and for its second
+    cut_t start_cut, start_second;
+    row_cut cut_first (.address(start_block.address[CUT_BITS-1:0]), .nbytes(start_block.row_bytes),
+                       .length(start_block.length), .cut(start_cut));
+    row_cut cut_second (.address(start_block.second), .nbytes(start_block.row_bytes),
+                        .length(start_block.length), .cut(start_second));
     if (AHEAD != 0) begin : g_ahead
-        logic   pending;
+        logic   pending, free;  // free: !pending, of few loads
         block_t waiting;
-        assign start_ready = !pending;
+        cut_t   waiting_cut, waiting_second;
+        assign start_ready = free;
         assign next_valid  = pending || start_valid;
         assign next        = pending ? waiting : start_block;
+        assign of_next     = pending ? waiting_cut : start_cut;
+        assign of_second   = pending ? waiting_second : start_second;
         assign begins      = next_valid && (!req_valid || ends_block);
         assign active      = req_valid || pending;
         always_ff @(posedge clk) begin
             pending <= !rst && next_valid && !begins;
-            if (!pending) waiting <= start_block;
+            free    <= rst || !next_valid || begins;
+            if (!pending) begin
+                waiting        <= start_block;
+                waiting_cut    <= start_cut;
+                waiting_second <= start_second;
+            end
         end
     end else begin : g_single
         assign start_ready = !req_valid;
         assign next_valid  = start_valid;
         assign next        = start_block;
+        assign of_next     = start_cut;
+        assign of_second   = start_second;
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    assign kept_beats  = next_valid && !req_valid ? next.first.beats : beats;
-    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? next.first.beats
+    assign kept_beats  = next_valid && !req_valid ? of_next.beats : beats;
+    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? of_next.beats
                        : ends_row ? of_row.beats : beats_behind;
 
     always_ff @(posedge clk) begin
@@ -88,25 +105,27 @@ module burst_generator
         beats <= fire ? fired_beats : kept_beats;
         if (begins) begin
             beat         <= next.address[ADDR_BITS-1:SHIFT];
-            ends_row     <= next.first.ends_row;
-            left         <= next.first.left;
-            of_row       <= next.second;
+            ends_row     <= of_next.ends_row;
+            {several, left} <= {of_next.several, of_next.left};
+            of_row       <= of_second;
             behind_next  <= next.address[CUT_BITS-1:0] + {next.stride_bytes[CUT_BITS-2:0], 1'b0};
             next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
             rows_left    <= next.rows;
             row_bytes    <= next.row_bytes;
+            length       <= next.length;
             stride_bytes <= next.stride_bytes;
         end else if (fire && ends_row) begin
             beat       <= next_row[ADDR_BITS-1:SHIFT];
             ends_row   <= of_row.ends_row;
-            left       <= of_row.left;
+            {several, left} <= {of_row.several, of_row.left};
             of_row     <= of_behind;
             behind_next <= behind_next + stride_bytes[CUT_BITS-1:0];
             next_row   <= next_row + ADDR_BITS'(stride_bytes);
             rows_left  <= rows_left - 1'b1;
         end else if (fire) begin
             beat       <= beat + (ADDR_BITS-SHIFT)'(beats);
-            ends_row   <= last_behind;
+            ends_row   <= !several;
+            several    <= left_behind[32:LOG_BURST+1] != '0;
             left       <= left_behind;
         end
     end

@@ -67,9 +67,6 @@ module command_queue
         | ADDR_BITS'({entering.dram_base[WORD-1:INDEX_BITS], rest[INDEX_BITS-1:0]});
     wire [31:0] row_bytes    = 32'(entering.x_size) << LOG_BYTES[place];
     wire [31:0] stride_bytes = 32'(entering.x_stride) << LOG_BYTES[place];
-    cut_t first, second;
-    row_cut cut_first (.address(address[CUT_BITS-1:0]), .nbytes(row_bytes), .cut(first));
-    row_cut cut_second (.address(second_row), .nbytes(row_bytes), .cut(second));
     always_ff @(posedge clk) begin
         if (rst) out_valid <= 1'b0;
         else if (moves) out_valid <= 1'b1;
@@ -78,7 +75,7 @@ module command_queue
             out_insn  <= entering;
             out_block <= '{any: any, address: address,
                            row_bytes: row_bytes, stride_bytes: stride_bytes,
-                           rows: entering.y_size, first: first, second: second};
+                           rows: entering.y_size, second: second_row, length: length_of(row_bytes)};
         end
     end
 endmodule

@@ -35,14 +35,14 @@ module fetch
 
     logic start_ready_unused, active_unused, buffer_ready_unused;
     wire [31:0] program_bytes = 32'(count) * INSN_BYTES;
-    cut_t cut, first;  // the program is known a cycle before it starts
-    row_cut cut_program (.address(address[CUT_BITS-1:0]), .nbytes(program_bytes), .cut);
-    always_ff @(posedge clk) first <= cut;
+    length_t length;  // the program is known a cycle before it starts
+    logic some;       // it has instructions
+    always_ff @(posedge clk) {length, some} <= {length_of(program_bytes), count != '0};
     wire block_t program_block = '{any: 1'b1, address: address, row_bytes: program_bytes,
-                                   stride_bytes: '0, rows: 16'd1, first: first, second: '0};
+                                   stride_bytes: '0, rows: 16'd1, second: '0, length: length};
     burst_generator bursts (
         .clk, .rst,
-        .start_valid(launch && count != '0), .start_ready(start_ready_unused),
+        .start_valid(launch && some), .start_ready(start_ready_unused),
         .start_block(program_block),
         .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .kept_beats, .fired_beats,
         .active(active_unused));

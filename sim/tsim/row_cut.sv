@@ -5,13 +5,15 @@
 // left. Only the bits within a block are added here; the carry or borrow into the upper bits has been
 // computed before.
 //
-// Ports:   address: the bits of the row's address that determine how it is cut; nbytes: its length.
+// Ports:   address: the bits of the row's address that determine how it is cut; nbytes, length: its
+//          length.
 // Timing:  combinational.
 module row_cut
     import vta_pkg::*, stream_pkg::*;
 (
     input  logic [CUT_BITS-1:0] address,
     input  logic [31:0]         nbytes,
+    input  length_t             length,
     output cut_t                cut
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
@@ -22,7 +24,8 @@ module row_cut
     wire [CUT_BITS:0] last   = {1'b0, nbytes[CUT_BITS-1:0]} - 1'b1 + {1'b0, address};
     wire [CUT_BITS:0] to_end = nbytes[CUT_BITS:0] + (CUT_BITS+1)'(address[SHIFT-1:0]);
     always_comb begin
-        cut.ends_row = borrow ? blocks == 1 : !last[CUT_BITS] && blocks == '0;
+        cut.ends_row = length.below && !last[CUT_BITS] || length.equal && address == '0;
+        cut.several  = borrow ? length.three : last[CUT_BITS] ? !length.below : length.two;
         cut.left     = 33'({borrow ? blocks - 1'b1 : last[CUT_BITS] ? blocks + 1'b1 : blocks,
                             last[CUT_BITS-1:SHIFT]});
         cut.beats    = cut.ends_row

@@ -50,8 +50,26 @@ package stream_pkg;
     typedef struct packed {
         logic                  ends_row;  // the first burst is the only one
         logic [BEATS_BITS-1:0] beats;     // its beats
+        logic                  several;   // others follow the burst after it
         logic [32:0]           left;      // words of the row and before it in its block, minus one
     } cut_t;
+
+    // What is known of the bytes of a row beside their number, which cuts it sooner.
+    typedef struct packed {
+        logic below;  // they are fewer than those of a burst
+        logic equal;  // they are as many
+        logic two;    // they are at least those of two bursts
+        logic three;
+    } length_t;
+
+    function automatic length_t length_of(input logic [31:0] nbytes);
+        localparam int BLOCK_BITS = 32 - CUT_BITS;
+        logic [BLOCK_BITS-1:0] blocks;
+        blocks = nbytes[31:CUT_BITS];
+        return '{below: blocks == '0, equal: nbytes == 32'(PORT_BYTES * BURST_BEATS),
+                 two: blocks[BLOCK_BITS-1:1] != '0,
+                 three: blocks[BLOCK_BITS-1:2] != '0 || &blocks[1:0]};
+    endfunction
 
     // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.
     typedef struct packed {
@@ -60,8 +78,8 @@ package stream_pkg;
         logic [31:0]          row_bytes;
         logic [31:0]          stride_bytes;
         logic [15:0]          rows;
-        cut_t                 first;   // of the first row
-        cut_t                 second;  // of the second row
+        logic [CUT_BITS-1:0]  second;  // the same bits of the second row's address
+        length_t              length;
     } block_t;
 
     // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.

@@ -197,17 +197,15 @@ module tensor_load
     wire is_data = phase[DATA_BIT];
     wire is_zero = phase[ZERO_BIT];
     wire is_whole = forwards && is_data;
-    wire is_beat = !forwards && is_data;
-    wire is_single = !is_data || forwards;  // a step of one element
-    wire ready = is_zero || is_whole || is_beat && beat_valid;
+    logic is_beat, is_single;  // the step writes a beat, or one element; flip-flops, as much waits for it
+    wire ready = is_single || is_beat && beat_valid;
     wire step = allow && ready;  // `allow` arrives last
     logic last_step;  // the run ends with it: left <= (is_single ? 1 : fits)
     wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
     wire ends_element = is_single || last_beat;
-    // ready && ends_element && last_step, of six signals.
-    wire run_ready = last_step && (is_zero || is_data && (forwards || beat_valid && last_beat));
+    wire run_ready = last_step && (is_single || is_beat && beat_valid && last_beat);
     wire ends_run = allow && run_ready;
-    wire resting = !is_data && !is_zero;  // IDLE or NOP
+    wire resting = !is_beat && !is_single;  // IDLE or NOP
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
@@ -275,7 +273,7 @@ module tensor_load
         else if (phase == TOP && after_run != TOP) next_new_row = insn.y_size != 16'd1;
         else if (ends_row || phase == TOP || phase == BOTTOM) next_new_row = rows != 16'd2;
     end
-    assign writing      = is_data || is_zero;
+    assign writing      = !resting;
 
     wire begins_next = queue_valid && queue_pop;
     logic [SRAM_BITS:0] then_index, behind;  // `behind`: BEYOND elements after the next one
@@ -306,6 +304,15 @@ module tensor_load
     wire [4:0] next_fits = ends_row ? slots - 5'(next_offset) : fits;
 
     always_ff @(posedge clk) begin
+        if (rst) {is_beat, is_single} <= '0;
+        else if (begins_next) begin
+            is_beat   <= queued_begin.phase[DATA_BIT] && !queued_forwards;
+            is_single <= queued_begin.phase[ZERO_BIT]
+                         || queued_begin.phase[DATA_BIT] && queued_forwards;
+        end else if (ends_run) begin
+            is_beat   <= after_run[DATA_BIT] && !forwards;
+            is_single <= after_run[ZERO_BIT] || after_run[DATA_BIT] && forwards;
+        end
         if (rst) phase <= IDLE;
         else if (begins_next) begin
             phase      <= queued_begin.phase;

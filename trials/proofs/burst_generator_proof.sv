@@ -67,6 +67,7 @@ module burst_generator_proof
     function automatic logic cuts(input address_t address, input logic [31:0] nbytes,
                                   input cut_t cut);
         return cut.left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1) / PORT_BYTES)
+            && cut.several == (cut.left >= 33'(2 * BURST_BEATS))
             && cut.ends_row == (cut.left < 33'(BURST_BEATS))
             && 32'(cut.beats) == (cut.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
                              - 32'(address) % BURST_BYTES / PORT_BYTES;
@@ -74,8 +75,8 @@ module burst_generator_proof
 
     function automatic logic is_block(input block_t b);
         return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0
-            && cuts(b.address, b.row_bytes, b.first)
-            && cuts(b.address + address_t'(b.stride_bytes), b.row_bytes, b.second);
+            && b.length == length_of(b.row_bytes)
+            && b.second == CUT_BITS'(b.address + address_t'(b.stride_bytes));
     endfunction
 
     logic was_pending;
@@ -88,8 +89,13 @@ module burst_generator_proof
 
     if (AHEAD != 0) begin : g_ahead
         always_comb if (started) begin
-            assert (dut.g_ahead.pending == pending);
+            assert (dut.g_ahead.pending == pending && dut.g_ahead.free == !pending);
             assert (!pending || dut.g_ahead.waiting == waiting);
+            if (pending) begin
+                assert (cuts(waiting.address, waiting.row_bytes, dut.g_ahead.waiting_cut));
+                assert (cuts(waiting.address + address_t'(waiting.stride_bytes), waiting.row_bytes,
+                             dut.g_ahead.waiting_second));
+            end
         end
     end
 
@@ -118,6 +124,8 @@ module burst_generator_proof
                     == 32'(dut.next_row + address_t'(stride_bytes)) % BURST_BYTES);
             assert (cuts(dut.next_row, row_bytes, dut.of_row));
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
+            assert (dut.length == length_of(row_bytes));
+            assert (dut.several == (dut.left >= 33'(2 * BURST_BEATS)));
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
             assert (dut.ends_row == ends_row && ends_row == (dut.left < 33'(BURST_BEATS)));
             assert (ends_row || 32'(last_of_burst + address_t'(PORT_BYTES)) % BURST_BYTES == 0);

@@ -8,6 +8,7 @@ module row_cut_proof
 );
     localparam int BURST_BYTES = BURST_BEATS * PORT_BYTES;
     cut_t cut;
+    wire length_t length = length_of(nbytes);
     row_cut dut (.*);
 
     logic started = 1'b0;
@@ -19,6 +20,7 @@ module row_cut_proof
             assert (cut.left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1)
                                     / PORT_BYTES));
             assert (cut.ends_row == (cut.left < 33'(BURST_BEATS)));
+            assert (cut.several == (cut.left >= 33'(2 * BURST_BEATS)));
             assert (32'(cut.beats) == (cut.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
                                       - 32'(address) % BURST_BYTES / PORT_BYTES);
         end
