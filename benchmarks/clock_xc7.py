@@ -35,6 +35,9 @@ NET_PS = 700
 """A net's delay as Yosys sees it when it chooses look-up tables, instead of its own 300 ps."""
 
 
+BUFFERS = ("IBUF", "BUFG")
+
+
 def calibration() -> Table:
     """Return the published paths beside their estimates."""
     table = Table("design", "cells", "routed ns", "estimate ns", "error", title="Published paths")
@@ -73,8 +76,8 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
 def clock_net(module: dict[str, Any], port: str) -> int:
     """Return the net of a clock behind the buffers of its pin."""
     net: int = module["ports"][port]["bits"][0]
-    buffers = {cell["connections"]["I"][0]: cell["connections"]["O"][0]
-               for cell in module["cells"].values() if cell["type"] in ("IBUF", "BUFG")}  # fmt: skip
+    ends = [cell["connections"] for cell in module["cells"].values() if cell["type"] in BUFFERS]
+    buffers = {pins["I"][0]: pins["O"][0] for pins in ends}
     while net in buffers:
         net = buffers[net]
     return net

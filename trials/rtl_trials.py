@@ -850,7 +850,7 @@ def stops_at_work(opened: Opened, config: HardwareConfig) -> list[Any]:
 
 
 def stopped_loads(opened: Opened, config: HardwareConfig) -> list[Any]:
-    """Loads stopped when later ones, of weights, have ended: the weights of the next run are new."""
+    """Loads stopped when later ones, of weights, have ended; the next run waits for its own."""
     rng = np.random.default_rng(3)
     found: list[Any] = []
     for cycles in (200, 300, 400):
