@@ -29,7 +29,12 @@ USES = {
     "fetch": ("stream_pkg", "fifo", "row_cut", "burst_generator", "burst_credit"),
     "tensor_load": ("stream_pkg", "fifo", "row_cut", "burst_generator", "burst_credit"),
     "compute_load": (
-        "stream_pkg", "fifo", "row_cut", "burst_generator", "burst_credit", "tensor_load",
+        "stream_pkg",
+        "fifo",
+        "row_cut",
+        "burst_generator",
+        "burst_credit",
+        "tensor_load",
     ),
     "compute_decode": (
         "stream_pkg",
