@@ -263,7 +263,7 @@ class Timing:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for end in sorted(self.ends, key=self.period, reverse=True):
             ns = self.period(end)
-            if rows and ns < least:
+            if (rows and ns < least) or ns == -math.inf:
                 break
             nets = list(self.path(end.net))
             target = self.names.get(self.outputs.get(end.cell, -1), end.cell)
