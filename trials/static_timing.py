@@ -197,6 +197,11 @@ class Timing:
     def _block_memory(self, name: str, cell: dict[str, Any]) -> None:
         registered = any(_number(cell, f"DO{port}_REG") for port in "AB")
         for pin, nets in cell["pins"].items():
+            # Yosys writes at port B and reads at port A, all of the word's bits.
+            reads = pin.startswith(("DO", "ADDRA", "ENA", "REGCEA", "RSTRAMA"))
+            clocks = cell["pins"].get("CLKARDCLK" if reads else "CLKBWRCLK", ())
+            self.launches = self.launch is None or self.launch in clocks
+            self.captures = self.capture is None or self.capture in clocks
             if cell["port_directions"][pin] == "output":
                 out = BLOCK_REGISTER_OUT if registered else BLOCK_OUT
                 self._start(nets, out)
@@ -213,7 +218,8 @@ class Timing:
                     self.arcs[net] += [(n, DSP_C, True) for n in pins.get("C", ())]
         adder = cell["parameters"].get("USE_DPORT") == "TRUE" and _number(cell, "ADREG")
         a = DSP_A if _number(cell, "AREG") else DSP_A_TO_AD if adder else DSP_A_TO_M
-        for pin, setup in {**DSP_SETUP, "A": a}.items():
+        d = DSP_SETUP["B"] if _number(cell, "DREG") else DSP_SETUP["D"]
+        for pin, setup in {**DSP_SETUP, "A": a, "D": d}.items():
             self._end(name, cell, pin, setup)
         for pin in pins:
             if pin.startswith(("CE", "RST")) or pin in ("INMODE", "OPMODE", "ALUMODE"):

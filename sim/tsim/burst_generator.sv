@@ -2,8 +2,8 @@
 // port words. A burst never crosses a multiple of BURST_BYTES, and hence no 4 KiB boundary (AXI).
 //
 // Ports:   start_*: a block with at least one row of at least one byte. req_*: the bursts.
-//          active: a block is not finished. kept_beats: beats of `req` in the next cycle if it is not
-//          taken in this one; fired_beats: if it is taken.
+//          active: a block is not finished. kept: beats of `req` in the next cycle if it is not taken
+//          in this one; fired: if it is taken.
 // Timing:  one burst per cycle, without a gap between rows. With AHEAD, also without a gap between
 //          blocks: a block is accepted while the previous one is split, otherwise only when idle.
 module burst_generator
@@ -21,8 +21,8 @@ module burst_generator
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
-    output logic [BEATS_BITS-1:0] kept_beats,
-    output logic [BEATS_BITS-1:0] fired_beats,
+    output beats_t                kept,
+    output beats_t                fired,
     output logic                  active
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
@@ -94,18 +94,24 @@ module burst_generator
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    assign kept_beats  = next_valid && !req_valid ? of_next.beats : beats;
-    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? of_next.beats
-                       : ends_row ? of_row.beats : beats_behind;
+    // A block that has waited begins when the one before it ends.
+    wire [BEATS_BITS-1:0] following = ends_row ? beats_of(of_row.first) : beats_behind;
+    wire succeeds = next_valid && last_burst && AHEAD != 0;
+    always_comb begin
+        kept  = start_cut.first;
+        fired = of_next.first;
+        if (req_valid) {kept.tail, kept.whole} = {beats, beats};
+        if (!succeeds) {fired.tail, fired.whole} = {following, following};
+    end
 
     always_ff @(posedge clk) begin
         if (rst) req_valid <= 1'b0;
         else if (begins) req_valid <= 1'b1;
         else if (ends_block) req_valid <= 1'b0;
-        beats <= fire ? fired_beats : kept_beats;
+        beats <= fire ? beats_of(fired) : beats_of(kept);
         if (begins) begin
             beat         <= next.address[ADDR_BITS-1:SHIFT];
-            ends_row     <= of_next.ends_row;
+            ends_row     <= of_next.first.ends_row;
             {several, left} <= {of_next.several, of_next.left};
             of_row       <= of_second;
             behind_next  <= next.address[CUT_BITS-1:0] + {next.stride_bytes[CUT_BITS-2:0], 1'b0};
@@ -116,7 +122,7 @@ module burst_generator
             stride_bytes <= next.stride_bytes;
         end else if (fire && ends_row) begin
             beat       <= next_row[ADDR_BITS-1:SHIFT];
-            ends_row   <= of_row.ends_row;
+            ends_row   <= of_row.first.ends_row;
             {several, left} <= {of_row.several, of_row.left};
             of_row     <= of_behind;
             behind_next <= behind_next + stride_bytes[CUT_BITS-1:0];

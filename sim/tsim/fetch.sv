@@ -28,7 +28,7 @@ module fetch
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
     logic room;  // the buffer has room for the next burst
-    logic [BEATS_BITS-1:0] kept_beats, fired_beats;
+    beats_t kept, fired;  // the next burst
 
     assign req_valid = bursts_valid && room;
     assign active = left != '0;
@@ -44,7 +44,7 @@ module fetch
         .clk, .rst,
         .start_valid(launch && some), .start_ready(start_ready_unused),
         .start_block(program_block),
-        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .kept_beats, .fired_beats,
+        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .kept, .fired,
         .active(active_unused));
 
     fifo #(.WIDTH(PORT_BITS), .DEPTH(DEPTH)) buffer (
@@ -52,7 +52,7 @@ module fetch
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
     burst_credit #(.DEPTH(DEPTH)) credit (
-        .clk, .rst, .beats(req.beats), .kept_beats, .fired_beats,
+        .clk, .rst, .beats(req.beats), .kept, .fired,
         .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     wire take_insn = insn_valid && insn_ready;

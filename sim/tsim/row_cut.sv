@@ -24,12 +24,12 @@ module row_cut
     wire [CUT_BITS:0] last   = {1'b0, nbytes[CUT_BITS-1:0]} - 1'b1 + {1'b0, address};
     wire [CUT_BITS:0] to_end = nbytes[CUT_BITS:0] + (CUT_BITS+1)'(address[SHIFT-1:0]);
     always_comb begin
-        cut.ends_row = length.below && !last[CUT_BITS] || length.equal && address == '0;
+        cut.first    = '{
+            ends_row: length.below && !last[CUT_BITS] || length.equal && address == '0,
+            tail: BEATS_BITS'((to_end + (CUT_BITS+1)'(PORT_BYTES - 1)) >> SHIFT),
+            whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
         cut.several  = borrow ? length.three : last[CUT_BITS] ? !length.below : length.two;
         cut.left     = 33'({borrow ? blocks - 1'b1 : last[CUT_BITS] ? blocks + 1'b1 : blocks,
                             last[CUT_BITS-1:SHIFT]});
-        cut.beats    = cut.ends_row
-            ? BEATS_BITS'((to_end + (CUT_BITS+1)'(PORT_BYTES - 1)) >> SHIFT)
-            : BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT]);
     end
 endmodule

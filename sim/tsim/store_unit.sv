@@ -60,12 +60,12 @@ module store_unit
         .in_moves(1'b1), .in_place('0), .in_origins({4{origin}}), .out_valid(head_valid),
         .out_ready(start_ready && !token_missing), .out_insn(head), .out_block(block));
 
-    logic [BEATS_BITS-1:0] unused_kept, unused_fired;
+    beats_t unused_kept, unused_fired;
     burst_generator bursts (
         .clk, .rst, .start_valid(start && moves), .start_ready(bursts_ready),
         .start_block(block),
         .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req(wr_req),
-        .kept_beats(unused_kept), .fired_beats(unused_fired), .active(bursts_active));
+        .kept(unused_kept), .fired(unused_fired), .active(bursts_active));
     wire unused_ready = bursts_ready;  // implied by start_ready
 
     assign token_pop = start && head_store.pop_prev;

@@ -45,13 +45,23 @@ package stream_pkg;
         logic [BEATS_BITS-1:0] beats;
     } burst_t;
 
+    // Beats of a burst: those of `whole`, or of `tail` if it ends its row, which is known last.
+    typedef struct packed {
+        logic                  ends_row;
+        logic [BEATS_BITS-1:0] tail;
+        logic [BEATS_BITS-1:0] whole;
+    } beats_t;
+
+    function automatic logic [BEATS_BITS-1:0] beats_of(input beats_t b);
+        return b.ends_row ? b.tail : b.whole;
+    endfunction
+
     // How a row is cut into bursts, none of which crosses a multiple of a burst's size.
     localparam int CUT_BITS = $clog2(PORT_BYTES * BURST_BEATS);  // of the row's address
     typedef struct packed {
-        logic                  ends_row;  // the first burst is the only one
-        logic [BEATS_BITS-1:0] beats;     // its beats
-        logic                  several;   // others follow the burst after it
-        logic [32:0]           left;      // words of the row and before it in its block, minus one
+        beats_t      first;    // of the first burst
+        logic        several;  // others follow the burst after it
+        logic [32:0] left;     // words of the row and before it in its block, minus one
     } cut_t;
 
     // What is known of the bytes of a row beside their number, which cuts it sooner.

@@ -136,7 +136,7 @@ module tensor_load
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
     wire reads_dram = start_block.any && !start_forwards;
     logic room;  // the buffer has room for the next burst
-    logic [BEATS_BITS-1:0] kept_beats, fired_beats;
+    beats_t kept, fired;  // the next burst
     logic bursts_valid, bursts_active;
 
     assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
@@ -147,7 +147,7 @@ module tensor_load
     burst_generator #(.AHEAD(1)) bursts (
         .clk, .rst, .start_valid(start_valid && queue_ready && reads_dram),
         .start_ready(burst_start_ready), .start_block,
-        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .kept_beats, .fired_beats,
+        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .kept, .fired,
         .active(bursts_active));
 
     wire begin_t begins = beginning(start_insn, start_forwards);
@@ -165,7 +165,7 @@ module tensor_load
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
     burst_credit #(.DEPTH(LOAD_BUFFER_BEATS)) credit (
-        .clk, .rst, .beats(req.beats), .kept_beats, .fired_beats,
+        .clk, .rst, .beats(req.beats), .kept, .fired,
         .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     // --------------------------------------------------------------------------- writing half

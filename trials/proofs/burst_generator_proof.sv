@@ -19,7 +19,8 @@ module burst_generator_proof
 
     logic start_ready, req_valid, active;
     burst_t req;
-    logic [BEATS_BITS-1:0] kept_beats, fired_beats, was_next_beats;
+    beats_t kept, fired;
+    logic [BEATS_BITS-1:0] was_next_beats;
     burst_generator #(.AHEAD(AHEAD)) dut (.*);
 
     logic started = 1'b0;
@@ -68,8 +69,8 @@ module burst_generator_proof
                                   input cut_t cut);
         return cut.left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1) / PORT_BYTES)
             && cut.several == (cut.left >= 33'(2 * BURST_BEATS))
-            && cut.ends_row == (cut.left < 33'(BURST_BEATS))
-            && 32'(cut.beats) == (cut.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
+            && cut.first.ends_row == (cut.left < 33'(BURST_BEATS))
+            && 32'(beats_of(cut.first)) == (cut.first.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
                              - 32'(address) % BURST_BYTES / PORT_BYTES;
     endfunction
 
@@ -84,7 +85,7 @@ module burst_generator_proof
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
         was         <= req;
-        was_next_beats <= taken ? fired_beats : kept_beats;
+        was_next_beats <= beats_of(taken ? fired : kept);
     end
 
     if (AHEAD != 0) begin : g_ahead

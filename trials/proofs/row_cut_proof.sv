@@ -19,9 +19,9 @@ module row_cut_proof
         if (started) begin
             assert (cut.left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1)
                                     / PORT_BYTES));
-            assert (cut.ends_row == (cut.left < 33'(BURST_BEATS)));
+            assert (cut.first.ends_row == (cut.left < 33'(BURST_BEATS)));
             assert (cut.several == (cut.left >= 33'(2 * BURST_BEATS)));
-            assert (32'(cut.beats) == (cut.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
+            assert (32'(beats_of(cut.first)) == (cut.first.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
                                       - 32'(address) % BURST_BYTES / PORT_BYTES);
         end
     end
