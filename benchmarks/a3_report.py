@@ -78,7 +78,7 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     headings = [heading for _, heading, _ in COUNTS[1:-1]]
     lines = [
         f"| step | time | speed-up | block | registers | shared | spills | occupancy "
-        f"| {' | '.join(headings)} | least on {card.name} |",
+        f"| {' | '.join(headings)} | bound on {card.name} |",
         "|---|--:|--:|---|" + "--:|" * (5 + len(headings)),
     ]
     least: dict[str, float] = {}
@@ -111,13 +111,13 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     if results and rows:
         return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
     said = (
-        "There was no GPU: `--gpu` adds times. The columns from block to occupancy are the "
-        f"assembler's, for {cuda.CudaTarget().arch}; the columns after them are counted for a "
+        "No GPU was there to time; `--gpu` adds times. The columns from block to occupancy come "
+        f"from the assembler, for {cuda.CudaTarget().arch}; those after them are counted for a "
         f"{card.name}."
     )
     if least:
         (first_step, before), *_, (last_step, after) = least.items()
-        said += f" The least time of *{last_step}* is {after / before:.2f} times that of "
+        said += f" The lower bound of *{last_step}* is {after / before:.2f} times that of "
         said += f"*{first_step}*."
     return [*lines, "", said]
 
@@ -262,7 +262,7 @@ def main(
         "# Report A3: compiling DNN primitives with TVM",
         "",
         f"Made by `python -m benchmarks a3_report` on {machine(threads)}, "
-        "CPU time on a busy machine: ratios tell more than times.",
+        "CPU time on a busy machine: trust the ratios more than the times.",
         "",
     ]
     results = json.loads(gpu.read_text()) if gpu else None

@@ -24,9 +24,9 @@ from benchmarks.light_networks import by_onnxruntime
 from benchmarks.options import Json, figure_table, read_json, write_json
 from trials.glyphs import CHARACTERS, SIZE, glyphs, to_input
 from vtaops import compile_model
+from vtaops.graph.onnx_files import ModelProto
+from vtaops.graph.probe import runtime_session
 from vtaops.quantization import run_quantization
-from vtaops.quantization.onnx_files import ModelProto
-from vtaops.quantization.probe import runtime_session
 from vtaops.quantization.sources import from_torch
 
 CALIBRATION = 64

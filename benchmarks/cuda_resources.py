@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-COLUMNS = ("kernel", "block", "barriers", "by", "registers", "shared", "spills", "occupancy")
+COLUMNS = ("kernel", "block", "barriers", "uses", "registers", "shared", "spills", "occupancy")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def page(rows: list[Row], archs: tuple[str, ...]) -> str:
         "",
         "Made by `python -m benchmarks cuda_resources --markdown docs/kernels_cuda.md`, for "
         f"{' / '.join(archs)} (one figure if both agree): registers per thread, bytes of shared "
-        "memory per block, spilled bytes; *occupancy* is the share of a multiprocessor's threads "
+        "memory per block, spilled bytes. *barriers* counts those in the source of the kernel, "
+        "*uses* names special instructions, *occupancy* is the share of a multiprocessor's threads "
         "that can be resident at once.",
         "",
         f"{len(rows)} kernels; {sum(row.spills > 0 for row in rows)} of them spill.",

@@ -1,4 +1,4 @@
-"""The tables of Hu's article on depthwise convolution (2017), counted where it timed a GTX 1080."""
+"""The tables of Hu's article on depthwise convolution (2017), recomputed by counting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.seed_pictures import fusion
 
 CARD = "GTX 1080"
 
-_HEADINGS = ("article, us", "sectors / fewest", "bank turns / fewest", "shared loads / FMA")
+_HEADINGS = ("article, us", "sectors / minimum", "wavefronts / minimum", "shared loads / FMA")
 
 Row = tuple[str, float, Any, Any]
 """What it is, the article's microseconds, the operator, its tile or None for the chosen one."""
@@ -63,7 +63,7 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     )
     joined = fusion()
     yield (
-        "Fusion, 96 x 96, the tile that is chosen here",
+        "Fusion, 96 x 96, with the tile that vtaops chooses",
         [
             ("depthwise convolution", 90.9, joined["two kernels"]["depthwise"], None),
             ("with scale, shift and ReLU", 91.5, joined["fused"]["all"], None),
@@ -112,15 +112,16 @@ def main(
         "# Depthwise convolution on a GPU: the tables of Hu's article, counted",
         "",
         f"Made by `python -m benchmarks depthwise_article` on {date.today()}, without a GPU. 256 "
-        f"channels, float32. *Article* are Hu's times on a {CARD} (2017); the other columns are "
-        "counted by `vtaops.cuda.emulate` for the same work per thread. The last column gives the "
-        f"least microseconds that each resource of a {CARD} needs: bounds, not predictions. "
-        "Counts cannot show the occupancy by waiting blocks: see the KiB of shared memory.",
+        f"channels, float32. The column *article* has Hu's times on a {CARD} (2017); "
+        "`vtaops.cuda.emulate` counts the others, for the same work per thread. The last column "
+        f"gives a lower bound of the time for each resource of a {CARD}, not a prediction. The "
+        "counts do not model how many blocks a multiprocessor holds at once, which the shared "
+        "memory of a block limits.",
         "",
     ]
     for title, rows in tables():
         lines += [f"## {title}", ""]
-        lines += [f"| case | {' | '.join(_HEADINGS)} | shared KiB a block | least us |"]
+        lines += [f"| case | {' | '.join(_HEADINGS)} | shared KiB per block | bounds, us |"]
         lines += ["|---|" + "--:|" * (len(_HEADINGS) + 1) + "---|"]
         for row in rows:
             lines.append(line(row))

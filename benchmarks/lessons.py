@@ -22,7 +22,7 @@ def section(rows: list[Any]) -> list[str]:
 
     counts = rows[0].counts
     if counts:
-        headings = [*(heading for _, heading, _ in COUNTS), f"least on {counts['card']}"]
+        headings = [*(heading for _, heading, _ in COUNTS), f"bound on {counts['card']}"]
     else:
         headings = ["us", "GFLOPS", "speed-up"]
     lines = [f"| stage | {' | '.join(headings)} | what it does |"]
@@ -43,7 +43,7 @@ def figures(row: Any) -> dict[str, Any]:
 
 TITLES = {
     "cpu": "# Lessons: what each optimisation gains on the CPU",
-    "cuda": "# Lessons: what each optimisation asks of a GPU (counted, not measured)",
+    "cuda": "# Lessons: what each optimisation demands of a GPU (counted, not measured)",
 }
 
 
@@ -81,7 +81,8 @@ def main(
 
         peaks = measured_peaks()
         made += (
-            " (medians over all stages in turn; other load changes times more than ratios). "
+            " (medians; all stages are measured in turn, since other load changes times more than "
+            "ratios). "
             "The lines in the plots are the measured peaks: "
             f"{peaks.gflops:.0f} GFLOPS of multiply-adds in registers and "
             f"{peaks.gigabytes_per_second:.1f} GB/s of memory (arrays that fit a cache exceed it)"
@@ -96,11 +97,13 @@ def main(
     ]
     if target == "cuda":
         text += [
-            "Some blocks of the source that TVM writes are counted, and scaled to the grid. "
-            "*Sectors / fewest* is 1 if memory accesses are coalesced, *bank turns / fewest* is 1 "
-            "if shared memory has no conflicts. The least time is a bound, never a prediction: "
-            "the largest of arithmetic at the card's peak, reading each byte of the arguments "
-            "once (memory), all sectors through the second-level cache, and all bank turns.",
+            "The emulator runs some blocks of the source that TVM generates, counts what they do, "
+            "and scales the counts to the whole grid. *Sectors / minimum* is 1 if accesses to "
+            "global memory are coalesced, *wavefronts / minimum* is 1 if accesses to shared memory "
+            "have no bank conflicts. The last figure is a lower bound of the time, never a "
+            "prediction: the longest of the times for the arithmetic at the card's peak, for "
+            "moving each byte of the arguments once (memory), for all sectors through the L2 "
+            "cache, and for all wavefronts of shared memory.",
             "",
         ]
     records: dict[str, Any] = {}

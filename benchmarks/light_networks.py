@@ -153,7 +153,7 @@ def scores(graph: Any, values: dict[str, Any]) -> Any:
 
 def run_onnx(model: Any, data: dict[str, Any]) -> tuple[Any, Any]:
     """Return the output of an ONNX model for each image, and what enters its last softmax."""
-    from vtaops.quantization.probe import Probe
+    from vtaops.graph.probe import Probe
 
     softmax = [node for node in model.graph.node if node.op_type == "Softmax"]
     output = model.graph.output[0].name
@@ -170,7 +170,7 @@ def by_onnxruntime(model: Any, data: dict[str, Any]) -> Any:
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
-    from vtaops.quantization import onnx_files
+    from vtaops.graph import onnx_files
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         """The images, one after the other."""

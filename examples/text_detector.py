@@ -98,8 +98,8 @@ def quantized(size=736, pages=8, scales="pow2"):
 
 def float_detector(size=736):
     """Return the float network as a function from tensor to probabilities."""
-    from vtaops.quantization import onnx_files
-    from vtaops.quantization.probe import Probe
+    from vtaops.graph import onnx_files
+    from vtaops.graph.probe import Probe
 
     probe = Probe(onnx_files.load(weights(), {"x": (1, 3, size, size)}), exact=False)
     return lambda x: next(iter(probe.run({"x": x}).values()))

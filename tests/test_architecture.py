@@ -17,11 +17,10 @@ ALLOWED = {
     "graph": "base",
     "kernels": "base",
     "machine": "base",
-    "quantization": "base",
     "cpu": "base kernels machine",
     "cuda": "base kernels",
     "program": "base machine",
-    "relax": "base graph quantization",
+    "relax": "base graph",
     "hardware": "base machine program",
     "lessons": "base kernels cpu cuda",
     "ops": "base machine program",
@@ -36,7 +35,8 @@ ALLOWED = {
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",
     "network": "base graph machine program relax ops schedule lowering model compiler",
-    "session": "base machine program hardware ops fallback runtime schedule compiler report",
+    "quantization": "base graph relax network",
+    "session": "base machine program hardware ops fallback runtime schedule compiler",
     "explore": "base graph machine program hardware ops schedule compiler network",
 }
 """What a room may import, from the ground up; the command line imports everything."""

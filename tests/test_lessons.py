@@ -103,7 +103,7 @@ def test_a_cuda_lesson_has_source_and_counts(tmp_path):
         assert tuned["bank conflict"] == 1
         assert blocked["card"] == "H100"
         table = lesson_table(rows, "depthwise")
-        assert "least on H100" in [column.header for column in table.columns]
+        assert "bound on H100" in [column.header for column in table.columns]
         lesson_plot(rows, "depthwise", tmp_path / "depthwise.svg")
         assert "least us on H100" in (tmp_path / "depthwise.svg").read_text()
 

@@ -143,9 +143,9 @@ def run_layer(name: str) -> dict[str, Any]:
     """A layer of `LAYERS`, on fsim and bare RTL against NumPy: too long for the interpreter."""
     generator = np.random.default_rng(0)
     ops = LAYERS[name]
-    tilings = tilings_hand_in_hand(ops, LARGE, limit=1e9)[0] if len(ops) > 1 else None
-    if tilings:
-        program = linked(ops, tilings, LARGE, together=True, close=True)
+    ways = tilings_hand_in_hand(ops, LARGE, limit=1e9) if len(ops) > 1 else []
+    if ways:
+        program = linked(ops, ways[0].tilings, LARGE, together=True, close=True)
     elif name == "table":
         program = chained([with_table(emit(ops[0], LARGE))], None)
         program.verify()
@@ -249,7 +249,7 @@ def _chain(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
     ops = ops[: rng.choice([2, 3])]
     plans = tilings_hand_in_hand(ops, CONFIG, limit=1e9)
     if plans and rng.random() < 0.7:  # over the output memory
-        program = linked(ops, rng.choice(plans[:6]), CONFIG, together=True, close=True)
+        program = linked(ops, rng.choice(plans[:6]).tilings, CONFIG, together=True, close=True)
     else:
         tilings = [random_tiling(rng, op, SMALL, taps="all") for op in ops]
         together, close = rng.random() < 0.7, rng.random() < 0.5

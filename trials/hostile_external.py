@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from trials.hostile_onnx import float_models
 from vtaops import VTAError
-from vtaops.quantization.onnx_files import initializers, load
+from vtaops.graph.onnx_files import initializers, load
 
 SECRET = np.float32(12345.678)
 """Fills the file that no model may read."""

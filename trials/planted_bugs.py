@@ -138,14 +138,14 @@ BUGS = (
     Bug(
         "first products accumulate instead of overwriting",
         "lowering/passes/overwrite.py",
-        "replace(i, uop_end=stop, overwrite=1)",
-        "replace(i, uop_end=stop)",
+        "i.with_fields(uop_end=stop, overwrite=1)",
+        "i.with_fields(uop_end=stop)",
     ),
     Bug(
         "overwriting product one micro-op too long",
         "lowering/passes/overwrite.py",
-        "rest = [_with(operation, replace(i, uop_begin=stop))] if stop < i.uop_end else []",
-        "rest = [_with(operation, replace(i, uop_begin=stop - 1))] if stop < i.uop_end else []",
+        "rest = [_with(operation, i.with_fields(uop_begin=stop))] if stop < i.uop_end else []",
+        "rest = [_with(operation, i.with_fields(uop_begin=stop - 1))] if stop < i.uop_end else []",
     ),
     Bug(
         "POST rounds never",
@@ -198,8 +198,8 @@ BUGS = (
     Bug(
         "forwarded LOAD one element too far",
         "lowering/passes/forward.py",
-        "load = replace(load, dram_base=piece.source, x_stride=piece.stride, forward=1)",
-        "load = replace(load, dram_base=piece.source + (piece.y > 0), x_stride=piece.stride, "
+        "load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)",
+        "load = load.with_fields(dram_base=piece.source + (piece.y > 0), x_stride=piece.stride, "
         "forward=1)",
     ),
     Bug(

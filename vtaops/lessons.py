@@ -213,13 +213,13 @@ def _remark(before: list[LessonRow], row: LessonRow) -> str:
         return ""
     total, ratio = (speed / speeds[2] for speed in speeds[:2])
     if ratio > _NOTABLE:
-        return f"Here {ratio:.1f} times slower than the stage before."
+        return f"Here it is {ratio:.1f} times slower than the previous stage."
     still = f"It is still {total:.1f} times slower than the first." if total > _NOTABLE else ""
     if ratio < 1 / _NOTABLE:
         return still
     if change := _change(before[-1].counts, row.counts):
-        return f"Here {change}, but {row.counts['limit']} sets the bound as before."
-    return f"Here that gains nothing over the stage before. {still}".strip()
+        return f"Here {change}, but {row.counts['limit']} still sets the bound."
+    return f"This gains nothing over the previous stage. {still}".strip()
 
 
 def _change(before: dict[str, Any], counts: dict[str, Any]) -> str:
@@ -264,8 +264,8 @@ def _on_cuda(op: ops.TensorOp, stage: Stage, budget: float, card: str) -> Lesson
 
 COUNTS = (
     ("blocks", "blocks", "{:.0f}"),
-    ("overfetch", "sectors / fewest", "{:.2f}"),
-    ("bank conflict", "bank turns / fewest", "{:.2f}"),
+    ("overfetch", "sectors / minimum", "{:.2f}"),
+    ("bank conflict", "wavefronts / minimum", "{:.2f}"),
     ("shared loads per multiply-add", "shared loads / FMA", "{:.3f}"),
     ("occupancy", "occupancy", "{:.0%}"),
 )
@@ -297,7 +297,7 @@ def lesson_table(rows: list[LessonRow], title: str) -> Table:
     counts = next((row.counts for row in rows if row.counts), None)
     headings, cells = ["time", "GFLOPS", "speed-up"], _time_cells
     if counts:
-        headings = [*(heading for _, heading, _ in COUNTS), f"least on {counts['card']}"]
+        headings = [*(heading for _, heading, _ in COUNTS), f"bound on {counts['card']}"]
         cells = count_cells
     for heading in headings:
         table.add_column(heading, justify="right")

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from trials.onnx_models import Builder
-from vtaops.quantization.probe import Probe
+from vtaops.graph.probe import Probe
 
 SHAPE = (1, 8, 9, 8)
 

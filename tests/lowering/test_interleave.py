@@ -29,7 +29,7 @@ def test_random_tilings(seed, count):
 @pytest.mark.parametrize(("channels", "size", "share"), [(96, 56, 0.8), (480, 7, 0.97)])
 def test_turns_take_fewer_cycles(channels, size, share):
     ops = chain(channels, size, stride=2, inputs=64)
-    tilings = tilings_in_turns(ops, OVER_DRAM)
+    tilings = tilings_in_turns(ops, OVER_DRAM).tilings
     apart, turns = (linked(ops, tilings, OVER_DRAM, together=t) for t in (False, True))
     check(turns, ops, OVER_DRAM)
     assert turns.cycles() < share * apart.cycles()
@@ -45,7 +45,7 @@ def test_turns_take_fewer_cycles(channels, size, share):
 def test_tilings_fit_side_by_side():
     for channels, size, stride in ((16, 30, 1), (96, 56, 2), (960, 7, 1)):
         for ops in (found := chain(channels, size, stride, outputs=160)), found[:2], found[1:]:
-            tilings = tilings_in_turns(ops, PYNQ)
+            tilings = tilings_in_turns(ops, PYNQ).tilings
             uses = [
                 blocked_shape(op, PYNQ).footprint(tiling, PYNQ)
                 for op, tiling in zip(ops, tilings, strict=True)
@@ -61,7 +61,7 @@ def test_tilings_fit_side_by_side():
 )
 def test_weights_of_a_classifier_stream_under_its_convolution(inputs, channels, size, classes):
     ops = classifier(inputs, channels, size, classes)
-    tilings = tilings_of_classifier(ops, PYNQ)
+    tilings = tilings_of_classifier(ops, PYNQ).tilings
     apart, turns = (linked(ops, tilings, PYNQ, together=t) for t in (False, True))
     check(turns, ops, PYNQ)
     assert turns.cycles() < apart.cycles()

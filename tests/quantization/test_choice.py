@@ -7,10 +7,11 @@ import pytest
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops.graph import LookupTable
-from vtaops.quantization import choice, onnx_files, run_quantization
+from vtaops.graph import LookupTable, onnx_files
+from vtaops.quantization import choice, run_quantization
 from vtaops.quantization.choice import Way, split, try_ways
 from vtaops.quantization.correction import constant_scales
+from vtaops.quantization.devices import Figures
 from vtaops.quantization.rounding import rounded
 from vtaops.relax import import_model
 
@@ -46,7 +47,7 @@ def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
 
     def figures(model):
         host = 1_020_000 if model else 0
-        return {"cycles": 1_000_000, "launches": 1, "host_values": host, "host_macs": 0}
+        return Figures(cycles=1_000_000, launches=1, host_values=host, host_macs=0)
 
     def quantized(way):
         return SimpleNamespace(model=way.equalization, prepared=None)

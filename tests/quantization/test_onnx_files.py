@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import vtaops
 from vtaops import ModelError, UnsupportedError
-from vtaops.quantization.onnx_files import initializers, load
+from vtaops.graph.onnx_files import initializers, load
 
 WEIGHTS = np.arange(16, dtype=np.float32).reshape(4, 4)
 

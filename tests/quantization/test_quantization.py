@@ -16,13 +16,14 @@ from trials.random_tflite import reference as tflite_reference
 from trials.tflite_models import float_tflite, small_tflite
 from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
-from vtaops.graph import LookupTable, evaluate
-from vtaops.quantization import compare, onnx_files, run_quantization
+from vtaops.graph import LookupTable, evaluate, onnx_files
+from vtaops.graph.grid import Grid
+from vtaops.graph.probe import Probe, runtime_session
+from vtaops.quantization import compare, run_quantization
 from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.probe import Probe, runtime_session
-from vtaops.quantization.scales import Grid, power_of_two_weight_scale
+from vtaops.quantization.scales import power_of_two_weight_scale
 from vtaops.relax import import_model
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import vtaops
 from trials.onnx_models import Builder, images, small_network
 from vtaops.graph import Host, evaluate
-from vtaops.quantization.probe import Probe
+from vtaops.graph.probe import Probe
 from vtaops.relax import LayerDifference, import_model, trace_differences
 
 

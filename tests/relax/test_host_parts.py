@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 import vtaops
 from trials.onnx_models import Builder, images
 from vtaops.graph import Host, evaluate
+from vtaops.graph.onnx_files import load
 from vtaops.graph.onnx_function import OnnxFunction
-from vtaops.quantization.onnx_files import load
 from vtaops.relax import import_model
 
 SHAPE = (3, 8, 8)

@@ -17,12 +17,11 @@ from tvm import relax
 import vtaops
 from trials.onnx_models import Builder, images, small_network
 from vtaops import ModelError, PlacementWarning, UnsupportedError
-from vtaops.graph import Graph, evaluate
+from vtaops.graph import Graph, evaluate, onnx_files
 from vtaops.graph.executor import evaluate_all
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.graph.operators import Host
-from vtaops.quantization import onnx_files
-from vtaops.quantization.probe import Probe
+from vtaops.graph.probe import Probe
 from vtaops.relax import import_model, to_relax
 from vtaops.relax.host import RelaxFunction
 from vtaops.relax.qoperators import to_pairs

@@ -13,11 +13,10 @@ from helpers.program_builder import TINY, double_buffered
 import vtaops
 from trials.random_graphs import random_graph
 from vtaops import Conv2d, Tiling
-from vtaops.model.report import layer_spans
+from vtaops.program.timing.lanes import KIND_COLORS
 from vtaops.report import interactive
 from vtaops.report.exploration import exploration_page
 from vtaops.report.network_pictures import network_page
-from vtaops.report.style import KIND_COLORS
 
 OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6, kernel=3, padding=1)
 TILING = Tiling(oc=16, ic=16, h=3, w=6, oc_threads=2)
@@ -227,7 +226,7 @@ def layers_of(model):
     """The layers of a model of one launch: name, first cycle of the first turn, end of the last."""
     (program,) = model.programs
     found = {}
-    for number, first, end in layer_spans(program.timeline()):
+    for number, first, end in program.timeline().layer_spans():
         found[number] = found.get(number, (first,))[0], max(end, first + 20)  # of a view
     return [(program.operators[number].name, *ends) for number, ends in found.items()]
 

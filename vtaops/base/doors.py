@@ -27,11 +27,9 @@ DOORS = {
     "Model.export_c": "vtaops.export.bundle:export_c",
     "ModelReport.__str__": "vtaops.model.tables:text",
     "Program.run": "vtaops.runtime:run",
-    "quantize": "vtaops.network.devices:TargetFigures",
-    "quantize.to_onnx": "vtaops.network.devices:to_onnx",
-    "Program._repr_html_": "vtaops.report.html:program_html",
-    "Statistics._repr_html_": "vtaops.report.html:statistics_html",
-    "Timeline._repr_html_": "vtaops.report.html:timeline_html",
+    "Program._repr_html_": "vtaops.program.html:program_html",
+    "Statistics._repr_html_": "vtaops.program.html:statistics_html",
+    "Timeline._repr_html_": "vtaops.program.timing.interactive:timeline_html",
 }
 """Maps each method to the function that implements it."""
 

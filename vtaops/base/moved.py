@@ -13,41 +13,38 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
+_TO_ROOMS = {
+    "base": "cache errors files names shapes",
+    "board": "farm rpc",
+    "compiler": "metaschedule tuner",
+    "graph": "onnx_files",
+    "machine": "alu capabilities config isa layout views",
+    "ops": "reference",
+    "quantization": "pictures",
+    "schedule": "workloads",
+    "session": "selftest",
+}
+"""Modules of 0.1 right below ``vtaops/``, by the room that they moved to."""
+
+_BETWEEN_ROOMS = {
+    "explore.cluster": "explore.engine",
+    "ops.batch_matmul": "ops.matmul",
+    "ops.diagonal": "ops.constants",
+    "ops.gemm": "ops.matmul",
+    "ops.postprocess": "ops.epilogue",
+    "ops.scaling": "ops.epilogue",
+    "quantization.onnx_files": "graph.onnx_files",
+    "quantization.probe": "graph.probe",
+    "relax.partition": "network.partition",
+    "report.html": "program.html",
+    "report.networks": "model.tables",
+    **{f"runtime.{name}": f"hardware.{name}" for name in ("performance", "registers")},
+    **{f"runtime.tsim.{n}": f"hardware.{n}" for n in ("build", "rtl", "synthesis", "vivado")},
+}
+
 MOVED = {
-    "vtaops.alu": "vtaops.machine.alu",
-    "vtaops.cache": "vtaops.base.cache",
-    "vtaops.capabilities": "vtaops.machine.capabilities",
-    "vtaops.config": "vtaops.machine.config",
-    "vtaops.errors": "vtaops.base.errors",
-    "vtaops.explore.cluster": "vtaops.explore.engine",
-    "vtaops.farm": "vtaops.board.farm",
-    "vtaops.files": "vtaops.base.files",
-    "vtaops.isa": "vtaops.machine.isa",
-    "vtaops.layout": "vtaops.machine.layout",
-    "vtaops.metaschedule": "vtaops.compiler.metaschedule",
-    "vtaops.names": "vtaops.base.names",
-    "vtaops.onnx_files": "vtaops.quantization.onnx_files",
-    "vtaops.ops.batch_matmul": "vtaops.ops.matmul",
-    "vtaops.ops.diagonal": "vtaops.ops.constants",
-    "vtaops.ops.gemm": "vtaops.ops.matmul",
-    "vtaops.ops.postprocess": "vtaops.ops.epilogue",
-    "vtaops.ops.scaling": "vtaops.ops.epilogue",
-    "vtaops.pictures": "vtaops.quantization.pictures",
-    "vtaops.reference": "vtaops.ops.reference",
-    "vtaops.relax.partition": "vtaops.network.partition",
-    "vtaops.report.networks": "vtaops.model.tables",
-    "vtaops.rpc": "vtaops.board.rpc",
-    "vtaops.runtime.performance": "vtaops.hardware.performance",
-    "vtaops.runtime.registers": "vtaops.hardware.registers",
-    "vtaops.runtime.tsim.build": "vtaops.hardware.build",
-    "vtaops.runtime.tsim.rtl": "vtaops.hardware.rtl",
-    "vtaops.runtime.tsim.synthesis": "vtaops.hardware.synthesis",
-    "vtaops.runtime.tsim.vivado": "vtaops.hardware.vivado",
-    "vtaops.selftest": "vtaops.session.selftest",
-    "vtaops.shapes": "vtaops.base.shapes",
-    "vtaops.tuner": "vtaops.compiler.tuner",
-    "vtaops.views": "vtaops.machine.views",
-    "vtaops.workloads": "vtaops.schedule.workloads",
+    **{f"vtaops.{n}": f"vtaops.{room}.{n}" for room, ns in _TO_ROOMS.items() for n in ns.split()},
+    **{f"vtaops.{old}": f"vtaops.{new}" for old, new in _BETWEEN_ROOMS.items()},
 }
 
 

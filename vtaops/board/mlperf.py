@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vtaops.base.errors import DeviceError, ModelError, VTAError
+from vtaops.base.errors import DeviceError, ModelError, VTAError, raising
 from vtaops.base.shapes import Array
 from vtaops.board.virtual_ulx3s import open_terminal
 from vtaops.runtime.uartbone import open_serial
@@ -291,12 +291,10 @@ def serve(device: DeviceUnderTest, file: int) -> None:
         If the line breaks.
     """
     waiting = b""
-    try:
+    with raising(DeviceError, "the line to the runner is gone", OSError):
         while piece := os.read(file, 4096):
             *commands, waiting = (waiting + piece).split(b"%")
             waiting = waiting[: MOST_CHARACTERS + 1]  # keep enough to see that it is too long
             for command in commands:
                 for line in device.answer(command.decode("ascii", "replace")):
                     os.write(file, f"{line}\r\n".encode())
-    except OSError as error:
-        raise DeviceError(f"the line to the runner is gone: {error}") from error

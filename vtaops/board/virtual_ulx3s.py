@@ -20,18 +20,12 @@ from enum import IntEnum
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
+from vtaops.hardware import ulx3s
 from vtaops.hardware.build import build_driver, build_library
 from vtaops.hardware.tools import execute_tool
-from vtaops.hardware.ulx3s import (
-    DEFAULT_CLOCK_MHZ,
-    SIMULATED_BIT_CYCLES,
-    Ulx3sDesign,
-    mapped_cells,
-    write_system,
-)
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
 
@@ -59,7 +53,7 @@ class PinFault(IntEnum):
     """The line to the host stays idle."""
 
 
-def build_simulator(design: Ulx3sDesign) -> Path:
+def build_simulator(design: ulx3s.Ulx3sDesign) -> Path:
     """Return the shared library of a virtual board, building it if it is not cached.
 
     Raises
@@ -69,7 +63,7 @@ def build_simulator(design: Ulx3sDesign) -> Path:
     """
     files = design.rtl().files | _sources()
     with TemporaryFolder() as folder:
-        write_system(design, folder)
+        ulx3s.write_system(design, folder)
         files["soc.v"] = (folder / "soc.v").read_bytes()
     options = ("--pins-inout-enables", "-Wno-fatal")  # for LiteX's output
     return build_library("soc", files, _DRIVER, options=options)
@@ -104,18 +98,18 @@ class VirtualUlx3s(Closing):
     def __init__(
         self,
         config: HardwareConfig,
-        clock_mhz: float = DEFAULT_CLOCK_MHZ,
+        clock_mhz: float = ulx3s.DEFAULT_CLOCK_MHZ,
         *,
         mapped: bool = False,
     ) -> None:
-        design = Ulx3sDesign(config, clock_mhz, simulated=True)
-        cells = mapped_cells(design) if mapped else b""
+        design = ulx3s.Ulx3sDesign(config, clock_mhz, simulated=True)
+        cells = ulx3s.mapped_cells(design) if mapped else b""
         self._native = _functions(
             build_driver(_sources(), _DRIVER, ["-DMAPPED"]) if mapped else build_simulator(design)
         )
         refusal = ctypes.create_string_buffer(_MOST_BYTES)
         self._board = self._native.board_new(
-            *(1000 / design.clock_mhz, design.cas_latency, SIMULATED_BIT_CYCLES),
+            *(1000 / design.clock_mhz, design.cas_latency, ulx3s.SIMULATED_BIT_CYCLES),
             *(cells, refusal, len(refusal)),
         )
         if not self._board:
@@ -304,10 +298,8 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
         If the file is not a bitstream for a ULX3S, the loader or one of its libraries is missing,
         or no board is found.
     """
-    try:
+    with raising(DeviceError, f"cannot read the bitstream {bitstream}", OSError):
         head = read_file(bitstream)[:512]
-    except OSError as error:
-        raise DeviceError(f"cannot read the bitstream {bitstream}: {error}") from error
     if b"LFE5U-" not in head:
         raise DeviceError(
             f"{bitstream} is not a bitstream for an ECP5; make one: vtaops board build ulx3s"

@@ -22,14 +22,7 @@ from rich.console import Console
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
 from vtaops.base.shapes import Array
-from vtaops.cli.options import (
-    list_table,
-    progress_bar,
-    read_preparation,
-    read_shapes,
-    show,
-    write_arrays,
-)
+from vtaops.cli import options
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
@@ -89,14 +82,14 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
-    compiled = _compiled(model, config, search, host=host, shapes=read_shapes(shapes))
+    compiled = _compiled(model, config, search, host=host, shapes=options.read_shapes(shapes))
     if prove:
-        with progress_bar():
+        with options.progress_bar():
             compiled = compiled.certified(compiled.prove())
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
-    show(report.as_dict(), as_json, summary(report), written)
+    options.show(report.as_dict(), as_json, summary(report), written)
 
 
 def prove(
@@ -129,12 +122,12 @@ def prove(
         raise ArgumentError("give a file, or layers with --layer; one of both")
     proofs = []
     for name, subject in _to_prove(file, layer or [], config):
-        with progress_bar():
+        with options.progress_bar():
             proof = prove(subject, rounds=rounds)
         proofs.append({"name": name, **asdict(proof)})
-        show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
+        options.show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
     if as_json:
-        show(proofs, True)
+        options.show(proofs, True)
     if any(proof["unproven"] for proof in proofs):
         raise typer.Exit(1)
 
@@ -177,7 +170,7 @@ def export(
     """
     bundle = _compiled(model, config, search).export_c(c)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
-    show(
+    options.show(
         figures,
         as_json,
         f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
@@ -218,7 +211,7 @@ def ops(
         name = config or DEFAULT_CONFIG
         from vtaops.network import plan_model  # loads TVM, which takes seconds
 
-        plan = plan_model(_source(model), name, shapes=read_shapes(shapes))
+        plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
         launches = sum(stage.where == "vta" for stage in plan.stages)
     on_vta = sum(row.where == "vta" for row in rows)
@@ -227,7 +220,7 @@ def ops(
         str(placement(graph, rows)),
     ]
     table = plan_table(rows, f"{model.name} on {name}")
-    show([vars(row) for row in rows], as_json, table, *facts)
+    options.show([vars(row) for row in rows], as_json, table, *facts)
 
 
 def profile(
@@ -273,10 +266,10 @@ def profile(
         models.append(_compiled(model, against))
         other = models[1].report(quality=known)
         both = [report.as_dict(), other.as_dict()]
-        show(both, as_json, tables.network_comparison(report, other))
+        options.show(both, as_json, tables.network_comparison(report, other))
     else:
         table = tables.network_table(report, Console().width)
-        show(report.as_dict(), as_json, table, tables.summary(report))
+        options.show(report.as_dict(), as_json, table, tables.summary(report))
     if output is None:
         return
     if output.suffix == ".html":
@@ -336,7 +329,7 @@ def run_model(
     """
     from vtaops.runtime import ResidentPrograms, open_device
 
-    preparation = read_preparation(mean, deviation)
+    preparation = options.read_preparation(mean, deviation)
     if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
         raise ModelError("--mean and --deviation are for pictures; none of the inputs is one")
     compiled = _compiled(model, config, trusted=trust)
@@ -345,7 +338,7 @@ def run_model(
     with (
         closing(open_device(device, compiled.config)) as opened,
         ResidentPrograms(opened, timeout=600) as residents,
-        progress_bar(),
+        options.progress_bar(),
     ):
         session = SimpleNamespace(residents=residents)
         results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
@@ -374,7 +367,7 @@ def _show_results(
     found = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in found.items()}
-        write_arrays(output, ".npz", np.savez, **named)
+        options.write_arrays(output, ".npz", np.savez, **named)
     lines = [
         f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for one in results for name, a in one.items()
     ]
@@ -384,7 +377,7 @@ def _show_results(
         data["equals_reference"] = equal
         differ = "equal to" if equal else "the results DIFFER FROM"
         lines.append(f"{differ} the reference")
-    show(data, as_json, *lines)
+    options.show(data, as_json, *lines)
 
 
 def mlperf(
@@ -495,8 +488,8 @@ def quantize(
     from vtaops.quantization import run_quantization
     from vtaops.report.files import write_bytes
 
-    preparation = read_preparation(mean, deviation)
-    with progress_bar():
+    preparation = options.read_preparation(mean, deviation)
+    with options.progress_bar():
         done = run_quantization(
             model,
             calibration,
@@ -516,11 +509,11 @@ def quantize(
     shown = quality.layers[: rows or None]
     title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"
     columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    layers = list_table(title, columns, map(astuple, shown))
+    layers = options.list_table(title, columns, map(astuple, shown))
     columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    outputs = list_table("Outputs against float", columns, map(astuple, quality.outputs))
+    outputs = options.list_table("Outputs against float", columns, map(astuple, quality.outputs))
     tried = [_ways(done.trials, config)] if done.trials else []
-    show(quality.as_dict(), as_json, *tried, layers, outputs, *facts)
+    options.show(quality.as_dict(), as_json, *tried, layers, outputs, *facts)
 
 
 # ------------------------------------------------------------------------------ details
@@ -533,7 +526,7 @@ def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
         (t.way, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
         for t in trials
     ]
-    return list_table(f"Ways to quantise for {config}, the best first", columns, rows)
+    return options.list_table(f"Ways to quantise for {config}, the best first", columns, rows)
 
 
 def _samples(
@@ -625,7 +618,7 @@ def _compiled(
     source, chosen = _source(path), config or DEFAULT_CONFIG
     from vtaops.network import compile_model  # loads TVM, which takes seconds
 
-    with progress_bar():
+    with options.progress_bar():
         return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
 
 

@@ -77,8 +77,15 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from vtaops.base.cache import cache_directory, keep, trusted
-from vtaops.base.errors import ArgumentError, ModelError, ShapeError, UnsupportedError, VTAError
-from vtaops.base.files import exists, require_folder
+from vtaops.base.errors import (
+    ArgumentError,
+    ModelError,
+    ShapeError,
+    UnsupportedError,
+    VTAError,
+    raising,
+)
+from vtaops.base.files import exists, reason_of, require_folder
 from vtaops.base.progress import heard_by
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
@@ -304,10 +311,8 @@ def _require_folders(paths: Any) -> Any:
     """Reject an output file that could not be written, before hours of work."""
     for path in paths if isinstance(paths, list) else [paths]:
         if path is not None:
-            try:
+            with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
                 require_folder(path)
-            except OSError as error:
-                raise VTAError(f"cannot write {str(path)!r}: {error.strerror}") from error
     return paths
 
 

@@ -21,17 +21,10 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget
+from vtaops.kernels import ops
 from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
-from vtaops.kernels.ops import (
-    BroadcastOp,
-    MatmulOp,
-    PackedConv2dOp,
-    PackedWindowOp,
-    TensorOp,
-    Window,
-)
 from vtaops.kernels.ops.common import ACCUMULATOR, ceil_div, round_up
 from vtaops.kernels.ops.storage import STORAGE, stored
 from vtaops.machine.layout import Layout
@@ -122,7 +115,7 @@ def block() -> int:
 class _Layer:
     """A layer with one kernel per input shape."""
 
-    _describe: Callable[..., tuple[TensorOp, Shape]]
+    _describe: Callable[..., tuple[ops.TensorOp, Shape]]
     """Validates the parameters of a call; returns its operator and the shape of its result."""
 
     def __init__(self) -> None:
@@ -247,7 +240,7 @@ class PackedConv2d(_Weighted):
     ) -> None:
         super().__init__()
         kernel = as_array(weights, "weights", WEIGHTS, rank=4)
-        self.window = Window.of(kernel.shape[2:], strides, padding, dilation)
+        self.window = ops.Window.of(kernel.shape[2:], strides, padding, dilation)
         self.out_channels, self.in_channels = kernel.shape[0], kernel.shape[1] * groups
         self.depthwise = groups == self.out_channels and kernel.shape[1] == 1 and groups > 1
         if groups != 1 and not self.depthwise:
@@ -313,7 +306,7 @@ class PackedConv2d(_Weighted):
 
     def _describe(
         self, images: Shape, dtype: str, channels: int, added: Shape | None
-    ) -> tuple[TensorOp, Shape]:
+    ) -> tuple[ops.TensorOp, Shape]:
         """Return the operator for images, and the blocked shape of its result."""
         batch, window = images[0], self.window
         epilogue = replace(self._epilogue, residual=added is not None)
@@ -329,13 +322,13 @@ class PackedConv2d(_Weighted):
         shape = batch, out_blocks, rows, columns, self._block
         if self.depthwise:
             data = batch, out_blocks, height, width
-            return PackedWindowOp(
+            return ops.PackedWindowOp(
                 "depthwise", *data, window, self._block, epilogue, computed
             ), shape
-        if window == Window((1, 1)):  # treat the image as one long row: no tails at row ends
+        if window == ops.Window((1, 1)):  # treat the image as one long row: no tails at row ends
             height, width = 1, height * width
         data = batch, ceil_div(self.in_channels, self._inner), height, width
-        op = PackedConv2dOp(
+        op = ops.PackedConv2dOp(
             *data,
             out_blocks,
             window,
@@ -417,10 +410,10 @@ class PackedDense(_Weighted):
         arrays = self._operands(x, self._matrix, added)
         return self._run((shape, dtype, residual is not None), *arrays)
 
-    def _describe(self, shape: Shape, _: str, added: bool) -> tuple[TensorOp, Shape]:
+    def _describe(self, shape: Shape, _: str, added: bool) -> tuple[ops.TensorOp, Shape]:
         kinds = ("uint8", "int8") if self._bytes else ("float32", "float32")
         epilogue, size = replace(self._epilogue, residual=added), (self.outputs, self.inputs)
-        return MatmulOp(prod(shape[:-1]), *size, *kinds, True, epilogue, self._panel), shape
+        return ops.MatmulOp(prod(shape[:-1]), *size, *kinds, True, epilogue, self._panel), shape
 
 
 class _Pool(_Layer):
@@ -434,7 +427,7 @@ class _Pool(_Layer):
         padding: int | tuple[int, ...] = 0,
     ) -> None:
         super().__init__()
-        self.window = Window.of(kernel_size, strides, padding)
+        self.window = ops.Window.of(kernel_size, strides, padding)
         self.window.check_for_pooling()
 
     def __call__(self, data: Any) -> Packed:
@@ -443,13 +436,13 @@ class _Pool(_Layer):
         key = packed.blocks.shape, packed.blocks.dtype
         return Packed(self._run(key, packed.blocks), packed.channels)
 
-    def _describe(self, shape: Shape, _: Any) -> tuple[TensorOp, Shape]:
+    def _describe(self, shape: Shape, _: Any) -> tuple[ops.TensorOp, Shape]:
         batch, blocks, height, width, size = shape
         window = self._window(height, width)
-        op = PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
+        op = ops.PackedWindowOp(self.kind, batch, blocks, height, width, window, size)
         return op, op.output.shape
 
-    def _window(self, height: int, width: int) -> Window:
+    def _window(self, height: int, width: int) -> ops.Window:
         return self.window
 
 
@@ -473,8 +466,8 @@ class PackedGlobalAvgPool2d(_Pool):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def _window(self, height: int, width: int) -> Window:
-        return Window((height, width))
+    def _window(self, height: int, width: int) -> ops.Window:
+        return ops.Window((height, width))
 
 
 class PackedAdd(_Layer):
@@ -489,6 +482,6 @@ class PackedAdd(_Layer):
         key = left.blocks.shape, left.blocks.dtype
         return Packed(self._run(key, left.blocks, right.blocks), left.channels)
 
-    def _describe(self, shape: Shape, _: Any) -> tuple[TensorOp, Shape]:
+    def _describe(self, shape: Shape, _: Any) -> tuple[ops.TensorOp, Shape]:
         size = (prod(shape),)
-        return BroadcastOp("add", size, size), shape
+        return ops.BroadcastOp("add", size, size), shape

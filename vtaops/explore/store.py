@@ -71,13 +71,12 @@ class ResultStore:
         self.path = Path(path)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}:{id(self)}"
         self._lock = threading.Lock()
-        try:
+        text = f"cannot open the store {str(path)!r}"
+        with raising(StoreError, text, sqlite3.Error, ValueError):  # a name with a byte 0
             self._database = sqlite3.connect(
                 self.path, timeout=60, isolation_level=None, check_same_thread=False
             )
             self._open()
-        except (sqlite3.Error, ValueError) as error:  # a name with a byte 0
-            raise StoreError(f"cannot open the store {str(path)!r}: {error}") from error
 
     def _open(self) -> None:
         (identity,) = self._database.execute("PRAGMA application_id").fetchone()

@@ -6,7 +6,6 @@ processes may call it and results do not depend on the number of processors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from vtaops.base.errors import ProgramError, UnsupportedError, raising
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
+from vtaops.graph.onnx_files import tensors
 
 _DOMAINS = ("", "ai.onnx")
 
@@ -66,7 +66,7 @@ class OnnxFunction(HostFunction):
         onnx = optional("onnx", "onnx", "parts of ONNX models need", "onnx")
         with raising(ProgramError, "a host function is not an ONNX model", Exception):
             model = onnx.load_model_from_string(data)
-        if any(tensor.external_data or tensor.data_location for tensor in _tensors(model)):
+        if any(tensor.external_data or tensor.data_location for tensor in tensors(model)):
             raise ProgramError("a host function names weights in another file")
         if model.functions or any(e.domain not in _DOMAINS for e in model.opset_import):
             raise ProgramError("a host function has operators that are not ONNX's own")
@@ -80,14 +80,3 @@ def _session(data: bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     with raising(UnsupportedError, "ONNX Runtime refuses a part of the model", Exception):
         return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-
-
-def _tensors(message: Any) -> Iterator[Any]:
-    """Yield all tensors of a Protobuf message, recursively."""
-    if message.DESCRIPTOR.name == "TensorProto":
-        yield message
-        return
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_MESSAGE:
-            for part in [value] if hasattr(value, "DESCRIPTOR") else value:
-                yield from _tensors(part)

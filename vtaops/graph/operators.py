@@ -90,6 +90,9 @@ class GraphOperator(Concise, ABC):
     takes: tuple[str, ...] = ("int8",)
     """Dtypes of the inputs."""
 
+    named = ""
+    """Name where it is not that of the class: importers' operators keep theirs."""
+
     def __post_init__(self) -> None:
         """Convert window parameters to tuples of integers; reject invalid ones."""
         for name, length in _WINDOWS.items():
@@ -120,7 +123,8 @@ class GraphOperator(Concise, ABC):
     def kind(self) -> str:
         """Display name of the operator, for example ``max_pool``."""
         name = type(self).__name__
-        return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+        words = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+        return self.named or words.removeprefix("_")
 
 
 class Requantized(GraphOperator):
@@ -949,10 +953,7 @@ class FloatOperator(GraphOperator):
 class Softmax(FloatOperator):
     """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64."""
 
-    @property
-    def kind(self) -> str:
-        """The importers' name of the operator."""
-        return "nn.softmax"
+    named = "nn.softmax"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if not inputs[0].shape:
@@ -983,10 +984,7 @@ class LayerNorm(FloatOperator):
     bias: Array
     epsilon: float = 1e-5
 
-    @property
-    def kind(self) -> str:
-        """The name that importers give it."""
-        return "nn.layer_norm"
+    named = "nn.layer_norm"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         columns = inputs[0].shape[_axis(-1, inputs[0])]
@@ -1042,9 +1040,7 @@ class FixedSoftmax(GraphOperator):
     `vtaops.graph.fixed_softmax` does the fixed-point arithmetic; it uses the input's scale.
     """
 
-    @property
-    def kind(self) -> str:
-        return "softmax in fixed point"
+    named = "softmax in fixed point"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if not inputs[0].shape:

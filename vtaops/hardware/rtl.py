@@ -14,13 +14,7 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError
-from vtaops.base.fixed_point import (
-    BASES,
-    FINE_BITS,
-    FINE_SHIFTS,
-    MULTIPLIER_BITS,
-    NUDGE_STEP,
-)
+from vtaops.base.fixed_point import BASES, FINE_BITS, FINE_SHIFTS, MULTIPLIER_BITS, NUDGE_STEP
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import COUNTERS
 from vtaops.machine import isa

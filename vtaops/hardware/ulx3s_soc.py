@@ -31,15 +31,7 @@ from litex_boards.platforms import radiona_ulx3s
 from litex_boards.targets.radiona_ulx3s import _CRG
 from migen import Cat, ClockDomain, ClockSignal, If, Instance, Module, ResetSignal, Signal
 
-from vtaops.hardware.ulx3s import (
-    CRC_POLYNOMIAL,
-    MEMORY,
-    MOST_BURSTS,
-    PAGES,
-    REGISTERS,
-    SDRAM,
-    Ulx3sDesign,
-)
+from vtaops.hardware import ulx3s
 
 _BUFFER_BEATS = 32
 """Number of beats buffered between VTA and the SDRAM, per direction."""
@@ -100,7 +92,7 @@ class _Memory(Module):  # type: ignore[misc]
         read = LiteDRAMAXI2NativeR(bus, port, _BUFFER_BEATS, 0)
         self.submodules += write, read
         reading = Signal()
-        bursts = Signal(max=MOST_BURSTS)  # bursts so far in this direction
+        bursts = Signal(max=ulx3s.MOST_BURSTS)  # bursts so far in this direction
         goes_on, waits, ends = Signal(), Signal(), Signal()
         last = Signal()
         self.comb += [
@@ -109,7 +101,7 @@ class _Memory(Module):  # type: ignore[misc]
             If(reading, goes_on.eq(read.cmd_request), waits.eq(write.cmd_request)).Else(
                 goes_on.eq(write.cmd_request), waits.eq(read.cmd_request)
             ),
-            last.eq(bursts == MOST_BURSTS - 1),
+            last.eq(bursts == ulx3s.MOST_BURSTS - 1),
             ends.eq(port.cmd.valid & port.cmd.ready & port.cmd.last),
         ]
         self.sync += If(
@@ -133,7 +125,7 @@ class _Link(Module, AutoCSR):  # type: ignore[misc]
             for i in range(8):
                 out = bits[0] ^ endpoint.data[i]
                 bits = [
-                    above ^ out if CRC_POLYNOMIAL >> j & 1 else above
+                    above ^ out if ulx3s.CRC_POLYNOMIAL >> j & 1 else above
                     for j, above in enumerate([*bits[1:], 0])
                 ]
             self.sync += If(endpoint.valid & endpoint.ready, state.eq(Cat(*bits)))
@@ -151,9 +143,9 @@ class _Identity(Module, AutoCSR):  # type: ignore[misc]
 class _System(SoCCore):  # type: ignore[misc]
     """UARTBone and VTA on one bus, both with access to the SDRAM at the system clock."""
 
-    csr_map = PAGES
+    csr_map = ulx3s.PAGES
 
-    def __init__(self, platform: Any, clock: Any, design: Ulx3sDesign) -> None:
+    def __init__(self, platform: Any, clock: Any, design: ulx3s.Ulx3sDesign) -> None:
         hertz = round(design.clock_mhz * 1e6)
         self.crg = clock
         SoCCore.__init__(
@@ -172,13 +164,13 @@ class _System(SoCCore):  # type: ignore[misc]
         self.link = _Link(self.serial)
         self.identity = _Identity(design.identity)
         self.sdrphy = GENSDRPHY(platform.request("sdram"), hertz, cl=design.cas_latency)
-        chip = getattr(sdram_chips, SDRAM)(hertz, "1:1")
-        self.add_sdram("sdram", phy=self.sdrphy, module=chip, origin=MEMORY, l2_cache_size=0)
+        chip = getattr(sdram_chips, ulx3s.SDRAM)(hertz, "1:1")
+        self.add_sdram("sdram", phy=self.sdrphy, module=chip, origin=ulx3s.MEMORY, l2_cache_size=0)
         self.zero = LiteDRAMDMAWriter(self.sdram.crossbar.get_port(mode="write"), with_csr=True)
         self.comb += self.zero.sink.valid.eq(1)  # the data are zeros
         self.specials += Instance("vta_axi", name="vta", **self._vta_ports(design))
 
-    def _vta_ports(self, design: Ulx3sDesign) -> dict[str, Any]:
+    def _vta_ports(self, design: ulx3s.Ulx3sDesign) -> dict[str, Any]:
         bits = 8 * design.parameters.port_bytes
         master = axi.AXIInterface(data_width=bits, address_width=32, id_width=2)
         slave = axi.AXILiteInterface(data_width=32, address_width=32)
@@ -187,7 +179,9 @@ class _System(SoCCore):  # type: ignore[misc]
         wide = LiteDRAMNativePort("both", narrow.address_width - shift, bits)
         self.vta_width = _Narrowing(wide, narrow)
         self.vta_memory = _Memory(master, wide)
-        self.bus.add_slave("vta", slave, SoCRegion(origin=REGISTERS, size=0x1000, cached=False))
+        self.bus.add_slave(
+            "vta", slave, SoCRegion(origin=ulx3s.REGISTERS, size=0x1000, cached=False)
+        )
         ports = {"i_aclk": ClockSignal(), "i_array_clk": ClockSignal(), "i_aresetn": ~ResetSignal()}
         for bus, prefix, towards, back in ((slave, "s_axi", "i", "o"), (master, "m_axi", "o", "i")):
             for name in ("aw", "w", "ar"):
@@ -216,7 +210,7 @@ class _System(SoCCore):  # type: ignore[misc]
         return ports
 
 
-def write_system(design: Ulx3sDesign) -> None:
+def write_system(design: ulx3s.Ulx3sDesign) -> None:
     """Write ``soc.v``, ``map.json`` and, for the board, ``soc.lpf`` to the current folder."""
     if design.simulated:
         platform = SimPlatform("SIM", _SIMULATED_PINS)
@@ -235,7 +229,7 @@ def write_system(design: Ulx3sDesign) -> None:
         toolchain.named_sc, toolchain.named_pc = platform.resolve_signals(verilog.ns)
         toolchain._build_name = "soc"
         toolchain.build_io_constraints()
-    found = {"vta": system.bus.regions["vta"].origin, "memory": MEMORY}
+    found = {"vta": system.bus.regions["vta"].origin, "memory": ulx3s.MEMORY}
     for name, region in system.csr_regions.items():
         address = region.origin
         for register in region.obj if isinstance(region.obj, list) else ():
@@ -245,4 +239,4 @@ def write_system(design: Ulx3sDesign) -> None:
 
 
 if __name__ == "__main__":
-    write_system(Ulx3sDesign.from_dict(json.loads(Path(sys.argv[1]).read_text())))
+    write_system(ulx3s.Ulx3sDesign.from_dict(json.loads(Path(sys.argv[1]).read_text())))

@@ -5,9 +5,12 @@ The textbook steps remain selectable, so that the gain of each can be seen and t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from inspect import getdoc
+from typing import Any, TypeVar
 
 from vtaops.base.errors import ScheduleError
 from vtaops.kernels.build import create_schedule
@@ -33,6 +36,7 @@ class Stage:
 
 
 _Schedule = Callable[[Any, Any], Any]
+_Variable = TypeVar("_Variable", bound=Callable[..., Any])
 
 
 def schedule_default(op: Any, _: Any) -> Any:
@@ -61,6 +65,24 @@ class Stages(list[Stage]):
             return schedule
 
         return appended
+
+    def stages(self, **variants: dict[str, Any]) -> Callable[[_Variable], _Variable]:
+        """Append variants of the decorated schedule, each by its keyword arguments.
+
+        The docstring has an entry for each variant, which is its explanation.
+        """
+
+        def appended(schedule: _Variable) -> _Variable:
+            explanations = dict(_ENTRY.findall(getdoc(schedule) or ""))
+            for name, given in variants.items():
+                explanation = " ".join(explanations[name].split())
+                self.append(Stage(name, explanation, partial(schedule, **given)))
+            return schedule
+
+        return appended
+
+
+_ENTRY = re.compile(r"^(\w+)\n((?: +.+\n?)+)", re.MULTILINE)
 
 
 def find_stage(stages: Iterable[Stage], name: str) -> Stage:

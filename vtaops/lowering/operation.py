@@ -6,7 +6,7 @@ encodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -63,6 +63,22 @@ class Touch:
         if not len(self.elements) or self.elements.min() < begin:
             return self.elements
         return slice(begin, self.end)
+
+    @staticmethod
+    def of_run(space: str, begin: int, size: int, write: bool) -> Touch:
+        """Return a touch of `size` consecutive elements, whose end and index need no search."""
+        touch = Touch(space, np.arange(begin, begin + size), write)
+        if size:
+            vars(touch).update(end=begin + size, index=slice(begin, begin + size))
+        return touch
+
+    def moved(self, by: int) -> Touch:
+        """Return the same elements, `by` further."""
+        if isinstance(self.index, slice):
+            return Touch.of_run(
+                self.space, self.end - len(self.elements) + by, len(self.elements), self.write
+            )
+        return Touch(self.space, self.elements + by, self.write)
 
 
 @dataclass(slots=True, eq=False)
@@ -131,21 +147,6 @@ def loop_steps(i: LoopInstruction, operand: str) -> Elements:
     inner: int = getattr(i, f"{operand}_factor_in")
     steps: Elements = np.arange(i.iter_out)[:, None] * outer + np.arange(i.iter_in) * inner
     return steps
-
-
-class Variants:
-    """Instructions with modified fields; operations that shared one still share the result."""
-
-    def __init__(self) -> None:
-        # Keep the original alive, so that its id stays unique.
-        self._known: dict[tuple[object, ...], tuple[Instruction, Instruction]] = {}
-
-    def of(self, plain: Instruction, **changes: int) -> Instruction:
-        """Return an instruction with some fields changed."""
-        key = (id(plain), *changes.items())
-        if key not in self._known:
-            self._known[key] = plain, replace(plain, **changes)
-        return self._known[key][1]
 
 
 @dataclass(frozen=True)

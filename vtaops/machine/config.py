@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError
+from vtaops.base.errors import ConfigError, raising
 from vtaops.base.files import is_file, read_file
 from vtaops.base.names import suggestion
 
@@ -253,10 +253,9 @@ class HardwareConfig:
                     f"no hardware configuration {str(source)!r}{hint}: give one of {known}, "
                     f"or the path of an existing .json file"
                 )
-        try:
+        text = f"cannot read {path} as JSON"
+        with raising(ConfigError, text, OSError, ValueError, RecursionError):
             values = json.loads(read_file(path).decode("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"cannot read {path} as JSON: {error}") from error
         if not isinstance(values, dict):
             raise ConfigError(
                 f"{path} holds a JSON {type(values).__name__}; a configuration is an object"

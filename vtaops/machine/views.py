@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, raising
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
@@ -410,8 +410,6 @@ def from_dict(values: dict[str, Any]) -> View:
     numbers = {key: value for key, value in values.items() if key != "kind"}
     if kind not in _KINDS or any(type(value) is not int for value in numbers.values()):
         raise ShapeError(f"{values!r} is not a view; kinds are {', '.join(_KINDS)}")
-    try:
+    with raising(ShapeError, f"{values!r} is not a view of kind {kind}", TypeError):
         view: View = _KINDS[kind](**numbers)
-    except TypeError as error:
-        raise ShapeError(f"{values!r} is not a view of kind {kind}: {error}") from error
     return view

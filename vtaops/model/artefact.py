@@ -32,14 +32,7 @@ import numpy as np
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
-from vtaops.graph import (
-    Graph,
-    GraphOperator,
-    HostFunction,
-    Requantization,
-    Tensor,
-    operators,
-)
+from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
 from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from html import escape
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from vtaops.base.doors import door
@@ -180,26 +179,12 @@ def _layers(
 
 
 def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a program, each with its cycles; see `layer_spans`."""
+    """Return the operators of a program, each with its cycles; see `Timeline.layer_spans`."""
     operators = timeline.program.operators
     cycles = [0] * len(operators)
-    for number, start, end in layer_spans(timeline):
+    for number, start, end in timeline.layer_spans():
         cycles[number] += end - start
     return list(zip(operators, cycles, strict=True))
-
-
-def layer_spans(timeline: Timeline) -> list[tuple[int, int, int]]:
-    """Return the turns of a program's operators: (number, first cycle, end).
-
-    A cycle belongs to the operator whose instruction the compute unit finishes next; the remaining
-    cycles belong to the last operator. So the turns are contiguous.
-    """
-    operators = timeline.program.operators
-    owner = {i: n for n, o in enumerate(operators) for span in o.spans for i in range(*span)}
-    finished = [e for e in timeline.events if e.unit == "compute" and e.index in owner]
-    found = [(n, [*turn][-1].end) for n, turn in groupby(finished, lambda e: owner[e.index])]
-    numbers, ends = [n for n, _ in found], [*(end for _, end in found[:-1]), timeline.cycles]
-    return list(zip(numbers, [0, *ends], ends, strict=False))
 
 
 def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:
@@ -208,7 +193,7 @@ def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:
     @cache
     def turns() -> tuple[int, list[tuple[int, int, int]]]:
         timeline = program.timeline()
-        return timeline.cycles, layer_spans(timeline)
+        return timeline.cycles, timeline.layer_spans()
 
     def find(done: int) -> tuple[int, str]:
         cycles, spans = turns()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -22,6 +22,7 @@ from vtaops.program import Buffer, Program, Role
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.turns import (
+    Together,
     tilings_hand_in_hand,
     tilings_in_turns,
     tilings_of_classifier,
@@ -44,6 +45,9 @@ CLOSE = 0
 NEAR = 1.1
 """Interleaved steps that take less than this multiple of their busiest unit's cycles are not also
 tried with a lag."""
+
+BEYOND = 1.03
+"""Interleaved steps with a lag take at least about this multiple of their busiest unit's cycles."""
 
 
 @dataclass(frozen=True)
@@ -87,28 +91,26 @@ class Fragments:
         """Return the operations of a step."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def hand_in_hand(self, steps: Sequence[MappedOperator], limit: float) -> list[Fragment] | None:
-        """Return interleaved steps that pass tiles to each other; None if that is impossible.
+    def hand_in_hand(self, steps: Sequence[MappedOperator], limit: float) -> Together | None:
+        """Return tilings of steps that pass tiles to each other; None if that is impossible.
 
-        Also returns None if all variants take `limit` cycles or more by estimate.
+        Also returns None if all take `limit` cycles or more by estimate.
         """
         ops, config = self._settled(steps), self.target.config
         if "forward" not in config.extensions or _is_classifier(ops):
             return None
-        tilings = tilings_hand_in_hand(ops, config, limit)
-        return self._beside(steps, tilings[0]) if tilings else None
+        return next(iter(tilings_hand_in_hand(ops, config, limit)), None)
 
-    def in_turns(self, steps: Sequence[MappedOperator]) -> list[Fragment] | None:
-        """Return steps side by side in the scratchpads; None if they do not fit."""
+    def in_turns(self, steps: Sequence[MappedOperator]) -> Together | None:
+        """Return tilings of steps that fit the scratchpads side by side; None if none do."""
         ops = self._settled(steps)
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
-        tilings = find(ops, self.target.config)
-        return self._beside(steps, tilings) if tilings else None
+        return find(ops, self.target.config)
 
     def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
         return [settled(step.op, self.target.config) for step in steps]
 
-    def _beside(
+    def beside(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
     ) -> list[Fragment] | None:
         """Return the operations of steps side by side in the scratchpads; None if too large."""
@@ -153,32 +155,52 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
     The candidates are chains of convolutions, one of each two depthwise, and classifiers (a
     convolution, the mean of its image, and a matrix product), because some steps keep the array
     busy and others the memory. Among overlapping groups, those that save most in total are chosen.
+
+    A chain is tried only if the best choice contains it when each untried chain is assumed to save
+    the most that it can.
     """
     if "post" not in fragments.target.config.extensions:
         return {}
-    known: dict[object, _Trial] = {}
-    best: list[tuple[int, Groups]] = [(0, {})]  # for the first 0, 1, 2, ... steps: cycles saved
-    for end, _ in enumerate(tracked("pair layer", steps, lambda step: step.node), 1):
-        choices = [best[-1]]
+    known: dict[object, _Chain] = {}
+    chains: dict[range, _Chain] = {}
+    for span in _spans(steps):
+        key = tuple(id(fragments.of(step)) for step in steps[span.start : span.stop])
+        if key not in known:
+            known[key] = _Chain(steps[span.start : span.stop], fragments)
+        chains[span] = known[key]
+    while True:
+        chosen = _most_saving(chains, len(steps))
+        untried = {id(chains[span]): chains[span] for span in chosen if not chains[span].tried}
+        if not untried:
+            return {span: turns for span in chosen if (turns := chains[span].best)}
+        for chain in tracked("pair layer", [*untried.values()], lambda chain: chain.steps[-1].node):
+            chain.try_together()
+
+
+def _spans(steps: Sequence[MappedOperator]) -> Iterator[range]:
+    """Yield the ranges of steps that are candidates."""
+    for end in range(2, len(steps) + 1):
         for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
             chain = steps[begin:end]
             if isinstance(chain[0].op, AvgPool2d):
                 continue  # part of a classifier
             if not _is_chain(chain):
                 break
-            key = tuple(id(fragments.of(step)) for step in chain)
-            if key not in known:
-                known[key] = _try(chain, fragments)
-            saved, found = known[key]
-            if found is not None:
-                before, groups = best[begin]
-                choices.append((before + saved, {**groups, range(begin, end): found}))
+            yield range(begin, end)
+
+
+def _most_saving(chains: Mapping[range, _Chain], count: int) -> list[range]:
+    """Return the disjoint ranges of `count` steps whose chains save most in total."""
+    best: list[tuple[int, list[range]]] = [(0, [])]  # for the first 0, 1, 2, ... steps
+    for end in range(1, count + 1):
+        choices = [best[-1]]
+        for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
+            chain = chains.get(range(begin, end))
+            if chain is not None and chain.saved > 0:
+                before, spans = best[begin]
+                choices.append((before + chain.saved, [*spans, range(begin, end)]))
         best.append(max(choices, key=lambda choice: choice[0]))
     return best[-1][1]
-
-
-_Trial = tuple[int, Turns | None]
-"""Cycles saved, and the group that saves them."""
 
 
 def _is_chain(steps: Sequence[MappedOperator]) -> bool:
@@ -207,33 +229,66 @@ def _is_depthwise(op: Operator) -> bool:
     return isinstance(op, Conv2d) and op.groups == op.in_channels > 1
 
 
-def _try(steps: Sequence[MappedOperator], fragments: Fragments) -> _Trial:
-    """Return the cycles that steps save by running together, and their fragments."""
-    apart = chained([fragments.of(step) for step in steps])
-    timeline = simulate(apart, events=False)
-    stats, port = apart.stats(), timeline.port
-    computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
-    least = max(computed, port.read_beats, port.write_beats)
-    if least > WORTH * timeline.cycles and not _is_classifier([step.op for step in steps]):
-        return 0, None
-    limit = GAIN * timeline.cycles
-    fewest, best = limit, None
+class _Chain:
+    """Steps that may run together.
 
-    def run(together: list[Fragment], lag: int) -> int:
-        nonlocal fewest, best
-        cycles = chained(together, lag).cycles()
-        if cycles < fewest:
-            fewest, best = cycles, Turns(together, lag)
-        return cycles
+    Attributes
+    ----------
+    steps : sequence of MappedOperator
+        Each reads the result of the one before it.
+    saved : int
+        Cycles that are saved; until it is tried, the most that can be.
+    best : Turns or None
+        How they run together, if that is known to pay.
+    tried : bool
+        Whether `saved` and `best` are final.
+    """
 
-    close = fragments.hand_in_hand(steps, limit)
-    if close is not None and run(close, CLOSE) < limit:
-        run(close, CLOSE + 1)
-    if best is None or fewest > NEAR * least:
-        late = fragments.in_turns(steps)
-        if late is not None:
-            run(late, LAG)
-    return (timeline.cycles - round(fewest), best) if best else (0, None)
+    def __init__(self, steps: Sequence[MappedOperator], fragments: Fragments) -> None:
+        self.steps, self._fragments = steps, fragments
+        self.best: Turns | None = None
+        apart = chained([fragments.of(step) for step in steps])
+        timeline = simulate(apart, events=False)
+        stats, port = apart.stats(), timeline.port
+        computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
+        self._busy = max(computed, port.read_beats, port.write_beats)
+        self._cycles = timeline.cycles
+        self.saved, self.tried = 0, True
+        if self._busy <= WORTH * self._cycles or _is_classifier([step.op for step in steps]):
+            self._estimate()
+
+    def _estimate(self) -> None:
+        """Find tilings, and from their estimates the most that can be saved."""
+        self._close = self._fragments.hand_in_hand(self.steps, GAIN * self._cycles)
+        self._late = self._fragments.in_turns(self.steps)
+        close = self._close.cycles if self._close else self._cycles
+        late = BEYOND * self._late.cycles if self._late else self._cycles
+        least = min(close, late)
+        if least < GAIN * self._cycles:
+            self.saved, self.tried = round(self._cycles - least), False
+
+    def try_together(self) -> None:
+        """Compile the steps with these tilings, and find out what is saved."""
+        fewest = GAIN * self._cycles
+
+        def run(way: Together | None, *lags: int) -> None:
+            """Try each lag, the next one only if the one before saves cycles."""
+            nonlocal fewest
+            together = self._fragments.beside(self.steps, way.tilings) if way else None
+            if together is None:
+                return
+            for lag in lags:
+                cycles = chained(together, lag).cycles()
+                if cycles >= GAIN * self._cycles:
+                    return
+                if cycles < fewest:
+                    fewest, self.best = cycles, Turns(together, lag)
+
+        run(self._close, CLOSE, CLOSE + 1)
+        if self.best is None or fewest > NEAR * self._busy:
+            run(self._late, LAG)
+        self.saved = self._cycles - round(fewest) if self.best else 0
+        self.tried = True
 
 
 def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:

@@ -39,15 +39,7 @@ from vtaops.network.storage import (
     on_lanes,
     packed_lanes,
 )
-from vtaops.ops import (
-    AvgPool2d,
-    Conv2d,
-    Conv2dTranspose,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Elementwise, Gemm, MaxPool2d, Operator
 from vtaops.ops.elementwise import Function
 
 MAX_WEIGHTS = 1 << 28
@@ -74,6 +66,7 @@ class Mapper(Places):
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], target: Target) -> None:
         super().__init__(graph, nodes, target.config.block_in)
+        self.target = target
         self.config = target.config
         self.scales = target.scales
         self.steps: list[MappedOperator] = []
@@ -307,7 +300,7 @@ class Mapper(Places):
         zeros = tuple(tensor.zero_point for tensor in node.inputs)
         if self.scales:
             return MappedEpilogue.scaled(weight, op.bias, op.requantization, zeros, residual)
-        if op.requantization.right_shift is None:
+        if self.target.needs_product(op.requantization):
             return MappedEpilogue.multiplied(weight, op.bias, op.requantization, zeros)
         factor = 0 if residual is None else int(residual.flat[0])
         return MappedEpilogue.shifted(weight, op.bias, op.requantization, zeros, factor)
@@ -348,8 +341,8 @@ class Mapper(Places):
     def _(self, op: ops.Dense, node: Node) -> None:
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
-        multiplied = not self.scales and op.requantization.right_shift is None
-        if h * w > 1 or multiplied:  # a flattened image: use a convolution of the image's size
+        if h * w > 1 or self.target.needs_product(op.requantization):
+            # A flattened image: a convolution of the image's size.
             weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return

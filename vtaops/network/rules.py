@@ -49,6 +49,10 @@ class Target:
         """Whether it has no fixed-point scales, but an ALU that multiplies each channel."""
         return not self.scales and self.capabilities.has(Feature.MUL)
 
+    def needs_product(self, scaling: Requantization) -> bool:
+        """Whether only a multiplier for each channel requantises: no scales, no common shift."""
+        return not self.scales and scaling.right_shift is None
+
     @property
     def tables(self) -> bool:
         """Whether it supports lookup tables for results."""
@@ -129,7 +133,7 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
-    if op.requantization.right_shift is None and not target.scales:
+    if target.needs_product(op.requantization):
         return _product_reason(op, node, target)
     return _sum_reason(op.weight, op.bias, op.requantization, node, target)
 
@@ -190,7 +194,7 @@ def _(op: ops.Multiply, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Requantize, node: Node, graph: Graph, target: Target) -> str:
-    if op.requantization.right_shift is None and not target.scales:
+    if target.needs_product(op.requantization):
         return _product_reason(op, node, target)
     return _sum_reason(np.ones((1, 1), np.int8), None, op.requantization, node, target)
 
@@ -286,6 +290,12 @@ def no_shift(scaling: Requantization) -> str:
     if shift > MAX_SHIFT:
         return f"its scales need a shift by {shift}; VTA shifts by at most {MAX_SHIFT}"
     return ""
+
+
+def _no_right_shift(scaling: Requantization) -> str:
+    """Return why a requantisation is no shift to the right that VTA has; empty if it is."""
+    left = -(scaling.right_shift or 0)
+    return f"its scales need a shift to the left by {left}" if left > 0 else no_shift(scaling)
 
 
 def addition(factors: tuple[int, int], shift: int) -> tuple[bool, int, int, int] | None:
@@ -385,9 +395,7 @@ def _one_constant(scaling: Requantization, node: Node, target: Target) -> str:
         return _one_scale(scaling)
     if node.outputs[0].zero_point:
         return f"its result has the zero point {node.outputs[0].zero_point}; on VTA it needs 0"
-    if scaling.right_shift is not None and scaling.right_shift < 0:
-        return f"its scales need a shift to the left by {-scaling.right_shift}"
-    return no_shift(scaling)
+    return _no_right_shift(scaling)
 
 
 def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
@@ -400,6 +408,4 @@ def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
     zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
     if zero_points != {0}:
         return f"its zero points are {sorted(zero_points)}; on VTA it needs 0"
-    if scaling.right_shift is not None and scaling.right_shift < 0:
-        return f"its scales need a shift to the left by {-scaling.right_shift}"
-    return no_shift(scaling)
+    return _no_right_shift(scaling)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, raising
 from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.ops.constants import digits
 
@@ -93,7 +93,5 @@ def factor_digits(channels: int, factor: npt.ArrayLike | None) -> Arguments:
 
 
 def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
-    try:
+    with raising(ShapeError, f"{name} is not an array", ValueError):
         return np.asarray(value)
-    except ValueError as error:
-        raise ShapeError(f"{name} is not an array: {error}") from error

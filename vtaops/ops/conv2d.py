@@ -19,6 +19,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import Columns, KernelColumns, Windows
+from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
@@ -32,16 +33,6 @@ from vtaops.ops.declarations import (
     declare_product,
     declare_sum,
     declare_tiles,
-)
-from vtaops.ops.epilogue import (
-    INT8,
-    AluStage,
-    Rounding,
-    Stage,
-    alu_stages,
-    check_epilogue,
-    clip_stages,
-    shift_stages,
 )
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import ChannelGroups, GroupBlocks
@@ -138,8 +129,8 @@ class Conv2d(WindowOperator, SumOfProducts):
     groups: int = 1
     bias: bool = False
     shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
+    clip: tuple[int, int] | None = epilogue.INT8
+    rounding: epilogue.Rounding = "truncate"
     multiplier: bool = False
     residual: bool = False
     residual_scale: int = 1
@@ -154,7 +145,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
-        check_epilogue(self.residual_shift, self.residual_clip)
+        epilogue.check_epilogue(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
         own = self.residual_scale, self.residual_shift, self.residual_clip
         if self.residual and self.scales and own != (1, 0, None):
@@ -267,24 +258,28 @@ class Conv2d(WindowOperator, SumOfProducts):
         return sums * self.in_channels // self.groups * self.window.count
 
     @property
-    def stages(self) -> Sequence[Stage]:
-        constant = [AluStage("res_biased", AluOp.ADD, None, "constant")] if self.bias_tiles else []
+    def stages(self) -> Sequence[epilogue.Stage]:
+        constant = (
+            [epilogue.AluStage("res_biased", AluOp.ADD, None, "constant")]
+            if self.bias_tiles
+            else []
+        )
         if not self.residual:
             return [*constant, *super().stages]
         if self.scales:  # the residual comes first: the left shift applies to its high digit
             return [
-                AluStage("res_wide", AluOp.SHR, -DIGIT_BITS),
-                AluStage("res_sum", AluOp.ADD, None, "residual_low"),
-                AluStage("res_total", AluOp.ADD, None, "conv"),
+                epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS),
+                epilogue.AluStage("res_sum", AluOp.ADD, None, "residual_low"),
+                epilogue.AluStage("res_total", AluOp.ADD, None, "conv"),
                 self._scale_stage,
             ]
         return [
             *constant,
-            *alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
-            *clip_stages("res_own", self.residual_clip),
-            AluStage("res_sum", AluOp.ADD, None, "residual"),
-            *shift_stages("res_sum", self.residual_shift, self.rounding),
-            *clip_stages("res", self.clip),
+            *epilogue.alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
+            *epilogue.clip_stages("res_own", self.residual_clip),
+            epilogue.AluStage("res_sum", AluOp.ADD, None, "residual"),
+            *epilogue.shift_stages("res_sum", self.residual_shift, self.rounding),
+            *epilogue.clip_stages("res", self.clip),
         ]
 
     @cached_property

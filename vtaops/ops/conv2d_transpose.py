@@ -10,16 +10,8 @@ from typing import Any
 import numpy.typing as npt
 from tvm import te
 
+from vtaops.base import shapes
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import (
-    Pair,
-    Sides,
-    as_pair,
-    ceil_div,
-    check_padded,
-    four_sides,
-    require_at_least,
-)
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
@@ -58,7 +50,7 @@ class Phases:
     @property
     def taps(self) -> int:
         """Maximum number of taps of a phase."""
-        return ceil_div(self.kernel, self.stride)
+        return shapes.ceil_div(self.kernel, self.stride)
 
     @property
     def phases(self) -> int:
@@ -68,7 +60,7 @@ class Phases:
     @property
     def steps(self) -> int:
         """Pixels of one phase, rounded up."""
-        return ceil_div(self.outputs, self.stride)
+        return shapes.ceil_div(self.outputs, self.stride)
 
     @property
     def lowest(self) -> int:
@@ -125,10 +117,10 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     out_channels: int
     height: int
     width: int
-    kernel: Pair
-    strides: Pair = 1
-    padding: int | tuple[int, int] | Sides = 0
-    output_padding: Pair = 0
+    kernel: shapes.Pair
+    strides: shapes.Pair = 1
+    padding: int | tuple[int, int] | shapes.Sides = 0
+    output_padding: shapes.Pair = 0
     bias: bool = False
     shift: int = 8
     clip: tuple[int, int] | None = INT8
@@ -139,13 +131,13 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
+        shapes.require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
 
     def _check_size(self) -> None:
-        added = as_pair("output_padding", self.output_padding)
+        added = shapes.as_pair("output_padding", self.output_padding)
         object.__setattr__(self, "output_padding", added)
-        require_at_least(0, output_padding_h=added[0], output_padding_w=added[1])
-        check_padded(self.out_size)
+        shapes.require_at_least(0, output_padding_h=added[0], output_padding_w=added[1])
+        shapes.check_padded(self.out_size)
         for axis, extra, step, outputs in zip(
             ("height", "width"), added, self.window.strides, self.out_size, strict=True
         ):
@@ -193,12 +185,12 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     @cached_property
     def window(self) -> Window:
         """The kernel over the result."""
-        return Window.of(self.kernel, self.strides, four_sides(self.padding))
+        return Window.of(self.kernel, self.strides, shapes.four_sides(self.padding))
 
     @cached_property
     def out_size(self) -> Size:
         """Output size (height, width)."""
-        added = as_pair("output_padding", self.output_padding)
+        added = shapes.as_pair("output_padding", self.output_padding)
         return self.window.transposed_size(self.height, self.width, added)
 
     @property

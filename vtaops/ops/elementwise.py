@@ -18,18 +18,10 @@ from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layout
+from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.constants import DIGIT_BITS, check_scale, digits, scale_buffer
 from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
-from vtaops.ops.epilogue import (
-    IMMEDIATE,
-    INT8,
-    AluStage,
-    Rounding,
-    Stage,
-    check_epilogue,
-    declare_stages,
-)
 from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -105,8 +97,8 @@ class Elementwise(UniformlyScaled):
     other_offset: int = 0
     by_channel: bool = False
     shift: int = 0
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
+    clip: tuple[int, int] | None = epilogue.INT8
+    rounding: epilogue.Rounding = "truncate"
     multiplier: int = 0
     zero_point: int = 0
     constant: int = 0
@@ -125,7 +117,7 @@ class Elementwise(UniformlyScaled):
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
         self._check_operands()
         shift = 0 if self.scaling else self.shift
-        check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
+        epilogue.check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
         self._check_factors()
         if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
             raise ShapeError("other_scale is -128; its negation does not fit int8")
@@ -138,7 +130,7 @@ class Elementwise(UniformlyScaled):
                 f"{', '.join(_OF_OFFSETS)} take them"
             )
         for name in ("data_offset", "other_offset"):
-            if getattr(self, name) not in IMMEDIATE:
+            if getattr(self, name) not in epilogue.IMMEDIATE:
                 raise ShapeError(f"{name} is {getattr(self, name)}; it must have 16 bits")
         if self.by_channel and not (self.binary and len(self.shape) == 4):
             raise ShapeError(
@@ -224,13 +216,13 @@ class Elementwise(UniformlyScaled):
         return high + [(name, name, second) for name, (_, second) in both.items() if second]
 
     @property
-    def stages(self) -> Sequence[Stage]:
+    def stages(self) -> Sequence[epilogue.Stage]:
         names = [name for name, _, _ in self.products]
         operation = _OPERATIONS[self.function]
-        found = [AluStage(f"res_with_{name}", operation, None, name) for name in names[1:]]
+        found = [epilogue.AluStage(f"res_with_{name}", operation, None, name) for name in names[1:]]
         high = sum(name.endswith("_high") for name in names)
         if high:  # shift the high digits before adding the low ones
-            found.insert(high - 1, AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
+            found.insert(high - 1, epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
         return [*found, *super().stages]
 
     def layout(self, config: HardwareConfig) -> Layout:
@@ -277,18 +269,18 @@ class Elementwise(UniformlyScaled):
             for name, tensor, _ in self.products
         }
         for name, stage in self.offset_stages.items():
-            found[name] = declare_stages(found[name], [stage], {})
+            found[name] = epilogue.declare_stages(found[name], [stage], {})
         operands: dict[str, Any] = dict(found)
         if self.by_channel:
             operands["other"] = lambda block, _, *lane: found["other"](block, 0, *lane)
         return self.declare_epilogue(next(iter(found.values())), given, operands)
 
     @property
-    def offset_stages(self) -> dict[str, AluStage]:
+    def offset_stages(self) -> dict[str, epilogue.AluStage]:
         """The passes that add offsets, by tensor name."""
         offsets = {"data": self.data_offset, "other": self.other_offset}
         return {
-            name: AluStage(f"res_{name}_offset", AluOp.ADD, value)
+            name: epilogue.AluStage(f"res_{name}_offset", AluOp.ADD, value)
             for name, value in offsets.items()
             if value
         }

@@ -14,17 +14,8 @@ from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_le
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, bias_layout, data_layout, vector_layout
+from vtaops.ops import epilogue
 from vtaops.ops.base import Operator
-from vtaops.ops.epilogue import (
-    VECTORS,
-    Rounding,
-    ScaleStage,
-    Stage,
-    UniformScale,
-    alu_stages,
-    check_epilogue,
-    half_step,
-)
 from vtaops.program import Buffer, Role
 
 
@@ -105,11 +96,11 @@ class SumOfProducts(Operator):
     zero_point: int = 0
     shift: int
     clip: tuple[int, int] | None
-    rounding: Rounding
+    rounding: epilogue.Rounding
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_epilogue(self.shift, self.clip, self.rounding)
+        epilogue.check_epilogue(self.shift, self.clip, self.rounding)
         if not -128 <= self.zero_point <= 127:
             raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
         if self.scales:
@@ -136,26 +127,26 @@ class SumOfProducts(Operator):
             raise ShapeError("multiplier and scales exclude each other")
 
     @property
-    def stages(self) -> Sequence[Stage]:
+    def stages(self) -> Sequence[epilogue.Stage]:
         if self.scales:
             return [self._scale_stage]
         more = self.multiplier, self.zero_point
-        return alu_stages(self.bias, self.shift, self.clip, self.rounding, *more)
+        return epilogue.alu_stages(self.bias, self.shift, self.clip, self.rounding, *more)
 
     @property
     def _rounds(self) -> bool:
         return self.rounding == "half_up"
 
     @property
-    def _scale_stage(self) -> ScaleStage:
-        return ScaleStage.of(self.bias, self.zero_point, self.clip, self.fine)
+    def _scale_stage(self) -> epilogue.ScaleStage:
+        return epilogue.ScaleStage.of(self.bias, self.zero_point, self.clip, self.fine)
 
     def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
         """Return the buffers of bias, multiplier and scales that exist.
 
         Packing adds half an output step, for rounding, to the bias, unless a multiplier follows.
         """
-        half = 0 if self.multiplier else half_step(self.shift, self.rounding)
+        half = 0 if self.multiplier else epilogue.half_step(self.shift, self.rounding)
         layouts = {"bias": bias_layout(config, plus=half), "multiplier": bias_layout(config)}
         if self.scales:
             layouts = dict.fromkeys(("bias", "scales"), vector_layout(config))
@@ -163,7 +154,7 @@ class SumOfProducts(Operator):
             Buffer(name, Role.PARAMETER, (channels,), "int32", layouts[name])
             for stage in self.stages
             for name in stage.operands
-            if name in VECTORS
+            if name in epilogue.VECTORS
         ]
 
 
@@ -177,16 +168,16 @@ class UniformlyScaled(Operator):
     nudge: int = 0
     fine: int = 0
     clip: tuple[int, int] | None
-    rounding: Rounding
+    rounding: epilogue.Rounding
 
     @property
-    def scaling(self) -> UniformScale:
+    def scaling(self) -> epilogue.UniformScale:
         """The fixed-point scale of the result."""
         scale = self.multiplier, self.shift, self.zero_point, self.constant, self.clip
-        return UniformScale(*scale, self.nudge, self.fine)
+        return epilogue.UniformScale(*scale, self.nudge, self.fine)
 
     @property
-    def stages(self) -> Sequence[Stage]:
+    def stages(self) -> Sequence[epilogue.Stage]:
         if self.scaling:
             return [self.scaling.stage]
-        return alu_stages(False, self.shift, self.clip, self.rounding)
+        return epilogue.alu_stages(False, self.shift, self.clip, self.rounding)

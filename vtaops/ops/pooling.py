@@ -14,17 +14,9 @@ from tvm import te, tirx
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
+from vtaops.ops import declarations
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
-from vtaops.ops.declarations import (
-    Given,
-    Shape,
-    bordered,
-    declare_image,
-    declare_product,
-    declare_sum,
-    declare_tiles,
-)
 from vtaops.ops.epilogue import INT8, Rounding, Stage, check_epilogue, clip_stages, offset_stages
 from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
@@ -69,8 +61,8 @@ class _Pool2d(WindowOperator):
 
     def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
         """Declare the stage ``data_buf``: packed images padded with `value`."""
-        pixel = bordered(data, self.pads[:2], border=any(self.pads), value=value)
-        return declare_image(data, self.padded_size, pixel)
+        pixel = declarations.bordered(data, self.pads[:2], border=any(self.pads), value=value)
+        return declarations.declare_image(data, self.padded_size, pixel)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -142,14 +134,16 @@ class MaxPool2d(_Pool2d):
         scale = [] if self.reads_inputs(config) else [scale_buffer("data_scale", 1, config)]
         return (data, *scale, res)
 
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+    def compute(
+        self, given: declarations.Given, shape: declarations.Shape, config: HardwareConfig
+    ) -> te.Tensor:
         pixels = self._declare_padded(given["data"], LEAST)
         if not self.reads_inputs(config):
-            scale = declare_tiles(given["data_scale"])
+            scale = declarations.declare_tiles(given["data_scale"])
             if separate := self.separate(config):
                 greatest = separate.declare(pixels, scale, shape, config)
                 return self.declare_epilogue(greatest, given)
-            pixels = declare_product("res_data", pixels, scale, config)
+            pixels = declarations.declare_product("res_data", pixels, scale, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
         maximum = te.comm_reducer(
@@ -280,11 +274,13 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
         scale = scale_buffer("data_scale", factor, config)
         return (data, scale, *self.scaling.buffers(config), res)
 
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+    def compute(
+        self, given: declarations.Given, shape: declarations.Shape, config: HardwareConfig
+    ) -> te.Tensor:
         data_buf = self._declare_padded(given["data"], 0)
-        scale_buf = declare_tiles(given["data_scale"])
+        scale_buf = declarations.declare_tiles(given["data_scale"])
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
-        total = declare_sum(
+        total = declarations.declare_sum(
             "res_sum",
             shape,
             {"dy": kh, "dx": kw, "lane": config.block_in},

@@ -16,6 +16,17 @@ from vtaops.base.doors import door
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, rows_of
 
+MEANING = {
+    "inp_load_nbytes": "input tiles read from DRAM",
+    "wgt_load_nbytes": "weight tiles read from DRAM",
+    "acc_load_nbytes": "accumulator tiles read from DRAM",
+    "uop_load_nbytes": "micro-ops read from DRAM",
+    "out_store_nbytes": "output tiles written to DRAM",
+    "gemm_counter": "tile products",
+    "alu_counter": "tiles passed through the vector ALU",
+}
+"""Meaning of the counters."""
+
 
 @dataclass(frozen=True)
 class Statistics(Counts):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import Connections, ModelProto, NodeProto
+from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
 """Elementwise operators that do not make such a function by themselves."""

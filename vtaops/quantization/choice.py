@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
-from vtaops.quantization.onnx_files import ModelProto
 from vtaops.quantization.quality import compare
 from vtaops.quantization.samples import Sample
+
+if TYPE_CHECKING:
+    from vtaops.quantization.devices import Figures, QuantizationTarget
 
 HELD_OUT = 4
 """Every fourth sample judges; the others calibrate."""
@@ -27,38 +29,6 @@ MOST_DB = 80.0
 
 DB_PER_DOUBLING = 20 * math.log10(2)
 """One bit, the SQNR that must be gained for each doubling of the time."""
-
-LAUNCH_CYCLES = 20_000
-"""Host overhead of a launch in cycles: 0.2 ms at 100 MHz."""
-
-HOST_MACS_PER_CYCLE = 10
-"""Host multiply-accumulates per cycle at 100 MHz: 1 G/s, as on the Pynq's processor."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Cost of a run of a quantised model: cycles and launches of VTA, work of the host."""
-
-    cycles: int
-    launches: int
-    host_values: int
-    host_macs: int
-
-    @property
-    def time(self) -> float:
-        """Estimated time in cycles, launches and the host included."""
-        host = self.host_values + self.host_macs / HOST_MACS_PER_CYCLE
-        return self.cycles + self.launches * LAUNCH_CYCLES + host
-
-
-class QuantizationTarget(Protocol):
-    """Properties of a device that quantisation depends on."""
-
-    scales: Any
-    tables: bool
-
-    def figures(self, model: ModelProto) -> dict[str, int]:
-        """Return the fields of `Figures` for a model."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +109,7 @@ def try_ways(
         result = quantized(way)
         outputs = compare(result.prepared, result.model, judges).outputs
         noise = float(np.mean([min(output.sqnr_db, MOST_DB) for output in outputs]))
-        return TriedWay(way, noise, Figures(**device.figures(result.model))), result
+        return TriedWay(way, noise, device.figures(result.model)), result
 
     best, taken = tried(start)
     trials = [best]

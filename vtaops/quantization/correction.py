@@ -12,20 +12,16 @@ import numpy as np
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import (
-    ModelProto,
-    NodeProto,
-    attributes,
-    initializers,
-    producers,
-    replace_initializer,
-)
-from vtaops.quantization.probe import Probe
+from vtaops.graph import onnx_files
+from vtaops.graph.probe import Probe
 from vtaops.quantization.samples import Sample
 
 
 def correct_biases(
-    model: ModelProto, quantized: ModelProto, samples: Sequence[Sample], plain: ModelProto
+    model: onnx_files.ModelProto,
+    quantized: onnx_files.ModelProto,
+    samples: Sequence[Sample],
+    plain: onnx_files.ModelProto,
 ) -> int:
     """Correct the biases of the float model in place; return the number of corrected convolutions.
 
@@ -40,7 +36,7 @@ def correct_biases(
     plain
         The model with unrounded weights; it is not changed.
     """
-    constants, rounded = initializers(plain), dequantized_constants(quantized)
+    constants, rounded = onnx_files.initializers(plain), dequantized_constants(quantized)
     layers = [
         node
         for node in model.graph.node
@@ -52,37 +48,32 @@ def correct_biases(
     for node in layers:
         weight = constants[node.input[1]].astype(np.float64)
         error = (rounded[node.input[1]] - weight).sum(axis=(2, 3))
-        groups = attributes(node).get("group", 1)
+        groups = onnx_files.attributes(node).get("group", 1)
         mean = means[node.input[0]].reshape(groups, 1, -1)
         shift = (error.reshape(groups, -1, error.shape[1]) * mean).sum(axis=2).reshape(-1)
         if len(node.input) == 2:
             node.input.append(f"{node.output[0]}_bias")
         bias = constants.get(node.input[2], np.zeros(len(shift)))
-        replace_initializer(model, node.input[2], (bias - shift).astype(np.float32))
+        onnx_files.replace_initializer(model, node.input[2], (bias - shift).astype(np.float32))
     return len(layers)
 
 
-def dequantized_constants(model: ModelProto) -> dict[str, Array]:
+def dequantized_constants(model: onnx_files.ModelProto) -> dict[str, Array]:
     """Return the constants of a QDQ model as float64, by their name in the float model."""
-    constants = initializers(model)
+    constants = onnx_files.initializers(model)
     found = {}
-    for name, node in producers(model).items():
+    for name, node in onnx_files.producers(model).items():
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            value = constants[node.input[0]].astype(np.float64)
-            scale = _along_axis(node, constants[node.input[1]].astype(np.float64), value.ndim)
-            zero = constants[node.input[2]] if len(node.input) == 3 else np.zeros(scale.size)
-            zero = _along_axis(node, zero, value.ndim)
             original = node.input[0].removesuffix("_quantized")
-            found[original] = (value - zero) * scale
-            found[name] = found[original]
+            found[name] = found[original] = onnx_files.dequantized(node, constants)
     return found
 
 
-def constant_scales(model: ModelProto) -> dict[str, Array]:
+def constant_scales(model: onnx_files.ModelProto) -> dict[str, Array]:
     """Return the scales of a QDQ model's constants in broadcastable shape, by the same name."""
-    constants = initializers(model)
+    constants = onnx_files.initializers(model)
     return {
-        node.input[0].removesuffix("_quantized"): _along_axis(
+        node.input[0].removesuffix("_quantized"): onnx_files.along_axis(
             node, constants[node.input[1]].astype(np.float64), constants[node.input[0]].ndim
         )
         for node in model.graph.node
@@ -90,19 +81,10 @@ def constant_scales(model: ModelProto) -> dict[str, Array]:
     }
 
 
-def _along_axis(node: NodeProto, values: Array, rank: int) -> Array:
-    """Return numbers, one per channel or a single one, in a shape that broadcasts to a tensor."""
-    if values.size == 1:
-        return values.reshape(())
-    shape = [1] * rank
-    shape[attributes(node).get("axis", 1)] = -1
-    return values.reshape(shape)
-
-
 def _channel_means(
-    model: ModelProto, names: Sequence[str], samples: Sequence[Sample]
+    model: onnx_files.ModelProto, names: Sequence[str], samples: Sequence[Sample]
 ) -> dict[str, Array]:
-    written = producers(model)
+    written = onnx_files.producers(model)
     probe = Probe(model, sorted({n for n in names if n in written}), exact=False)
     sums: dict[str, Array] = {}
     for sample in tracked("correct biases, image", samples):

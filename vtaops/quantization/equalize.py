@@ -20,8 +20,7 @@ import numpy as np
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.quantization.activations import Function, functions
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     attributes,
@@ -32,7 +31,8 @@ from vtaops.quantization.onnx_files import (
     replace_initializer,
     tensor_shapes,
 )
-from vtaops.quantization.probe import Probe
+from vtaops.graph.probe import Probe
+from vtaops.quantization.activations import Function, functions
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 

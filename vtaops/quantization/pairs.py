@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vtaops.quantization.onnx_files import Arrays, Connections, ModelProto, NodeProto
-from vtaops.quantization.scales import SATURATING, Range
+from vtaops.graph.grid import Range
+from vtaops.graph.onnx_files import Arrays, Connections, ModelProto, NodeProto
+from vtaops.quantization.scales import SATURATING
 
 LEAST, GREATEST = 64, 1 << 15
 """Factors that hardware supports for a residual: its scale over that of the sums

@@ -7,18 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from vtaops.base.doors import door
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
-from vtaops.quantization.activations import functions
-from vtaops.quantization.choice import TriedWay, Way, split, try_ways
-from vtaops.quantization.correction import correct_biases
-from vtaops.quantization.equalize import equalize
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.grid import Grid
+from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
@@ -29,6 +25,11 @@ from vtaops.quantization.onnx_files import (
     read,
     require,
 )
+from vtaops.quantization import sources
+from vtaops.quantization.activations import functions
+from vtaops.quantization.choice import TriedWay, Way, split, try_ways
+from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.equalize import equalize
 from vtaops.quantization.pairs import drop_idle_activations, join_residuals
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
@@ -37,7 +38,6 @@ from vtaops.quantization.rounding import learn_rounding
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
     MOVES,
-    Grid,
     calibrated_ranges,
     free_grids,
     no_finer_than_sums,
@@ -45,13 +45,9 @@ from vtaops.quantization.scales import (
     power_of_two_weight_scales,
     shared_ranges,
 )
-from vtaops.quantization.sources import (
-    from_torch,
-    input_grids,
-    is_relax,
-    is_torch,
-    without_pairs,
-)
+
+if TYPE_CHECKING:
+    from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
 
@@ -197,7 +193,7 @@ def run_quantization(
     """Quantise like `quantize`, and keep what the comparison with the float model needs."""
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = None if config is None else door("quantize")(config)
+    device = None if config is None else _device(config)
     scales = scales or (device.scales if device else "pow2")
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
@@ -220,6 +216,12 @@ def run_quantization(
     best, trials = try_ways(quantized, device, judges, start, changes)
     found: Quantization = replace(best, trials=tuple(trials))
     return found
+
+
+def _device(config: Any) -> QuantizationTarget:
+    from vtaops.quantization.devices import QuantizationTarget
+
+    return QuantizationTarget(config)
 
 
 def _quantized(
@@ -263,15 +265,15 @@ def _load(
     """Read model and samples; the data determine the model's dynamic dimensions."""
     if not isinstance(calibration, str | Path | np.ndarray | Mapping):
         calibration = list(calibration)
-    if is_relax(model):
-        model, shapes = door("quantize.to_onnx")(model, shapes), {}
-    elif is_torch(model):
-        model, shapes = from_torch(model, calibration, shapes), {}
+    if sources.is_relax(model):
+        model, shapes = sources.from_relax(model, shapes), {}
+    elif sources.is_torch(model):
+        model, shapes = sources.from_torch(model, calibration, shapes), {}
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
     source = load(model, shapes)
-    types, grids = input_dtypes(source), input_grids(source)
+    types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 
 
@@ -294,7 +296,7 @@ def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
         return model
     if scales == "pow2" and "QuantizeLinear" in kinds and next(_other_scales(model), None) is None:
         raise ModelError("the model is already quantised, with powers of two as scales")
-    without_pairs(model)
+    sources.without_pairs(model)
     return checked(model)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     Arrays,
     Connections,
     ModelProto,
@@ -29,7 +29,7 @@ from vtaops.quantization.onnx_files import (
     require,
     tensor_shapes,
 )
-from vtaops.quantization.probe import runtime_session
+from vtaops.graph.probe import runtime_session
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {

@@ -10,8 +10,8 @@ import numpy as np
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import ModelProto, float_tensors, producers
-from vtaops.quantization.probe import Probe
+from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
+from vtaops.graph.probe import Probe
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 

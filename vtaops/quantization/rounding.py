@@ -15,8 +15,7 @@ import numpy as np
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.quantization.correction import constant_scales
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     attributes,
@@ -24,7 +23,8 @@ from vtaops.quantization.onnx_files import (
     producers,
     replace_initializer,
 )
-from vtaops.quantization.probe import Probe
+from vtaops.graph.probe import Probe
+from vtaops.quantization.correction import constant_scales
 from vtaops.quantization.samples import Sample
 
 LARGEST = 127

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,15 +19,9 @@ from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.quantization.onnx_files import (
-    Connections,
-    ModelProto,
-    NodeProto,
-    float_tensors,
-    initializers,
-    require,
-)
-from vtaops.quantization.probe import Probe, quiet_runtime, runtime_errors
+from vtaops.graph import onnx_files
+from vtaops.graph.grid import Grid, Range
+from vtaops.graph.probe import Probe, quiet_runtime, runtime_errors
 from vtaops.quantization.samples import Sample
 
 MOVES = (
@@ -49,31 +43,9 @@ SATURATING = frozenset({"Relu", "Clip"})
 MEASURED = 1 << 16
 """Number of elements of a tensor that are sampled to choose a power of two."""
 
-Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The values (q - zero_point) * scale for q = -128..127 (-127..127 if symmetric)."""
-
-    scale: float
-    zero_point: int = 0
-    symmetric: bool = True
-
-    @property
-    def range(self) -> Range:
-        """The minimum and maximum, from which ONNX Runtime recomputes the same grid."""
-        low, high = (-127, 127) if self.symmetric else (-128, 127)
-        return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
-
-    def rounded(self, x: Array) -> Array:
-        """Return the nearest values on the grid."""
-        low, high = self.range
-        return np.clip(np.rint(x / self.scale) * self.scale, low, high)
-
 
 def calibrated_ranges(
-    model: ModelProto, samples: Sequence[Sample], method: str
+    model: onnx_files.ModelProto, samples: Sequence[Sample], method: str
 ) -> dict[str, Range]:
     """Return the range of every activation, determined by one of ONNX Runtime's calibrators.
 
@@ -82,14 +54,14 @@ def calibrated_ranges(
     ModelError
         If the method does not exist, or an activation is not finite.
     """
-    ort = require("onnxruntime.quantization")
-    calibrate = require("onnxruntime.quantization.calibrate")
+    ort = onnx_files.require("onnxruntime.quantization")
+    calibrate = onnx_files.require("onnxruntime.quantization.calibrate")
     methods = {m.name.lower(): m for m in ort.CalibrationMethod}
     if method not in methods:
         raise ModelError(f"unknown calibration method {method!r}; there are {', '.join(methods)}")
     with TemporaryFolder() as folder:
         file = folder / "float.onnx"
-        require("onnx").save(model, str(file))
+        onnx_files.require("onnx").save(model, str(file))
         with runtime_errors(), quiet_runtime():
             calibrator = calibrate.create_calibrator(
                 file,
@@ -110,7 +82,7 @@ def calibrated_ranges(
 
 
 def shared_ranges(
-    model: ModelProto, ranges: dict[str, Range]
+    model: onnx_files.ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
     """Give tensors that share a grid the same range.
 
@@ -134,9 +106,9 @@ def shared_ranges(
     return {name: hulls[groups[name]] for name in ranges}, groups
 
 
-def saturated(model: ModelProto) -> dict[str, str]:
+def saturated(model: onnx_files.ModelProto) -> dict[str, str]:
     """Return the inputs of a Relu or Clip that nothing else reads, with the output of each."""
-    tensors = Connections(model)
+    tensors = onnx_files.Connections(model)
     return {
         node.input[0]: node.output[0]
         for node in model.graph.node
@@ -144,7 +116,7 @@ def saturated(model: ModelProto) -> dict[str, str]:
     }
 
 
-def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
+def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
     parent = {name: name for name in names}
 
     def root(name: str) -> str:
@@ -171,7 +143,7 @@ def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid
 
 
 def power_of_two_grids(
-    model: ModelProto,
+    model: onnx_files.ModelProto,
     samples: Sequence[Sample],
     ranges: dict[str, Range],
     groups: dict[str, str],
@@ -189,7 +161,7 @@ def power_of_two_grids(
     }
     errors: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
-    shown = [n for n in float_tensors(model) if n in ranges and n not in entering]
+    shown = [n for n in onnx_files.float_tensors(model) if n in ranges and n not in entering]
     probe = Probe(model, shown, exact=False)
     for sample in tracked("choose scales, image", samples):
         values = {**sample, **probe.run(sample)}
@@ -206,9 +178,11 @@ def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
     return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
 
 
-def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dict[str, float]:
+def power_of_two_weight_scales(
+    model: onnx_files.ModelProto, grids: dict[str, Grid]
+) -> dict[str, float]:
     """Return the power-of-two scales of all constants that quantised operators read."""
-    constants, found = initializers(model), {}
+    constants, found = onnx_files.initializers(model), {}
     for name, node in constants_on_grids(model).items():
         least = 0.0
         if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
@@ -220,7 +194,7 @@ def power_of_two_weight_scales(model: ModelProto, grids: dict[str, Grid]) -> dic
 
 
 def no_finer_than_sums(
-    model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+    model: onnx_files.ModelProto, grids: dict[str, Grid], groups: dict[str, str]
 ) -> dict[str, Grid]:
     """Make the grids of results at least as coarse as the sums that are rounded to them.
 
@@ -281,9 +255,9 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     return grids
 
 
-def constants_on_grids(model: ModelProto) -> dict[str, NodeProto]:
+def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.NodeProto]:
     """Return the float constants of quantised operators, except biases, each with a reader."""
-    constants = initializers(model)
+    constants = onnx_files.initializers(model)
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
     found = {}
     for node in model.graph.node:

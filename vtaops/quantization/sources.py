@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.quantization.onnx_files import (
+from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
     ValueInfoProto,
-    attributes,
+    dequantized,
     first_line,
     graph_inputs,
     input_dtypes,
@@ -48,6 +48,14 @@ def is_relax(source: Any) -> bool:
     nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
     pairs = any("quantize_per" in str(node.target) for node in nodes)
     return pairs or type(source).__module__.split(".")[0] == "tvm"
+
+
+def from_relax(source: Any, shapes: Shapes | None) -> ModelProto:
+    """Return the ONNX model of a TFLite file, a Relax module or a program of PT2E."""
+    from vtaops.relax import to_relax
+    from vtaops.relax.onnx_writer import to_onnx
+
+    return to_onnx(to_relax(source, shapes=shapes))
 
 
 def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> ModelProto:
@@ -180,7 +188,8 @@ def without_pairs(model: ModelProto) -> None:
         elif node.op_type != "DequantizeLinear":
             kept.append(node)
         elif node.input[0] in tensors.constants:
-            replace_initializer(model, node.output[0], _dequantized(node, tensors))
+            real_value = dequantized(node, tensors.constants).astype(np.float32)
+            replace_initializer(model, node.output[0], real_value)
         else:
             entry = node.input[0] in entries
             real[node.output[0]] = node.input[0] if entry else f"{node.input[0]}_real"
@@ -235,7 +244,8 @@ _INTEGER = frozenset({"MatMulInteger", "ConvInteger", "QGemm", "DynamicQuantizeL
 
 def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> list[NodeProto]:
     """Return the replacement of a quantisation: a clip if its grid begins at 0, else nothing."""
-    scale, zero = (tensors.constants.get(name) for name in node.input[1:3])
+    scale, *zeros = (tensors.constants.get(name) for name in node.input[1:3] if name)
+    zero = zeros[0] if zeros else np.zeros((), np.uint8)  # what ONNX takes if none is given
     result = [f"{node.output[0]}_real"]
     if scale is not None and zero is not None and scale.size == 1:
         kind = np.iinfo(zero.dtype)
@@ -246,15 +256,3 @@ def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> lis
                 replace_initializer(model, name, np.array(bound, np.float32))
             return [make_node("Clip", [node.input[0], *bounds], result)]
     return [make_node("Identity", node.input[:1], result)]
-
-
-def _dequantized(node: NodeProto, tensors: Connections) -> Any:
-    """Return the real numbers that a constant represents."""
-    data, scale, *zeros = (tensors.constants[name] for name in node.input if name)
-    zero = zeros[0] if zeros else np.zeros((), np.int32)
-    axis = attributes(node).get("axis", 1)
-    if scale.ndim == 1 and data.ndim:
-        shape = [1] * data.ndim
-        shape[axis] = -1
-        scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.ndim else zero
-    return ((data.astype(np.int64) - zero.astype(np.int64)) * scale).astype(np.float32)

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate
-from vtaops.quantization import onnx_files
-from vtaops.quantization.onnx_files import ModelProto, NodeProto
-from vtaops.quantization.probe import Probe
+from vtaops.graph import Add, AveragePool, Convolution, Graph, Host, Node, evaluate, onnx_files
+from vtaops.graph.onnx_files import ModelProto, NodeProto
+from vtaops.graph.probe import Probe
 from vtaops.relax.importing import import_model
 from vtaops.relax.litert import compare
 

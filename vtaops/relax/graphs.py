@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.graph import Dequantize, Graph, GraphOperator, Host, Quantize, Tensor
+from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED, HostFunction
-from vtaops.quantization.scales import Grid
 from vtaops.relax.floats import float_operator
 from vtaops.relax.host import RelaxFunction, host_module
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of

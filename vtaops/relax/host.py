@@ -58,10 +58,9 @@ class RelaxFunction(HostFunction):
         with TemporaryFolder() as folder:
             path = folder / "host.so"
             path.write_bytes(data)
-            try:
+            text = "a host function is not a library for this processor"
+            with raising(ProgramError, text, Exception, told=last_line):  # TVM may raise anything
                 library = tvm.runtime.load_module(str(path))
-            except Exception as error:  # the system's loader and TVM may raise anything
-                raise ProgramError("a host function is not a library for this processor") from error
         found = cls(None)
         found._library = library
         return found

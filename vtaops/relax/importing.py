@@ -11,9 +11,8 @@ import tvm
 from tvm import relax
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.graph import Graph
-from vtaops.quantization import onnx_files
-from vtaops.quantization.onnx_files import ModelProto
+from vtaops.graph import Graph, onnx_files
+from vtaops.graph.onnx_files import ModelProto
 from vtaops.relax.channels_first import channels_first
 from vtaops.relax.graphs import TFLITE, to_graph
 from vtaops.relax.messages import last_line

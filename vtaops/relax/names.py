@@ -6,7 +6,7 @@ tensors have the same order in module and file. If their numbers differ, no tens
 
 from __future__ import annotations
 
-from vtaops.quantization.onnx_files import ModelProto, initializers
+from vtaops.graph.onnx_files import ModelProto, initializers
 from vtaops.relax.values import Body, Value
 
 

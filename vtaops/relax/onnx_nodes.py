@@ -21,7 +21,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from vtaops.base.errors import UnsupportedError, raising
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import ModelProto, NodeProto, require
+from vtaops.graph.onnx_files import ModelProto, NodeProto, require
 from vtaops.relax.messages import last_line
 from vtaops.relax.values import FOREIGN
 

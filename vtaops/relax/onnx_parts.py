@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, make_node, require
 from vtaops.graph.onnx_function import OnnxFunction
-from vtaops.quantization.onnx_files import (
-    ModelProto,
-    NodeProto,
-    ValueInfoProto,
-    make_node,
-    require,
-)
 from vtaops.relax.onnx_nodes import OnnxImport, read_by
 from vtaops.relax.qoperators import REARRANGED
 from vtaops.relax.values import Body, Value

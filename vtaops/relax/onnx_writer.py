@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.quantization.onnx_files import ModelProto, NodeProto, checked, make_node, require
+from vtaops.graph.onnx_files import ModelProto, NodeProto, checked, make_node, require
 from vtaops.relax.values import Value, pair, read, real, sides
 
 OPSET = 17

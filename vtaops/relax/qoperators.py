@@ -15,19 +15,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import (
-    ModelProto,
-    NodeProto,
-    additions,
-    attributes,
-    checked,
-    initializers,
-    make_node,
-    refill,
-    replace_initializer,
-    require,
-    tensor_shapes,
-)
+from vtaops.graph import onnx_files
 
 MICROSOFT = "com.microsoft"
 
@@ -36,7 +24,7 @@ REARRANGED = frozenset({"Pad", "Sum", "SpaceToDepth", "Gather"})
 """Operators on any dtype that are rewritten only for TVM's front end."""
 
 
-def to_pairs(model: ModelProto) -> ModelProto:
+def to_pairs(model: onnx_files.ModelProto) -> onnx_files.ModelProto:
     """Return a model in which every integer operator is a float one between pairs.
 
     Raises
@@ -52,22 +40,22 @@ def to_pairs(model: ModelProto) -> ModelProto:
     writer = _Writer(result)
     for node in model.graph.node:
         writer.rewrite(node)
-    refill(result.graph.node, writer.nodes)
+    onnx_files.refill(result.graph.node, writer.nodes)
     own = (entry for entry in result.opset_import if entry.domain in ("", "ai.onnx"))
-    refill(result.opset_import, own)
-    return checked(result)
+    onnx_files.refill(result.opset_import, own)
+    return onnx_files.checked(result)
 
 
 class _Writer:
     """The new nodes, in order, with helpers that add to them."""
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: onnx_files.ModelProto) -> None:
         self.model = model
-        self.constants = initializers(model)
-        self.shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
-        self.nodes: list[NodeProto] = []
+        self.constants = onnx_files.initializers(model)
+        self.shapes = onnx_files.tensor_shapes((*model.graph.input, *model.graph.value_info))
+        self.nodes: list[onnx_files.NodeProto] = []
 
-    def rewrite(self, node: NodeProto) -> None:
+    def rewrite(self, node: onnx_files.NodeProto) -> None:
         if node.op_type in _REWRITES:
             text = f"{node.op_type} {_name(node)} is malformed"
             with raising(ModelError, text, IndexError, TypeError, ValueError):
@@ -77,7 +65,7 @@ class _Writer:
             self.nodes.append(node)
             return
         if node.domain == MICROSOFT and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            self.add(node.op_type, node.input, node.output, **attributes(node))
+            self.add(node.op_type, node.input, node.output, **onnx_files.attributes(node))
             return
         raise UnsupportedError(
             f"node {_name(node)} is {node.domain}.{node.op_type}, an operator "
@@ -86,17 +74,17 @@ class _Writer:
 
     def add(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> str:
         name = f"{kind}_{outputs[0]}"
-        self.nodes.append(make_node(kind, inputs, outputs, name=name, **attrs))
+        self.nodes.append(onnx_files.make_node(kind, inputs, outputs, name=name, **attrs))
         return outputs[0]
 
     def vector(self, name: str, values: Sequence[int]) -> str:
         """Add a constant int64 vector."""
-        replace_initializer(self.model, f"{name}_values", np.array(values, np.int64))
+        onnx_files.replace_initializer(self.model, f"{name}_values", np.array(values, np.int64))
         return f"{name}_values"
 
-    def compose(self, node: NodeProto, parts: Composition) -> None:
+    def compose(self, node: onnx_files.NodeProto, parts: Composition) -> None:
         """Replace an integer operator by a float operator between quantize and dequantize."""
-        given = attributes(node)
+        given = onnx_files.attributes(node)
         if given.get("channels_last", 0):
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
         first, *others = parts.operands or range(2, len(node.input), 3)
@@ -112,30 +100,30 @@ class _Writer:
         result = self.add(parts.kind, operands, [f"{node.output[0]}_float"], **kept)
         self.add("QuantizeLinear", [result, *grid], node.output)
 
-    def _operand(self, node: NodeProto, first: int, axis: int) -> str:
+    def _operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
         """Dequantise the operand whose value, scale and zero point start at input `first`."""
         output = f"{node.output[0]}_operand{first}"
         return self.add("DequantizeLinear", node.input[first : first + 3], [output], axis=axis)
 
-    def _bias(self, node: NodeProto, index: int, factor: float) -> str:
+    def _bias(self, node: onnx_files.NodeProto, index: int, factor: float) -> str:
         """Dequantise an int32 bias; its scale is the product of those of data and weights."""
         first, second = (self._constant(node, at) for at in (1, 4))
         with np.errstate(over="ignore", invalid="ignore"):  # readers of a scale check it
             product = (first * second * np.float32(factor)).astype(np.float32)
         scale, zero = f"{node.output[0]}_bias_scale", f"{node.output[0]}_bias_zero"
         for name, value in ((scale, product), (zero, np.zeros_like(product, np.int32))):
-            replace_initializer(self.model, name, value)
+            onnx_files.replace_initializer(self.model, name, value)
         inputs = [node.input[index], scale, zero]
         return self.add("DequantizeLinear", inputs, [f"{node.output[0]}_bias"], axis=0)
 
-    def _constant(self, node: NodeProto, index: int) -> Any:
+    def _constant(self, node: onnx_files.NodeProto, index: int) -> Any:
         name = node.input[index]
         if name not in self.constants:
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is not a constant")
         return self.constants[name]
 
 
-def _name(node: NodeProto) -> str:
+def _name(node: onnx_files.NodeProto) -> str:
     return repr(node.name or next(iter(node.output), ""))
 
 
@@ -168,14 +156,14 @@ class Composition:
     weight_axis: Callable[[dict[str, Any]], int] = lambda _: 1
     bias: int = 0
 
-    def __call__(self, writer: _Writer, node: NodeProto) -> None:
+    def __call__(self, writer: _Writer, node: onnx_files.NodeProto) -> None:
         writer.compose(node, self)
 
 
-def _integer_product(writer: _Writer, node: NodeProto) -> None:
+def _integer_product(writer: _Writer, node: onnx_files.NodeProto) -> None:
     """Rewrite MatMulInteger and ConvInteger: an int32 product, less zero points."""
     one = f"{node.output[0]}_one"
-    replace_initializer(writer.model, one, np.float32(1))
+    onnx_files.replace_initializer(writer.model, one, np.float32(1))
     operands = []
     for index in (0, 1):
         zero = list(node.input[index + 2 : index + 3])
@@ -183,18 +171,18 @@ def _integer_product(writer: _Writer, node: NodeProto) -> None:
         output = f"{node.output[0]}_operand{index}"
         operands.append(writer.add("DequantizeLinear", inputs, [output]))
     kind = node.op_type.removesuffix("Integer")
-    result = writer.add(kind, operands, [f"{node.output[0]}_float"], **attributes(node))
-    writer.add("Cast", [result], node.output, to=require("onnx").TensorProto.INT32)
+    result = writer.add(kind, operands, [f"{node.output[0]}_float"], **onnx_files.attributes(node))
+    writer.add("Cast", [result], node.output, to=onnx_files.require("onnx").TensorProto.INT32)
 
 
-def _pad(writer: _Writer, node: NodeProto) -> None:
+def _pad(writer: _Writer, node: onnx_files.NodeProto) -> None:
     """Rewrite zero padding of an image as a mean over one pixel that counts its padding.
 
     TVM's front end converts a Pad to a function of loops, which hides its meaning.
     """
     amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
     pads = writer.constants.get(node.input[1])
-    mode = attributes(node).get("mode", b"constant")
+    mode = onnx_files.attributes(node).get("mode", b"constant")
     plain = len(node.input) < 4 and mode in (b"constant", "constant") and not np.any(amount)
     if not plain or pads is None or pads.size != 8 or pads.min() < 0 or pads[[0, 1, 4, 5]].any():
         writer.nodes.append(node)
@@ -204,10 +192,10 @@ def _pad(writer: _Writer, node: NodeProto) -> None:
     writer.add("AveragePool", node.input[:1], node.output, **options)
 
 
-def _space_to_depth(writer: _Writer, node: NodeProto) -> None:
+def _space_to_depth(writer: _Writer, node: onnx_files.NodeProto) -> None:
     """Rewrite space to depth, because TVM's front end loses its static shape."""
     shape = writer.shapes.get(node.input[0], ())
-    size = attributes(node)["blocksize"]
+    size = onnx_files.attributes(node)["blocksize"]
     if len(shape) != 4 or not all(shape) or shape[2] % size or shape[3] % size:
         writer.nodes.append(node)
         return
@@ -224,10 +212,10 @@ MOST_RUNS = 64
 """Maximum number of slices that replace a Gather."""
 
 
-def _gather(writer: _Writer, node: NodeProto) -> None:
+def _gather(writer: _Writer, node: onnx_files.NodeProto) -> None:
     """Rewrite a Gather as joined slices, which move no data on channels."""
     shape, index = writer.shapes.get(node.input[0], ()), writer.constants.get(node.input[1])
-    axis = attributes(node).get("axis", 0)
+    axis = onnx_files.attributes(node).get("axis", 0)
     runs = _runs(index, shape[axis]) if index is not None and index.ndim == 1 and shape else None
     if not runs or len(runs) > MOST_RUNS:
         writer.nodes.append(node)
@@ -256,12 +244,12 @@ def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
     return runs
 
 
-def _sum(writer: _Writer, node: NodeProto) -> None:
+def _sum(writer: _Writer, node: onnx_files.NodeProto) -> None:
     """Rewrite a sum of several tensors as additions; TVM's front end would stack them."""
-    writer.nodes.extend([node] if len(node.input) == 1 else additions(node))
+    writer.nodes.extend([node] if len(node.input) == 1 else onnx_files.additions(node))
 
 
-_REWRITES: dict[str, Callable[[_Writer, NodeProto], None]] = {
+_REWRITES: dict[str, Callable[[_Writer, onnx_files.NodeProto], None]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
     "QGemm": Composition("Gemm", (0, 3), 7, lambda given: 1 - given.get("transB", 0), bias=6),

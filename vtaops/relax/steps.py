@@ -7,18 +7,28 @@ if several operators lie between two quantised tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vtaops.base.errors import ModelError, ShapeError
 from vtaops.graph import GraphOperator, Requantization, Tensor
+from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounding
-from vtaops.quantization.scales import Grid
 from vtaops.relax.values import Value, real
 
 
 class NotTranslated(Exception):
     """Why a part of the graph has no integer operator; becomes the reason of a host function."""
+
+
+@contextmanager
+def shapes_translated() -> Iterator[None]:
+    """Convert what a graph refuses to the reason why a value is not translated."""
+    try:
+        yield
+    except ShapeError as error:
+        raise NotTranslated(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -54,12 +64,10 @@ class ResultRange:
     def requantization(self, ratio: Any, rounding: Rounding = "twice") -> Requantization:
         """Return the requantisation by a ratio of scales to this range; TFLite's by `rounding`."""
         zero, bounds = self.grid.zero_point, (self.low, self.high)
-        try:
+        with shapes_translated():
             if self.tflite:
                 return Requantization.tflite(ratio, zero, bounds, rounding)
             return Requantization.from_ratio(ratio, zero, bounds)
-        except ShapeError as error:
-            raise NotTranslated(str(error)) from error
 
     def _step(self, x: float) -> int:
         steps = min(max(x / self.grid.scale, -1e6), 1e6)
@@ -110,10 +118,8 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
     NotTranslated
         If the operator refuses its inputs; the message is that of the operator.
     """
-    try:
+    with shapes_translated():
         (tensor,) = op.results([source.tensor for source in inputs])
-    except ShapeError as error:
-        raise NotTranslated(str(error)) from error
     return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
 
 

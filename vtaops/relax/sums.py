@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
 from vtaops.graph.operators import MAX_FACTOR
 from vtaops.graph.requantization import Rounding
-from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, step
+from vtaops.relax.steps import NotTranslated, ResultRange, Source, Step, shapes_translated, step
 from vtaops.relax.values import Value, integers, pair, real, sides
 
 LEAST_FACTOR = 64
@@ -71,11 +70,9 @@ class Sum:
             raise NotTranslated("a bias beyond 32 bits")
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
-        try:
-            given = {} if self.factor is None else {"residual_factor": self.factor}
+        given = {} if self.factor is None else {"residual_factor": self.factor}
+        with shapes_translated():
             op = self.product(bias=bias, requantization=requantization, **given)
-        except ShapeError as error:
-            raise NotTranslated(str(error)) from error
         return step(op, *inputs, scale=target.grid.scale)
 
 

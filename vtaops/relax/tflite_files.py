@@ -10,7 +10,7 @@ from typing import Any
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import NETWORK, open_file, read_open, reason_of
-from vtaops.quantization.onnx_files import require
+from vtaops.graph.onnx_files import require
 from vtaops.relax.messages import last_line
 
 IDENTIFIER = b"TFL3"

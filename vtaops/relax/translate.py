@@ -16,8 +16,8 @@ import numpy as np
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Size
 from vtaops.graph import operators as ops
+from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Requantization, quantized_multiplier
-from vtaops.quantization.scales import Grid
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
 from vtaops.relax.pixels import moved_pixels
 from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step

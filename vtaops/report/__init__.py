@@ -4,16 +4,11 @@ Every report is a function of programs and timelines. matplotlib is imported onl
 that draw.
 """
 
+from vtaops.program.timing.interactive import interactive
 from vtaops.report.access import access
 from vtaops.report.chrome_trace import chrome_trace
-from vtaops.report.exploration import (
-    exploration_page,
-    exploration_table,
-    front_plot,
-    parallel_plot,
-)
+from vtaops.report.exploration import exploration_page, exploration_table, front_plot, parallel_plot
 from vtaops.report.files import save_figure, write_text
-from vtaops.report.interactive import interactive
 from vtaops.report.performance import performance_table
 from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime

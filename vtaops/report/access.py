@@ -20,9 +20,10 @@ from vtaops.machine.config import WINDOW_TILES, Memory
 from vtaops.machine.isa import Depthwise, Gemm, LoopInstruction, Pool
 from vtaops.program import MICRO_OPS, NO_BUFFER
 from vtaops.program.timing import Event, Timeline
+from vtaops.program.timing.lanes import KIND_COLORS
 from vtaops.program.traffic import Ints, Transfer, elements, transfers, walk
 from vtaops.report.files import new_figure
-from vtaops.report.style import KIND_COLORS, add_legend, checked_window, show_cycles
+from vtaops.report.style import add_legend, checked_window, show_cycles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

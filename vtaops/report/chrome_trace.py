@@ -10,7 +10,7 @@ from typing import Any
 
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.timing import IDLE, WAITS, Timeline
-from vtaops.report.style import LANES, PORT_LANES, port_lanes
+from vtaops.program.timing.lanes import LANES, PORT_LANES, port_lanes
 
 _THREADS = (*LANES, *PORT_LANES)
 

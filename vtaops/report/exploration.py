@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -16,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vtaops.base.errors import ShapeError
-from vtaops.report.files import new_figure, page
+from vtaops.program.html import page
+from vtaops.report.files import new_figure
 from vtaops.report.style import PALETTE, rule
 
 if TYPE_CHECKING:
@@ -262,7 +264,7 @@ def exploration_page(
         "axes": varying(shown),
         "colors": LIMIT_COLORS,
     }
-    return page("exploration.html", title, data)
+    return page(Path(__file__).with_name("exploration.html"), title, data)
 
 
 def varying(rows: Sequence[Row]) -> list[str]:

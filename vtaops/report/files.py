@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
-import json
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vtaops.base.errors import UnsupportedError, VTAError
-from vtaops.base.files import write_file
+from vtaops.base.errors import UnsupportedError, VTAError, raising
+from vtaops.base.files import reason_of, write_file
 from vtaops.base.optional import optional
 
 if TYPE_CHECKING:
@@ -29,10 +26,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    try:
+    with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
         write_file(path, content)
-    except OSError as error:
-        raise VTAError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -73,13 +68,6 @@ def figure_bytes(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "vtaops", "svg.fonttype": "none"}):
         figure.savefig(image, format=suffix[1:], dpi=dpi, metadata=metadata)
     return image.getvalue()
-
-
-def page(template: str, title: str, data: dict[str, Any]) -> str:
-    """Return a self-contained page: a template of this folder filled with its data."""
-    text = (Path(__file__).parent / template).read_text(encoding="utf-8")
-    shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
-    return Template(text).substitute(title=html.escape(title), data=shown)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

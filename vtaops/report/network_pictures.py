@@ -15,8 +15,8 @@ import numpy as np
 from vtaops.model.report import layer_cycles, part
 from vtaops.program import Buffer, Program
 from vtaops.program.timing import TimingParameters
+from vtaops.program.timing.interactive import interactive
 from vtaops.report.files import new_figure
-from vtaops.report.interactive import interactive
 from vtaops.report.roofline import RooflinePoint, roofline
 
 _POINTS = (680, 350)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from vtaops.program.timing import IDLE, WAITS, Timeline
+from vtaops.program.timing import IDLE, WAITS, Timeline, lanes
 from vtaops.report import style
 from vtaops.report.files import new_figure
 
@@ -57,7 +57,7 @@ def spacetime(
     kinds: set[str] = set()
     for axes, timeline, title in zip(grid, shown, chain(titles, repeat("")), strict=False):
         kinds |= _draw(axes, timeline, window, tokens)
-        axes.set_title(style.headline(timeline, title), loc="left", fontsize=11)
+        axes.set_title(lanes.headline(timeline, title), loc="left", fontsize=11)
     style.show_cycles(grid[-1], window)
     _legend(figure, kinds)
     return figure
@@ -67,7 +67,7 @@ def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool 
     """Draw one timeline; return the kinds of work and of waits that appear."""
     first, last = window
     kinds: set[str] = set()
-    for lane, unit in enumerate(style.LANES):
+    for lane, unit in enumerate(lanes.LANES):
         height = _HEIGHT[unit]
         bars: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for segment in timeline.segments[unit]:
@@ -83,8 +83,8 @@ def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool 
     if tokens or (tokens is None and len(visible) <= _MOST_TOKENS):
         _arrows(axes, visible)
     _labels(axes, timeline, window)
-    axes.set_ylim(len(style.LANES) - 0.45, -0.45)
-    axes.set_yticks(range(len(style.LANES)), style.LANES)
+    axes.set_ylim(len(lanes.LANES) - 0.45, -0.45)
+    axes.set_yticks(range(len(lanes.LANES)), lanes.LANES)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     return kinds
@@ -102,22 +102,22 @@ def _bars(
         return
     outlined = [span for span in spans if span[1] > _NARROW * width]
     narrow = [span for span in spans if span[1] <= _NARROW * width]
-    color = style.KIND_COLORS[kind]
+    color = lanes.KIND_COLORS[kind]
     axes.broken_barh(narrow, place, facecolor=color, linewidth=0)
     axes.broken_barh(outlined, place, facecolor=color, edgecolor="white", linewidth=0.6)
 
 
 def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
     for token in tokens:
-        sender, receiver = (style.LANES.index(unit) for unit in token.queue.split(">"))
+        sender, receiver = (lanes.LANES.index(unit) for unit in token.queue.split(">"))
         down = 1 if receiver > sender else -1
         axes.annotate(
             "",
-            xy=(token.taken, receiver - down * _HEIGHT[style.LANES[receiver]] / 2),
-            xytext=(token.sent, sender + down * _HEIGHT[style.LANES[sender]] / 2),
+            xy=(token.taken, receiver - down * _HEIGHT[lanes.LANES[receiver]] / 2),
+            xytext=(token.sent, sender + down * _HEIGHT[lanes.LANES[sender]] / 2),
             arrowprops={
                 "arrowstyle": "-|>,head_length=0.35,head_width=0.16",
-                "color": style.TOKEN_COLORS[token.queue],
+                "color": lanes.TOKEN_COLORS[token.queue],
                 "linewidth": 0.9,
                 "shrinkA": 0,
                 "shrinkB": 0,
@@ -129,7 +129,7 @@ def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
 def _labels(axes: Axes, timeline: Timeline, window: tuple[int, int]) -> None:
     """Write the kind on every bar that is wide enough."""
     first, last = window
-    for lane, unit in enumerate(style.LANES):
+    for lane, unit in enumerate(lanes.LANES):
         for segment in timeline.segments[unit]:
             start, end = max(segment.start, first), min(segment.end, last)
             if segment.busy and end - start > (0.009 * len(segment.kind) + 0.004) * (last - first):
@@ -145,22 +145,22 @@ def _legend(figure: Figure, kinds: set[str]) -> None:
 
     handles: list[Any] = [
         Patch(facecolor=color, label=kind)
-        for kind, color in style.KIND_COLORS.items()
+        for kind, color in lanes.KIND_COLORS.items()
         if kind in kinds
     ]
     handles += [
         Patch(label=f"waits: {cause}", **_hatched(cause))
-        for cause in style.WAIT_COLORS
+        for cause in lanes.WAIT_COLORS
         if cause in kinds
     ]
     handles += [
         Line2D([], [], color=color, label=queue.replace(">", " → "))
-        for queue, color in style.TOKEN_COLORS.items()
+        for queue, color in lanes.TOKEN_COLORS.items()
     ]
     style.add_legend(figure, handles, 9)
 
 
 def _hatched(cause: str) -> dict[str, Any]:
     """Return the drawing style of a wait."""
-    color = style.WAIT_COLORS[cause]
+    color = lanes.WAIT_COLORS[cause]
     return {"facecolor": (color, 0.12), "edgecolor": (color, 0.65), "hatch": "////"}

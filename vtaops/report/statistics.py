@@ -15,20 +15,10 @@ from rich.text import Text
 
 from vtaops.machine.isa import Unit
 from vtaops.program import Program, Statistics
+from vtaops.program.statistics import MEANING
 from vtaops.program.timing import WAITS, Timeline
 from vtaops.program.traffic import compulsory_nbytes
 from vtaops.report.style import new_table
-
-MEANING = {
-    "inp_load_nbytes": "input tiles read from DRAM",
-    "wgt_load_nbytes": "weight tiles read from DRAM",
-    "acc_load_nbytes": "accumulator tiles read from DRAM",
-    "uop_load_nbytes": "micro-ops read from DRAM",
-    "out_store_nbytes": "output tiles written to DRAM",
-    "gemm_counter": "tile products",
-    "alu_counter": "tiles passed through the vector ALU",
-}
-"""Meaning of the counters."""
 
 
 def statistics_data(

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
@@ -129,6 +129,21 @@ class ConfiguredDevice(Closing):
     @property
     def config(self) -> HardwareConfig:
         return self._config
+
+
+def check_config(found: HardwareConfig, wanted: HardwareConfig | None, how: str) -> None:
+    """Reject a board with another configuration than the wanted one.
+
+    Raises
+    ------
+    ConfigError
+        If they differ; the message ends with how the board gets another.
+    """
+    if wanted is not None and wanted.fingerprint != found.fingerprint:
+        raise ConfigError(
+            f"the board has configuration {found.bitstream_id}, not {wanted.bitstream_id} "
+            f"({wanted.name}); open it with that, or {how} another bitstream"
+        )
 
 
 def capabilities_of(device: Device) -> Capabilities:

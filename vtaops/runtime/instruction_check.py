@@ -9,15 +9,20 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import UnsupportedError
+from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.features import first_unsupported
 from vtaops.program.statistics import Statistics, count_instructions
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 
 def check_instructions(
@@ -47,18 +52,67 @@ def check_instructions(
         )
 
 
-class CheckedStreams:
-    """Cache of a board's instruction streams: check and count each one once."""
+_Holder = TypeVar("_Holder", bound=DeviceBuffer)
 
-    def __init__(self) -> None:
-        self._counted: dict[bytes, Statistics] = {}
 
-    def count(
-        self, config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
-    ) -> Statistics:
-        """Return the counters of a stream; see `check_instructions` for parameters and errors."""
+def instruction_bytes(
+    sizes: Iterable[tuple[_Holder, int]], address: int, count: int
+) -> tuple[_Holder, slice]:
+    """Return the buffer that holds an instruction stream, and the stream's bytes in it.
+
+    Parameters
+    ----------
+    sizes : iterable of (buffer, int)
+        A device's buffers, each with the bytes that are known of it.
+    address, count : int
+        Where the stream begins, and its instructions.
+
+    Raises
+    ------
+    DeviceError
+        If no buffer holds the whole stream at a multiple of an instruction.
+    """
+    nbytes = count * INSTRUCTION_BYTES
+    for buffer, size in sizes:
+        offset = address - buffer.address
+        if 0 <= offset <= size - nbytes and count > 0 and offset % INSTRUCTION_BYTES == 0:
+            return buffer, slice(offset, offset + nbytes)
+    raise DeviceError(
+        f"cannot launch {count} instructions from address {address:#x}: they must have been "
+        f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
+    )
+
+
+class BoardDevice(ConfiguredDevice):
+    """A board: checks what it cannot execute, and counts what it executed.
+
+    Attributes
+    ----------
+    capabilities : Capabilities
+        What the hardware executes.
+    """
+
+    capabilities: Capabilities
+
+    def __init__(self, config: HardwareConfig | str | Path) -> None:
+        super().__init__(config)
+        self._streams: dict[bytes, Statistics] = {}
+        self.reset_stats()
+
+    def _counted(self, words: npt.NDArray[np.uint64]) -> Statistics:
+        """Return the counters of a stream, which is checked once; see `check_instructions`."""
         digest = hashlib.sha256(words.tobytes()).digest()
-        if digest not in self._counted:
-            check_instructions(config, words, capabilities)
-            self._counted[digest] = count_instructions(config, words)
-        return self._counted[digest]
+        if digest not in self._streams:
+            check_instructions(self._config, words, self.capabilities)
+            self._streams[digest] = count_instructions(self._config, words)
+        return self._streams[digest]
+
+    def stats(self) -> Statistics:
+        return self._statistics
+
+    def performance(self) -> TsimPerformance:
+        """Return cycles by cause, counted by the logic since `reset_stats`."""
+        return self._performance
+
+    def reset_stats(self) -> None:
+        self._statistics, self._performance = Statistics(), TsimPerformance()

@@ -30,24 +30,16 @@ from vtaops.base.errors import (
     raising,
 )
 from vtaops.base.forks import ForkLock
-from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.config import PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, words_to_array
-from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import (
-    ADDRESS_LIMIT,
-    as_bytes,
-    as_extent,
-    as_launch,
-    as_nbytes,
-    foreign_buffer,
-)
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
-from vtaops.runtime.instruction_check import CheckedStreams
+from vtaops.runtime import arguments
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
 from vtaops.runtime.interrupt import Interrupt
+from vtaops.runtime.pages import whole_pages
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
@@ -252,10 +244,10 @@ class Accelerator:
             with raising(NoRoom, text, MemoryError, RuntimeError):  # PYNQ defines no exception
                 array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
             address = int(array.physical_address)
-        if address % PAGE_BYTES or not 0 < address <= ADDRESS_LIMIT - nbytes:
+        if address % PAGE_BYTES or not 0 < address <= arguments.ADDRESS_LIMIT - nbytes:
             raise DeviceError(
                 f"the board allocated address {address:#x}; VTA needs a multiple of {PAGE_BYTES} "
-                f"below {ADDRESS_LIMIT:#x}"
+                f"below {arguments.ADDRESS_LIMIT:#x}"
             )
         return array
 
@@ -369,7 +361,7 @@ class PynqBuffer:
         self._array = None
 
 
-class PynqDevice(ConfiguredDevice):
+class PynqDevice(BoardDevice):
     """The VTA of this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
@@ -394,20 +386,17 @@ class PynqDevice(ConfiguredDevice):
         self._accelerator = accelerator
         self.capabilities = accelerator.capabilities
         self._buffers: dict[int, PynqBuffer] = {}  # by address
-        self._statistics = Statistics()
-        self._performance = TsimPerformance()
-        self._streams = CheckedStreams()
         self._lock = ForkLock("the device")
         self._closed = False
 
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        nbytes = as_nbytes(nbytes)
+        nbytes = arguments.as_nbytes(nbytes)
         with self._lock:
             self._check_open()
             self._accelerator.recover()
-            array = self._accelerator.allocate(ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES)
+            array = self._accelerator.allocate(whole_pages(nbytes))
             array[:] = 0
             generation = self._accelerator.generation
             buffer = PynqBuffer(int(array.physical_address), nbytes, array, generation)
@@ -431,10 +420,10 @@ class PynqDevice(ConfiguredDevice):
         DeviceError
             If the data exceed the buffer, or it does not belong to this device.
         """
-        image = as_bytes(data)
+        image = arguments.as_bytes(data)
         with self._lock:
             own = self._own(buffer)
-            _, offset = as_extent(own, image.size, offset)
+            _, offset = arguments.as_extent(own, image.size, offset)
             if image.size < own.nbytes:
                 self._refresh(own)
             own._array[offset : offset + image.size] = image
@@ -453,7 +442,7 @@ class PynqDevice(ConfiguredDevice):
         """
         with self._lock:
             own = self._own(buffer)
-            nbytes, offset = as_extent(own, nbytes, offset)
+            nbytes, offset = arguments.as_extent(own, nbytes, offset)
             self._refresh(own)
             return np.array(own._array[offset : offset + nbytes], dtype=np.uint8)
 
@@ -472,11 +461,11 @@ class PynqDevice(ConfiguredDevice):
         DeviceTimeout
             If FINISH does not complete in time.
         """
-        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
-            statistics = self._streams.count(self._config, words, self.capabilities)
+            statistics = self._counted(words)
             with _worded("cannot flush the cache"):
                 for buffer in self._buffers.values():
                     if buffer._dirty:
@@ -489,9 +478,6 @@ class PynqDevice(ConfiguredDevice):
             if performance is not None:
                 self._performance += performance
 
-    def stats(self) -> Statistics:
-        return self._statistics
-
     def performance(self) -> TsimPerformance:
         """Return cycles by cause, counted by the logic since `reset_stats`.
 
@@ -502,10 +488,7 @@ class PynqDevice(ConfiguredDevice):
         """
         if self._accelerator.register_map is RegisterMap.HLS:
             raise UnsupportedError("upstream's HLS design counts no cycles; our RTL does")
-        return self._performance
-
-    def reset_stats(self) -> None:
-        self._statistics, self._performance = Statistics(), TsimPerformance()
+        return super().performance()
 
     def close(self) -> None:
         """Free all buffers; any later call but `close` is an error."""
@@ -525,7 +508,7 @@ class PynqDevice(ConfiguredDevice):
         self._check_open()
         own = self._buffers.get(buffer.address)
         if own is None or own is not buffer:
-            raise foreign_buffer(buffer)
+            raise arguments.foreign_buffer(buffer)
         return own
 
     def _refresh(self, buffer: PynqBuffer) -> None:
@@ -536,23 +519,12 @@ class PynqDevice(ConfiguredDevice):
 
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
         """Return the instruction words at `address`, which must be in one buffer of this device."""
-        nbytes = count * INSTRUCTION_BYTES
-        for buffer in self._buffers.values():
-            offset = address - buffer.address
-            if offset >= 0 and offset + nbytes <= buffer.nbytes and count > 0:
-                if offset % INSTRUCTION_BYTES:
-                    break
-                if buffer._generation != self._accelerator.generation:
-                    raise BufferLost(
-                        "the board was programmed since the program was loaded; load it again"
-                    )
-                self._refresh(buffer)
-                image = np.array(buffer._array[offset : offset + nbytes], dtype=np.uint8)
-                return image.view(np.uint64).reshape(-1, 2)
-        raise DeviceError(
-            f"cannot launch {count} instructions from address {address:#x}: they must lie in one "
-            f"buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
-        )
+        sizes = ((buffer, buffer.nbytes) for buffer in self._buffers.values())
+        buffer, place = instruction_bytes(sizes, address, count)
+        if buffer._generation != self._accelerator.generation:
+            raise BufferLost("the board was programmed since the program was loaded; load it again")
+        self._refresh(buffer)
+        return np.array(buffer._array[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
 
 
 def _worded(what: str) -> AbstractContextManager[None]:

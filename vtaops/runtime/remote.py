@@ -24,16 +24,8 @@ from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import (
-    ADDRESS_LIMIT,
-    as_bytes,
-    as_extent,
-    as_launch,
-    as_nbytes,
-    as_seconds,
-    foreign_buffer,
-)
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime import arguments
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer, check_config
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     NONCE_BYTES,
@@ -116,7 +108,7 @@ class RemoteDevice(ConfiguredDevice):
         timeout: float = DEFAULT_TIMEOUT,
         progress: Progress | None = None,
     ) -> None:
-        timeout = as_seconds(timeout)
+        timeout = arguments.as_seconds(timeout)
         self._host, self._port = parse_address(address)
         self._wanted = None if config is None else HardwareConfig.of(config)
         self._secret = read_secret() if secret is None else secret
@@ -141,17 +133,17 @@ class RemoteDevice(ConfiguredDevice):
     # ------------------------------------------------------------------------ memory
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
-        nbytes = as_nbytes(nbytes)
+        nbytes = arguments.as_nbytes(nbytes)
         answer, _ = self._request("alloc", nbytes=nbytes)
         address, handle = _integers(answer, "address", "buffer")
-        if not 0 <= address <= ADDRESS_LIMIT - nbytes:
+        if not 0 <= address <= arguments.ADDRESS_LIMIT - nbytes:
             raise DeviceError(f"the board sent address {address}; addresses have 32 bits")
         return RemoteBuffer(address, nbytes, handle, self._connections)
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             if not isinstance(buffer, RemoteBuffer):
-                raise foreign_buffer(buffer)
+                raise arguments.foreign_buffer(buffer)
             if buffer.connection == self._connections and self._connection is not None:
                 self._request("free", buffer=buffer.handle)
 
@@ -197,7 +189,7 @@ class RemoteDevice(ConfiguredDevice):
     # -------------------------------------------------------------------------- runs
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
         self._request(
             "launch",
             seconds=timeout + self._timeout,
@@ -334,12 +326,7 @@ class RemoteDevice(ConfiguredDevice):
             self.capabilities = Capabilities(**answer["capabilities"])
         except (KeyError, TypeError, ConfigError) as error:
             raise DeviceError(f"the board sent unknown capabilities: {error}") from error
-        wanted = self._wanted
-        if wanted is not None and wanted.fingerprint != config.fingerprint:
-            raise ConfigError(
-                f"the board has configuration {config.bitstream_id}, not {wanted.bitstream_id} "
-                f"({wanted.name}); open it with that, or program another bitstream"
-            )
+        check_config(config, self._wanted, "program")
         return config
 
     def _request(
@@ -405,15 +392,15 @@ class RemoteDevice(ConfiguredDevice):
 
     def _handle(self, buffer: DeviceBuffer, nbytes: int) -> int:
         if not isinstance(buffer, RemoteBuffer):
-            raise foreign_buffer(buffer)
+            raise arguments.foreign_buffer(buffer)
         if buffer.connection != self._connections or self._connection is None:
             raise BufferLost("the buffer was lost with its connection; load the program again")
-        as_extent(buffer, nbytes)
+        arguments.as_extent(buffer, nbytes)
         return buffer.handle
 
 
 def _image(data: npt.NDArray[np.generic]) -> memoryview:
-    flat = as_bytes(data)
+    flat = arguments.as_bytes(data)
     return memoryview(flat)  # type: ignore[arg-type]  # NumPy declares no buffer protocol
 
 

@@ -18,19 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.base.errors import BufferLost, DeviceError, DeviceTimeout
 from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import FULL
-from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig
-from vtaops.program.statistics import Statistics
+from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
-from vtaops.runtime.instruction_check import CheckedStreams
-from vtaops.runtime.pages import PageAllocator, PageBuffer
+from vtaops.runtime.device import DeviceBuffer, check_config
+from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
+from vtaops.runtime.pages import PageAllocator, PageBuffer, whole_pages
 from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
 
 DEFAULT_TIMEOUT = 10.0
@@ -70,7 +69,7 @@ class _Page:
         self._bone.write(ADDRESSES["vta"] + offset, data)
 
 
-class Ulx3s(ConfiguredDevice):
+class Ulx3s(BoardDevice):
     """VTA on a ULX3S board.
 
     The configuration in the bitstream, which the board reports, must match that of the program.
@@ -97,6 +96,7 @@ class Ulx3s(ConfiguredDevice):
     """
 
     capabilities = FULL
+    _before: TsimPerformance  # the counters after the last launch
 
     def __init__(
         self,
@@ -118,13 +118,11 @@ class Ulx3s(ConfiguredDevice):
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._loaded: dict[PageBuffer, _Loaded] = {}
         self._lost = self._closed = False
-        self._streams = CheckedStreams()
-        self._statistics = Statistics()
-        self._performance, self._counted = TsimPerformance(), TsimPerformance()
         try:
             self.design = self._reset()
-            super().__init__(self.design.config)
-            self._agree(config)
+            wanted = None if config is None else HardwareConfig.of(config)
+            check_config(self.design.config, wanted, "flash")
+            super().__init__(wanted or self.design.config)
         except BaseException:
             self.close()
             raise
@@ -141,7 +139,7 @@ class Ulx3s(ConfiguredDevice):
         with self._turn():
             buffer = self._pages.alloc(nbytes)
             try:
-                self._zero(buffer.address, ceil_div(nbytes, PAGE_BYTES) * PAGE_BYTES)
+                self._zero(buffer.address, whole_pages(nbytes))
             except BaseException:
                 self._pages.free(buffer)
                 raise
@@ -178,7 +176,7 @@ class Ulx3s(ConfiguredDevice):
         insn_address, count, timeout = as_launch(insn_address, count, timeout)
         with self._turn():
             words = self._instructions(insn_address, count)
-            statistics = self._streams.count(self._config, words, self.capabilities)
+            statistics = self._counted(words)
             self._page.refresh(RtlRegisters.CONTROL)
             self._registers.start(insn_address, count)
             failure = self._wait(timeout)
@@ -188,19 +186,9 @@ class Ulx3s(ConfiguredDevice):
             self._page.refresh(_LAST_COUNTER)
             counted = self._registers.performance()
             if counted is not None:
-                self._performance += counted - self._counted
-                self._counted = counted
+                self._performance += counted - self._before
+                self._before = counted
             self._statistics += statistics
-
-    def stats(self) -> Statistics:
-        return self._statistics
-
-    def reset_stats(self) -> None:
-        self._statistics, self._performance = Statistics(), TsimPerformance()
-
-    def performance(self) -> TsimPerformance:
-        """Return cycles by cause, counted by the logic since `reset_stats`."""
-        return self._performance
 
     def info(self) -> dict[str, Any]:
         """Return the board's own description."""
@@ -259,21 +247,9 @@ class Ulx3s(ConfiguredDevice):
         design = Ulx3sDesign.of_identity(tuple(int(word) for word in words))
         for name, value in design.sdram_start:
             self._set(name, value)
-        self._counted = TsimPerformance()
+        self._before = TsimPerformance()
         self._lost = False
         return design
-
-    def _agree(self, config: HardwareConfig | str | Path | None) -> None:
-        wanted = None if config is None else HardwareConfig.of(config)
-        if wanted is None:
-            return
-        if wanted.fingerprint != self._config.fingerprint:
-            raise ConfigError(
-                f"the board has configuration {self._config.bitstream_id}, not "
-                f"{wanted.bitstream_id} ({wanted.name}); open it with that, or flash another "
-                f"bitstream"
-            )
-        self._config = wanted
 
     def _set(self, name: str, value: int) -> None:
         self._bone.write(ADDRESSES[name], value)
@@ -298,19 +274,9 @@ class Ulx3s(ConfiguredDevice):
 
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
         """Return the instruction words that the host wrote at `address`."""
-        nbytes = count * INSTRUCTION_BYTES
-        for buffer in self._loaded:
-            offset = address - buffer.address
-            image = self._loaded[buffer].image
-            if offset >= 0 and offset + nbytes <= image.size and count > 0:
-                if offset % INSTRUCTION_BYTES:
-                    break
-                self._own(buffer, 0)
-                return image[offset : offset + nbytes].view(np.uint64).reshape(-1, 2)
-        raise DeviceError(
-            f"cannot launch {count} instructions from address {address:#x}: they must have been "
-            f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
-        )
+        sizes = ((buffer, own.image.size) for buffer, own in self._loaded.items())
+        buffer, place = instruction_bytes(sizes, address, count)
+        return self._own(buffer, 0).image[place].view(np.uint64).reshape(-1, 2)
 
     def _wait(self, timeout: float) -> DeviceError | None:
         """Wait for FINISH; return the error, or None on success."""

@@ -12,21 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops import ops
 from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import WINDOW_TILES, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
-from vtaops.ops import (
-    AvgPool2d,
-    BatchMatmul,
-    Conv2d,
-    Conv2dTranspose,
-    DepthwiseConv2dAlu,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.depthwise import CYCLES_OF_A_TAP
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
@@ -298,7 +288,7 @@ class BlockedShape:
 
 
 @singledispatch
-def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:
+def blocked_shape(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     """Return the extents of `op` in tiles of `config`.
 
     Raises
@@ -310,7 +300,7 @@ def blocked_shape(op: Operator, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
     op = op.unfolded
     blocks = op.blocks(config)
     (kh, kw), (sh, _), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
@@ -341,7 +331,7 @@ def _(op: Conv2d, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         oc=ceil_div(op.n, config.block_out),
         ic=ceil_div(op.k, config.block_in),
@@ -354,7 +344,7 @@ def _(op: Gemm, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=op.batch,
         oc=ceil_div(op.n, config.block_out),
@@ -368,7 +358,7 @@ def _(op: BatchMatmul, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
     whole = BlockedShape(
         batch=ceil_div(op.batch, config.batch),
@@ -395,7 +385,7 @@ def _(op: Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
     # Steps, not tiles, read the pixels: those of one tap.
     rows, columns = (
         replace(axis, window=1, taps=tuple(range(axis.window)), cut=True) for axis in _sliding(op)
@@ -418,7 +408,7 @@ def _(op: DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
     blocks = op.tiles(config, "other") if op.by_channel else 1
     return BlockedShape(
         batch=blocks,
@@ -433,7 +423,7 @@ def _(op: Elementwise, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
     if not op.reads_inputs(config):
         separate = op.separate(config)
         passes = len(separate.stages) if separate else op.window.count
@@ -445,7 +435,7 @@ def _(op: MaxPool2d, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
+def _(op: ops.AvgPool2d, config: HardwareConfig) -> BlockedShape:
     shape = _pooled(op, config, alu_passes=_passes(op, config), staged=False)
     height, width = op.window.kernel
     if height * width <= config.inp.depth:
@@ -455,7 +445,7 @@ def _(op: AvgPool2d, config: HardwareConfig) -> BlockedShape:
 
 
 def _pooled(
-    op: MaxPool2d | AvgPool2d, config: HardwareConfig, alu_passes: int, staged: bool
+    op: ops.MaxPool2d | ops.AvgPool2d, config: HardwareConfig, alu_passes: int, staged: bool
 ) -> BlockedShape:
     """Return the blocked shape of a pool: every channel block reads only itself."""
     rows, columns = _sliding(op)
@@ -474,7 +464,7 @@ def _pooled(
     )
 
 
-def _passes(op: Operator, config: HardwareConfig) -> int:
+def _passes(op: ops.Operator, config: HardwareConfig) -> int:
     """Return the number of ALU passes over the results that post-processing does not replace.
 
     An addition of products is not a pass (`vtaops.lowering.parsing.accumulate`).
@@ -534,7 +524,7 @@ def _phases(axis: Phases) -> Axis:
     return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
 
 
-def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
+def check_tiling(op: ops.Operator, config: HardwareConfig, tiling: Tiling) -> None:
     """Reject a tiling that does not suit the operator or overflows a scratchpad.
 
     Raises

@@ -160,11 +160,13 @@ def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Gr
     A tile is reloaded for each tile of the other operand that is swept meanwhile, unless as many
     are held as one sweep reads.
     """
-    inp, wgt, out = _traffic(shape, config, c)
+    inp, wgt, out = dram_traffic(shape, config, c)
     return np.asarray(inp + wgt + out)
 
 
-def _traffic(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> tuple[Grid, Grid, int]:
+def dram_traffic(
+    shape: BlockedShape, config: HardwareConfig, c: Candidates
+) -> tuple[Grid, Grid, int]:
     """Return the bytes of input, of weights, and of output, as `dram_bytes`."""
     steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
@@ -220,9 +222,9 @@ def cycle_bound(
     requests = outputs * steps * ((c.ic if padded else 1) + 1) + outputs
     instructions = outputs * (steps + 1 + shape.alu_passes)
     overhead = instructions * INSTRUCTION_BYTES / bus + _PER_REQUEST * requests
-    inp, wgt, out = (part / bus for part in _traffic(shape, config, c))
+    inp, wgt, out = (part / bus for part in dram_traffic(shape, config, c))
     # Reads and writes have each their direction, and weights may have their port.
-    both = _loads_together(config)
+    both = loads_together(config)
     transfer = np.maximum(both(inp + overhead, wgt), out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
         moved = both(inp + out + overhead, wgt)
@@ -248,7 +250,7 @@ def cycle_bound(
     return np.asarray(body + exposed + micro_ops)
 
 
-def _loads_together(config: HardwareConfig) -> Callable[[Any, Any], Any]:
+def loads_together(config: HardwareConfig) -> Callable[[Any, Any], Any]:
     """Return what loads of inputs and of weights take together, given what each take."""
     return np.maximum if config.weight_port else np.add
 
@@ -433,7 +435,7 @@ class TilingList:
         """
         machine = timing or TimingParameters()
         listed, rows = self._fitting(config, self._loads)
-        read = int(_loads_together(config)(listed.inp, listed.wgt)[rows].min())
+        read = int(loads_together(config)(listed.inp, listed.wgt)[rows].min())
         port = machine.port_width(config)
         computed = computed_cycles(listed.shape, config, 1, least=True)
         bounds = [computed, read / port, listed.out / port]
@@ -472,7 +474,7 @@ class TilingList:
     ) -> _Listed:
         if key not in self._listed:
             found, used = find()
-            traffic = _traffic(shape, self._config, found)
+            traffic = dram_traffic(shape, self._config, found)
             self._listed[key] = _Listed(shape, found, used, *traffic)
         return self._listed[key]
 

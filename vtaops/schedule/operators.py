@@ -16,24 +16,10 @@ from vtaops.ops import Operator
 from vtaops.ops.depthwise import MULTIPLY
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST
+from vtaops.schedule import steps
 from vtaops.schedule.blocked import check_tiling
 from vtaops.schedule.candidates import default_tiling
 from vtaops.schedule.intrinsics import ACC_SCOPE, INP_SCOPE, WGT_SCOPE, alu_reduction, gemm, pool
-from vtaops.schedule.steps import (
-    attach_chain,
-    attach_factor,
-    attach_output_stages,
-    attach_product,
-    attach_vectors,
-    bind_threads,
-    block_image,
-    block_matrix,
-    place,
-    tensorize,
-    tensorize_decomposed,
-    tensorize_reduction,
-    tensorize_stages,
-)
 from vtaops.schedule.tiling import Tiling
 
 
@@ -63,10 +49,10 @@ def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
 @_schedule.register
 def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
-    loops = block_matrix(s, config, tiling)
-    attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
+    loops = steps.block_matrix(s, config, tiling)
+    steps.attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
     step = _block_product(s, config, tiling, "kernel_buf")
-    tensorize(s, config, "res_gem", op.stages, step)
+    steps.tensorize(s, config, "res_gem", op.stages, step)
     return s
 
 
@@ -74,17 +60,17 @@ def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
 def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule the pairs of matrices one after the other."""
     s = Schedule(op.declare(config))
-    loops = block_matrix(s, config, tiling)
-    attach_chain(s, op.stages, loops.tile)
-    place(s, "res_gem", loops.tile, ACC_SCOPE)
+    loops = steps.block_matrix(s, config, tiling)
+    steps.attach_chain(s, op.stages, loops.tile)
+    steps.place(s, "res_gem", loops.tile, ACC_SCOPE)
     if op.coarse:
         _attach_coarse(s, loops.tile)
-    attach_vectors(s, op.stages, loops.channels)
+    steps.attach_vectors(s, op.stages, loops.channels)
     step = _block_product(s, config, tiling, "other_buf", batch=True)
     if op.coarse:
         first = s.get_loops(s.get_sblock("res_coarse"))[-7]
-        tensorize_reduction(s, config, "res_coarse", first, 0, gemm(config))
-    tensorize(s, config, "res_gem", op.stages, step)
+        steps.tensorize_reduction(s, config, "res_coarse", first, 0, gemm(config))
+    steps.tensorize(s, config, "res_gem", op.stages, step)
     return s
 
 
@@ -101,7 +87,7 @@ def _block_product(
 
 def _attach_coarse(s: Schedule, tile: LoopRV) -> None:
     """Compute the coarse product and load its operands inside loop `tile`."""
-    place(s, "res_coarse", tile, ACC_SCOPE)
+    steps.place(s, "res_coarse", tile, ACC_SCOPE)
     attach_loads(s, tile, "other_coarse_buf", "data_coarse_buf")
     *_, one, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_coarse"))
     s.reorder(ko, one, mo, no, mi, ni, ki)
@@ -115,24 +101,24 @@ def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
     op = op.unfolded
     s = Schedule(op.declare(config))
-    loops = block_image(s, config, tiling)
+    loops = steps.block_image(s, config, tiling)
     if op.residual and op.scales:  # the scaled residual, the convolution and their sum
-        attach_chain(s, op.stages, loops.tile)
+        steps.attach_chain(s, op.stages, loops.tile)
         for block in ("res_conv", "res_residual_low", "res_residual_high"):
-            place(s, block, loops.tile, ACC_SCOPE)
-        place(s, "residual_buf", loops.tile, INP_SCOPE)
+            steps.place(s, block, loops.tile, ACC_SCOPE)
+        steps.place(s, "residual_buf", loops.tile, INP_SCOPE)
         for name in ("residual_high", "residual_low"):
-            place(s, f"{name}_buf", loops.tile, WGT_SCOPE)
-        attach_vectors(s, op.stages, loops.channels)
+            steps.place(s, f"{name}_buf", loops.tile, WGT_SCOPE)
+        steps.attach_vectors(s, op.stages, loops.channels)
     else:
-        attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
+        steps.attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
 
     *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i, outside, inside = _block_taps(s, config, tiling, [ic, dy, dx])
     s.reorder(step, *outside, b, co, i, ic_i, *inside, j, bi, ci, ic_tns)
     attach_loads(s, [step, *outside][-1])
 
-    tensorize(s, config, "res_conv", op.stages, step)
+    steps.tensorize(s, config, "res_conv", op.stages, step)
     return s
 
 
@@ -145,8 +131,8 @@ def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedu
     """
     s = Schedule(op.declare(config))
     phases = op.rows.phases if tiling.taps == "all" else 1, op.columns.phases
-    loops = block_image(s, config, tiling, phases)
-    attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
+    loops = steps.block_image(s, config, tiling, phases)
+    steps.attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
 
     *_, b, co, y, x, bi, ci, ic, ty, tx, lane = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i, outside, inside = _block_taps(s, config, tiling, [ic, ty, tx])
@@ -161,7 +147,7 @@ def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Schedu
     x_i, phase_x = s.split(x, [None, phases[1]])
     sums = outer[-3 - len(inside) :]  # b, co, ic, and the taps of a step
     s.reorder(phase_y, phase_x, *sums, y_i, x_i, bi, ci, lane)
-    tensorize_decomposed(s, config, "res_conv", op.stages)
+    steps.tensorize_decomposed(s, config, "res_conv", op.stages)
     return s
 
 
@@ -179,25 +165,25 @@ def attach_loads(
     s: Schedule, step: LoopRV, weights: str = "kernel_buf", data: str = "data_buf"
 ) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
-    place(s, data, step, INP_SCOPE)
-    place(s, weights, step, WGT_SCOPE)
+    steps.place(s, data, step, INP_SCOPE)
+    steps.place(s, weights, step, WGT_SCOPE)
 
 
 @_schedule.register
 def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule tap by tap: load the pixels, widened, multiply, add."""
     s = Schedule(op.declare(config))
-    loops = block_image(s, config, tiling)
-    attach_output_stages(s, "res_total", op.stages, loops.tile, loops.channels)
+    loops = steps.block_image(s, config, tiling)
+    steps.attach_output_stages(s, "res_total", op.stages, loops.tile, loops.channels)
 
     *_, b, c, y, x, row, lane, dy, dx = s.get_loops(s.get_sblock("res_total"))
     s.reorder(dy, dx, b, c, y, x, row, lane)
-    place(s, MULTIPLY.name, dx, ACC_SCOPE)
-    place(s, "pixel_buf", dx, ACC_SCOPE)
-    place(s, "kernel_buf", loops.channels, ACC_SCOPE)
+    steps.place(s, MULTIPLY.name, dx, ACC_SCOPE)
+    steps.place(s, "pixel_buf", dx, ACC_SCOPE)
+    steps.place(s, "kernel_buf", loops.channels, ACC_SCOPE)
 
-    tensorize_reduction(s, config, "res_total", dy, 0, alu_reduction(config, AluOp.ADD))
-    tensorize_stages(s, config, [MULTIPLY, *op.stages])
+    steps.tensorize_reduction(s, config, "res_total", dy, 0, alu_reduction(config, AluOp.ADD))
+    steps.tensorize_stages(s, config, [MULTIPLY, *op.stages])
     return s
 
 
@@ -211,16 +197,16 @@ def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
     *blocks, tiles, row, lane = s.get_loops(s.get_sblock("res"))
     piece, thread, inner = s.split(tiles, [None, tiling.h_threads, tiling.h])
     s.reorder(thread, *blocks, piece, inner, row, lane)
-    attach_chain(s, op.stages, piece)
-    attach_chain(s, [*op.offset_stages.values()], piece)
+    steps.attach_chain(s, op.stages, piece)
+    steps.attach_chain(s, [*op.offset_stages.values()], piece)
     for name, _, _ in reversed(op.products):
-        attach_factor(s, name, piece)
+        steps.attach_factor(s, name, piece)
     for name in op.operands:
-        place(s, f"{name}_buf", piece, INP_SCOPE)
-    attach_vectors(s, op.stages, piece)
+        steps.place(s, f"{name}_buf", piece, INP_SCOPE)
+    steps.attach_vectors(s, op.stages, piece)
 
-    bind_threads(s, thread)
-    tensorize_stages(s, config, [*op.offset_stages.values(), *op.stages])
+    steps.bind_threads(s, thread)
+    steps.tensorize_stages(s, config, [*op.offset_stages.values(), *op.stages])
     return s
 
 
@@ -230,21 +216,21 @@ def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Schedule:
 @_schedule.register
 def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
-    loops = block_image(s, config, tiling)
+    loops = steps.block_image(s, config, tiling)
     if separate := op.separate(config):
         _attach_separate(s, separate, loops.tile)
         return s
-    place(s, "res_max", loops.tile, ACC_SCOPE)
+    steps.place(s, "res_max", loops.tile, ACC_SCOPE)
     *_, b, co, y, x, bi, ci, dy, dx = s.get_loops(s.get_sblock("res_max"))
     if op.reads_inputs(config):  # one instruction per window row
-        place(s, "data_buf", loops.tile, INP_SCOPE)
+        steps.place(s, "data_buf", loops.tile, INP_SCOPE)
         maximum = pool(config)
         s.reorder(dy, b, co, y, x, dx, bi, ci)
     else:  # one per pixel: its real pixels form a rectangle
-        attach_product(s, "data", loops.tile)
+        steps.attach_product(s, "data", loops.tile)
         maximum = alu_reduction(config, AluOp.MAX)
         s.reorder(dy, dx, b, co, y, x, bi, ci)
-    tensorize_reduction(s, config, "res_max", dy, LEAST, maximum)
+    steps.tensorize_reduction(s, config, "res_max", dy, LEAST, maximum)
     return s
 
 
@@ -254,10 +240,10 @@ def _attach_separate(s: Schedule, maxima: SeparateMaxima, tile: LoopRV) -> None:
     Lowering recognizes products and maxima that are not tensorized: tiles overlap
     (`attach_product`).
     """
-    attach_chain(s, maxima.stages, tile)
-    attach_chain(s, maxima.side_stages, tile)
+    steps.attach_chain(s, maxima.stages, tile)
+    steps.attach_chain(s, maxima.side_stages, tile)
     for name in maxima.products:
-        place(s, name, tile, ACC_SCOPE)
+        steps.place(s, name, tile, ACC_SCOPE)
     attach_loads(s, tile, "data_scale_buf")
 
 
@@ -276,8 +262,8 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
             "other numbers than inner ones; VTA shifts all of a tile alike"
         )
     s = Schedule(op.declare(config))
-    loops = block_image(s, config, tiling)
-    attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
+    loops = steps.block_image(s, config, tiling)
+    steps.attach_output_stages(s, "res_sum", op.stages, loops.tile, loops.channels)
 
     *_, b, co, y, x, bi, ci, dy, dx, lane = s.get_loops(s.get_sblock("res_sum"))
     if tiling.taps == "all":
@@ -286,5 +272,5 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     else:  # the window's rows are loaded one after the other
         s.reorder(dy, b, co, dx, y, x, bi, ci, lane)
         attach_loads(s, dy, "data_scale_buf")
-    tensorize(s, config, "res_sum", op.stages, b if tiling.taps == "all" else dy)
+    steps.tensorize(s, config, "res_sum", op.stages, b if tiling.taps == "all" else dy)
     return s

@@ -28,8 +28,9 @@ from vtaops.schedule.candidates import (
     computed_cycles,
     cycle_bound,
     depths_of,
-    dram_bytes,
+    dram_traffic,
     each_with,
+    loads_together,
     sizes_that_fit,
     tile_counts,
 )
@@ -48,21 +49,43 @@ _LATE = 8  # results that stay in the output memory: their readers are some tile
 _PER_TILE = 16  # cycles of overhead per turn: settings, relays of tokens
 _SWEEP, _ALL = 0, -1  # tiles that one output tile reads; those of the whole operator
 _MEMORIES = ("inp", "wgt", "acc")
+_MACHINE = TimingParameters()
+
+
+@dataclass(frozen=True)
+class Together:
+    """Tilings of operators that run together.
+
+    Attributes
+    ----------
+    tilings : list of Tiling
+        One for each operator.
+    cycles : float
+        Estimated cycles of all.
+    """
+
+    tilings: list[Tiling]
+    cycles: float
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """A tiling, its use of each scratchpad in elements, and its cost in cycles."""
+    """A tiling, its use of each scratchpad in elements, and its cost in cycles.
+
+    `busy` are the cycles of each unit.
+    """
 
     tiling: Tiling
     used: tuple[int, ...]
     cost: float
+    busy: tuple[float, ...]
 
 
-def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Tiling] | None:
+def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Together | None:
     """Return the cheapest tilings of interleaved operators; None if none fit together.
 
-    A tiling's cost is its bound on cycles plus the time that others wait for its first results.
+    A tiling's cost is its bound on cycles plus the time that others wait for its first results. The
+    estimate is a lower bound: the cycles of the busiest unit.
 
     Parameters
     ----------
@@ -78,8 +101,10 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> list[Ti
     for found in sorted(choices, key=lambda each: sum(choice.cost for choice in each)):
         if _hold([choice.used for choice in found], config):
             tilings = [choice.tiling for choice in found]
-            late = "forward" in config.extensions
-            return _with_results_that_stay(ops, config, tilings) if late else tilings
+            if "forward" in config.extensions:
+                tilings = _with_results_that_stay(ops, config, tilings)
+            busy = np.sum([choice.busy for choice in found], axis=0)
+            return Together(tilings, float(busy.max()))
     return None
 
 
@@ -132,7 +157,11 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     )
     used = np.stack([each[memory] for memory in _MEMORIES], axis=1)
     parts = (used / [getattr(config, memory).depth for memory in _MEMORIES]).max(axis=1)
-    traffic = dram_bytes(shape, config, found)
+    inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
+    traffic = inp_bytes + wgt_bytes + out_bytes
+    port = _MACHINE.port_width(config)
+    computed = np.broadcast_to(computed_cycles(shape, config, found.ic), len(found))
+    loaded, stored = loads_together(config)(inp_bytes, wgt_bytes) / port, out_bytes / port
     cycles = cycle_bound(shape, config, found)
     bands = oc_tiles if order == "channels" else -(-shape.rows.extent // found.h)
     cost = cycles * (1 + _ALONE / bands) + _PER_TILE * steps * oc_tiles * pixel_tiles
@@ -145,7 +174,8 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
         best = int(lean[np.argmin(cost[lean])])
         if not choices or cost[best] < choices[-1].cost:
             tiling = found.tiling(best, config)
-            choices.append(_Choice(tiling, tuple(used[best].tolist()), float(cost[best])))
+            busy = float(computed[best]), float(loaded[best]), stored
+            choices.append(_Choice(tiling, tuple(used[best].tolist()), float(cost[best]), busy))
     return tuple(choices)
 
 
@@ -155,12 +185,12 @@ _WEIGHTS = 0.85  # fraction of the weight memory; the rest is for earlier operat
 _ROWS = 2 / 3  # fraction of the parameter rows, for the sums
 
 
-def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> list[Tiling] | None:
+def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> Together | None:
     """Return tilings of a convolution, its global mean, and a matrix product of the means.
 
     All go channel by channel: a block of the convolution's channels is one reduction step of the
     product, whose weights, often the most of a network, are loaded while the convolution computes.
-    None if they do not fit together.
+    None if they do not fit together. Their cycles are not estimated (0).
 
     Parameters
     ----------
@@ -195,7 +225,7 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
         replace(small, inp_tiles=4),
         replace(small, oc=sums * config.block_out, inp_tiles=product.ic, wgt_tiles=steps),
     ]
-    return tilings if _fit_together(shapes, config, tilings) else None
+    return Together(tilings, 0) if _fit_together(shapes, config, tilings) else None
 
 
 # --------------------------------------------------------------------------- hand in hand
@@ -203,13 +233,12 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> li
 _MOST_ROWS = 16  # of the last operator in a band
 _MOST_BLOCKS = 12  # of channels in a tile
 _PER_PIECE = 8  # cycles of a tile row that comes from two memories
-_MACHINE = TimingParameters()
 _HALVES = 0.99  # rows are cut if that takes less than this fraction of the cycles
 
 
 def tilings_hand_in_hand(
     ops: Sequence[Operator], config: HardwareConfig, limit: float
-) -> list[list[Tiling]]:
+) -> list[Together]:
     """Return tilings with which each operator can read its inputs from the output memory.
 
     All have bands of whole or half rows, as high as the next operator's step through them, and
@@ -237,10 +266,12 @@ def tilings_hand_in_hand(
         parts = way.parts(shapes, config)
         tilings = [part.tiling for part in parts]
         if parts and _fit_together(shapes, config, tilings):
-            found.append((way.cycles(parts, config), tilings))
-    found.sort(key=lambda plan: plan[0])
+            found.append(Together(tilings, way.cycles(parts, config)))
+    found.sort(key=lambda each: each.cycles)
     return [
-        _with_results_that_stay(ops, config, tilings) for cycles, tilings in found if cycles < limit
+        replace(each, tilings=_with_results_that_stay(ops, config, each.tilings))
+        for each in found
+        if each.cycles < limit
     ]
 
 
@@ -341,6 +372,8 @@ class _Way:
         height, width = min(size[0], shape.rows.extent), min(size[1], shape.columns.extent)
         bands = ceil_div(shape.rows.extent, height) * ceil_div(shape.columns.extent, width)
         oc = min(self.blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
+        if shape.oc % oc or not shape.admits(oc):
+            return None
         ic = shape.ic if first else min(self.blocks, shape.ic)
         tiles, steps = ceil_div(shape.oc, oc), ceil_div(shape.ic, ic)
         accumulators = 2
@@ -349,8 +382,6 @@ class _Way:
                 return None
             behind = follower.rows.window > follower.rows.step + 1
             accumulators = tiles * (2 + behind) + 1
-        if shape.oc % oc or not shape.admits(oc):
-            return None
         tiling = Tiling(
             oc=oc * config.block_out,
             ic=ic * config.block_in,

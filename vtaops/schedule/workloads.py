@@ -12,15 +12,7 @@ from difflib import get_close_matches
 from typing import TypedDict
 
 from vtaops.base.errors import ShapeError
-from vtaops.ops import (
-    AvgPool2d,
-    Conv2d,
-    Conv2dTranspose,
-    Elementwise,
-    Gemm,
-    MaxPool2d,
-    Operator,
-)
+from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Elementwise, Gemm, MaxPool2d, Operator
 from vtaops.schedule import Tiling
 
 

@@ -239,7 +239,7 @@ class Session(OperatorMethods, Closing):
         return f"<Session on {self.device!r}, {self.config.name}: {state}>"
 
     def _repr_html_(self) -> str:
-        from vtaops.report.html import html_table, statistics_html
+        from vtaops.program.html import html_table, statistics_html
 
         rows = ((p.operator, p.where, str(p.runs), p.reason) for p in self.placements)
         ran = html_table(("operator", "where", "runs", "why not on VTA"), rows, right=2)

@@ -36,10 +36,19 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 
 # --- matmul -----------------------------------------------------------------------------------
 
-MATMUL = Stages("Three loops i, j, k as declared.")
+MATMUL = Stages("The three loops i, j, k as declared.")
 
 
+@MATMUL.stages(reorder={}, parallel={"threads": True})
 def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
+    """Schedule rows of C, k outside j.
+
+    reorder
+        Loop k moves outside loop j: successive iterations read neighbouring elements of B, and j is
+        vectorised.
+    parallel
+        The threads share the rows of C.
+    """
     s, _, (i, j, k) = _declared(op, "C")
     s.reorder(i, k, j)
     split_vector(s, j, target.lanes)
@@ -48,19 +57,16 @@ def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> 
     return s
 
 
-@MATMUL.stage("reorder")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """k before j: neighbouring steps read neighbouring elements of B, and j is vectorised."""
-    return _matmul_rows(op, target)
-
-
-@MATMUL.stage("parallel")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """The rows of C are shared among the threads."""
-    return _matmul_rows(op, target, threads=True)
-
-
+@MATMUL.stages(blocked={}, cached={"cached": True})
 def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
+    """Schedule blocks of C.
+
+    blocked
+        C is computed in blocks of 32 x 32 elements, four steps of k at a time: operands are reused
+        from the cache.
+    cached
+        A block of C is summed in a small local array and stored once (write cache).
+    """
     s, block, (i, j, k) = _declared(op, "C")
     stored = s.cache_write(block, 0, "global") if cached else None
     i, row = s.split(i, [None, largest_divisor(op.m, _BLOCK)])
@@ -73,20 +79,6 @@ def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) ->
     if stored is not None:
         s.reverse_compute_at(stored, outer)
     return s
-
-
-@MATMUL.stage("blocked")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """Blocks of 32 x 32 elements of C, sums in steps of 4: operands are reused from the
-    cache.
-    """
-    return _matmul_blocks(op, target)
-
-
-@MATMUL.stage("cached")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """A block of C is summed in a small local array and stored once (write cache)."""
-    return _matmul_blocks(op, target, cached=True)
 
 
 @MATMUL.stage("registers")
@@ -105,25 +97,25 @@ def _register_rows(op: ops.MatmulOp, target: CpuTarget) -> int:
 
 @MATMUL.stage("packed")
 def _matmul_packed(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """B is copied into panels as wide as a block: no far jumps between its rows."""
+    """B is packed into panels as wide as a block, so that its rows lie next to each other."""
     rows, columns = _register_rows(op, target), 2 * target.lanes
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
 
 @MATMUL.stage("tuned")
 def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """The tile is chosen by a cost model, packing by the size of B."""
+    """A cost model chooses the tile; the size of B decides whether it is packed."""
     return schedule_matmul(op, target)
 
 
 # --- conv2d -----------------------------------------------------------------------------------
 
-CONV2D = Stages("Seven loops as declared, the padded image beforehand.")
+CONV2D = Stages("The seven loops as declared, after the image is padded.")
 
 
 @CONV2D.stage("parallel")
 def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Columns innermost and vectorised; images and channels are shared among the threads."""
+    """The loop over columns is innermost and vectorised; the threads share images and channels."""
     s, _, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     s.reorder(n, c, i, ic, kh, kw, j)
     s.parallel(s.fuse(n, c))
@@ -131,7 +123,16 @@ def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     return s
 
 
+@CONV2D.stages(blocked={}, cached={"cached": True})
 def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
+    """Schedule blocks of channels, rows and columns.
+
+    blocked
+        The result is computed in blocks of 8 channels, 8 rows and up to 32 columns, which reuse
+        image and kernel from the cache.
+    cached
+        A block is summed in a small local array and stored once (write cache).
+    """
     s, block, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     stored = s.cache_write(block, 0, "global") if cached else None
     rows, columns = op.out_size
@@ -147,30 +148,18 @@ def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) ->
     return s
 
 
-@CONV2D.stage("blocked")
-def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Blocks of 8 channels, 8 rows and up to 32 columns reuse image and kernel."""
-    return _conv2d_blocks(op, target)
-
-
-@CONV2D.stage("cached")
-def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """A block is summed in a small local array and stored once (write cache)."""
-    return _conv2d_blocks(op, target, cached=True)
-
-
 @CONV2D.stage("registers")
 def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """The block shrinks to 4 channels by one vector of columns, which stay in registers; the
-    kernel is packed, so that its values lie together.
+    """The block shrinks to 4 channels by one vector of columns, which stay in registers; the kernel
+    is packed in the order in which it is read.
     """
     return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
 
 
 @CONV2D.stage("packed")
 def _conv2d_packed(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Data and result as well in blocks of channels (NCHW[x]c), packed and unpacked around the
-    sum: a vector holds neighbouring channels, some pixels of them stay in registers.
+    """Data and result are packed in blocks of channels as well (NCHW[x]c) and unpacked afterwards:
+    a vector holds neighbouring channels, and the sums of several pixels stay in registers.
     """
     if op.groups > 1 or not op.epilogue.empty:
         return schedule_conv2d(op, target)
@@ -216,24 +205,34 @@ def _schedule_packed(s: Any, columns: int) -> Any:
 
 @CONV2D.stage("tuned")
 def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """NCHW again: the tile fills the registers; narrow images use channel lanes."""
+    """Back to NCHW: the tile fills the registers; for narrow images a vector holds channels instead
+    of columns.
+    """
     return schedule_conv2d(op, target)
 
 
 # --- depthwise convolution --------------------------------------------------------------------
 
-DEPTHWISE = Stages("Six loops as declared, the padded image beforehand.")
+DEPTHWISE = Stages("The six loops as declared, after the image is padded.")
 
 
 @DEPTHWISE.stage("parallel")
 def _depthwise_parallel(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Channels are shared among the threads."""
+    """The threads share the channels."""
     s, _, (n, c, *_) = _declared(op, "result")
     s.parallel(s.fuse(n, c))
     return s
 
 
+@DEPTHWISE.stages(cached={}, vectorized={"vectors": True})
 def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
+    """Schedule channel by channel.
+
+    cached
+        Each channel is padded just before it is used, so the copy stays in the L1 cache.
+    vectorized
+        The loop over columns is innermost and vectorised; it runs once per tap of the kernel.
+    """
     s, _, (n, c, i, j, kh, kw) = _declared(op, "result")
     channel = s.fuse(n, c)
     s.parallel(channel)
@@ -245,34 +244,45 @@ def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = 
     return s
 
 
-@DEPTHWISE.stage("cached")
-def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Each channel is padded just before it is used: the copy stays in the first-level cache."""
-    return _depthwise_channels(op, target)
-
-
-@DEPTHWISE.stage("vectorized")
-def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Columns innermost, in vectors; one tap of the kernel at a time."""
-    return _depthwise_channels(op, target, vectors=True)
-
-
 @DEPTHWISE.stage("tuned")
 def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Tiles of some rows by one vector of columns stay in registers; the taps are unrolled."""
+    """Tiles of a few rows by one vector of columns stay in registers; the loops over taps are
+    unrolled.
+    """
     return schedule_depthwise(op, target)
 
 
 # --- conv1d -----------------------------------------------------------------------------------
 
 CONV1D = Stages(
-    "Two loops as declared, the padded signal beforehand. LLVM keeps a vector of results in a "
-    "register by itself."
+    "The two loops as declared, after the signal is padded. LLVM keeps a vector of results in "
+    "a register without being told."
 )
 
 
+@CONV1D.stages(
+    split={"steps": 1},
+    reorder={"steps": 2},
+    unroll={"steps": 3},
+    vectorize={"steps": 4},
+    caching={"steps": 5},
+)
 def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
-    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache."""
+    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache.
+
+    split
+        The results are split into blocks of a few vectors.
+    reorder
+        The loop over taps moves outside the loop over results: neighbouring samples are read
+        together, but each partial sum now goes through memory.
+    unroll
+        The loop over taps is unrolled.
+    vectorize
+        The loop over results is vectorised.
+    caching
+        The samples and taps of a block are first copied to small arrays. A CPU has a cache anyway,
+        so the copies only add work.
+    """
     s, block, (i, k) = _declared(op, "result")
     i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
     if steps >= 2:
@@ -287,44 +297,10 @@ def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
     return s
 
 
-@CONV1D.stage("split")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Results in blocks of some vectors."""
-    return _conv1d_steps(op, target, 1)
-
-
-@CONV1D.stage("reorder")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Taps outside, results inside: neighbours are read together, but each partial sum now goes
-    through memory.
-    """
-    return _conv1d_steps(op, target, 2)
-
-
-@CONV1D.stage("unroll")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The taps are unrolled."""
-    return _conv1d_steps(op, target, 3)
-
-
-@CONV1D.stage("vectorize")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Results in vectors."""
-    return _conv1d_steps(op, target, 4)
-
-
-@CONV1D.stage("caching")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Samples and taps of a block are copied to a small array first. A processor has a cache
-    already: the copies are work.
-    """
-    return _conv1d_steps(op, target, 5)
-
-
 @CONV1D.stage("fused")
 def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Instead, the loops over blocks and taps become one: no loop is left to unroll or to give
-    to threads, and each sum asks whether it is the first.
+    """Instead, the loops over blocks and taps are fused: no loop is left to unroll or to
+    parallelise, and each iteration must check whether it starts a sum.
     """
     s = _conv1d_steps(op, target, 2)
     i, k, inner = s.get_loops(s.get_sblock("result"))
@@ -335,45 +311,23 @@ def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
 
 @CONV1D.stage("tuned")
 def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The block stays in registers, the padded samples in the first-level cache; threads."""
+    """The block stays in registers, its padded samples in the L1 cache; the threads share the
+    blocks.
+    """
     return schedule_conv1d(op, target)
 
 
 # --- addition ---------------------------------------------------------------------------------
 
-VECTOR_ADD = Stages("One loop as declared; LLVM vectorises it by itself.")
-BROADCAST_ADD = Stages("Two loops as declared, the rows outside.")
-
-
-def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
-    s, _, loops = _declared(op, "C")
-    if vectors:
-        loops[-1:] = split_vector(s, loops[-1], target.lanes)
-    s.parallel(loops[0])
-    return s
-
-
-@VECTOR_ADD.stage("parallel")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The elements are shared among the threads."""
-    return _add_rows(op, target)
-
-
-@VECTOR_ADD.stage("vectorized")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """In vectors; the threads share the vectors."""
-    return _add_rows(op, target, vectors=True)
-
-
-@VECTOR_ADD.stage("tuned")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """A few long chunks per thread, and no threads at all for short vectors."""
-    return schedule_elementwise(op, target)
+VECTOR_ADD = Stages("The one loop as declared, which LLVM vectorises.")
+BROADCAST_ADD = Stages("The two loops as declared, rows outermost.")
 
 
 @BROADCAST_ADD.stage("bad")
 def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Columns outside, so that A needs no broadcast in a vector; but B is read with a stride."""
+    """Columns are outermost, so that no element of A is broadcast to a vector; but B is read with a
+    stride.
+    """
     s, _, (row, column) = _declared(op, "C")
     s.reorder(column, row)
     split_vector(s, row, target.lanes)
@@ -381,24 +335,52 @@ def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     return s
 
 
-@BROADCAST_ADD.stage("good")
+@VECTOR_ADD.stages(parallel={}, vectorized={"vectors": True})
+@BROADCAST_ADD.stages(good={"vectors": True})
+def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
+    """Schedule the loops as declared, the outermost in parallel.
+
+    parallel
+        The threads share the elements.
+    vectorized
+        The loop is vectorised; the threads share the vectors.
+    good
+        Rows are outermost and shared by the threads; columns are vectorised.
+    """
+    s, _, loops = _declared(op, "C")
+    if vectors:
+        loops[-1:] = split_vector(s, loops[-1], target.lanes)
+    s.parallel(loops[0])
+    return s
+
+
+@VECTOR_ADD.stage("tuned")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Rows outside, shared among the threads; columns in vectors."""
-    return _add_rows(op, target, vectors=True)
+    """Each thread takes a few long chunks; short arrays are added on one thread."""
+    return schedule_elementwise(op, target)
 
 
 @BROADCAST_ADD.stage("tuned")
 def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The same, without threads where there is little to do."""
+    """The same, but on one thread if there is little to compute."""
     return schedule_elementwise(op, target)
 
 
 # --- pooling ----------------------------------------------------------------------------------
 
-POOL = Stages("Six loops as declared, the padded image beforehand.")
+POOL = Stages("The six loops as declared, after the image is padded.")
 
 
+@POOL.stages(inlined={}, staged={"staged": True})
 def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
+    """Schedule rows of results.
+
+    inlined
+        The threads share rows, and columns are vectorised; a condition replaces the padded copy.
+    staged
+        The same, but the rows that a row of results needs are first copied, padded, to a small
+        array.
+    """
     name = "result" if op.kind == "max" else "total"
     s, _, (n, c, i, j, kh, kw) = _declared(op, name)
     s.reorder(n, c, i, kh, kw, j)
@@ -414,21 +396,11 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
     return s
 
 
-@POOL.stage("inlined")
-def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """Rows are shared among the threads, columns in vectors; padding has become a condition."""
-    return _pool_rows(op, target)
-
-
-@POOL.stage("staged")
-def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """The same, but the rows that a row of results needs are padded into a small copy."""
-    return _pool_rows(op, target, staged=True)
-
-
 @POOL.stage("tuned")
 def _(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """Down the columns of a window first, then along; small images several at once."""
+    """The maximum or sum runs down the columns of a window first, then along its row; several small
+    images are pooled at once.
+    """
     return schedule_pool(op, target)
 
 
@@ -437,8 +409,16 @@ def _(op: ops.PoolOp, target: CpuTarget) -> Any:
 BATCH_NORM = Stages()
 
 
+@BATCH_NORM.stages(default={}, fused={"fused": True})
 def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) -> Any:
-    """Schedule the formula as it is written, one tensor per operation."""
+    """Schedule the formula as it is written, one tensor per operation.
+
+    default
+        Four passes over the data, one per operation of the formula.
+    fused
+        One pass computes the whole formula for each element. The threads share the channels; pixels
+        are vectorised.
+    """
     tensors, shape = op.placeholders(), op.output.shape
     data, gamma, beta, mean, variance = tensors.values()
     small = tirx.const(op.epilogue.batch_norm or 0.0, "float32")
@@ -460,23 +440,11 @@ def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) ->
     return s
 
 
-@BATCH_NORM.stage("default")
-def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """Four passes over the data, one per operation of the formula."""
-    return _norm_passes(op, target)
-
-
-@BATCH_NORM.stage("fused")
-def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """One pass: all is computed per element. Channels are shared among the threads, pixels in
-    vectors.
-    """
-    return _norm_passes(op, target, fused=True)
-
-
 @BATCH_NORM.stage("tuned")
 def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """Root and quotient once per channel, folded to scale and shift: a multiply-add remains."""
+    """Square root and quotient are computed once per channel and folded into a scale and a shift:
+    one multiply-add per element remains.
+    """
     return schedule_normalize(op, target)
 
 

@@ -79,8 +79,7 @@ def moved(operation: Operation, tiles: Strides) -> Operation:
     dst, src, wgt = tiles
     assert operation.micro_ops is not None
     touches = [
-        Touch(t.space, t.elements + (dst if t.write else wgt if t.space == "wgt" else src), t.write)
-        for t in operation.touches
+        t.moved(dst if t.write else wgt if t.space == "wgt" else src) for t in operation.touches
     ]
     rows = operation.micro_ops + np.array(tiles, np.int64)
     if operation.post is not None and operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():

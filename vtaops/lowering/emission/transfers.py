@@ -65,10 +65,8 @@ class Transfers:
             if access.y_size:
                 place = {"sram_base": sram, "dram_base": access.dram_base + shift}
                 instruction = kind(memory=memory, **{**vars(access), **place})
-                touched = np.arange(instruction.sram_size) + sram
-                yield Operation(
-                    instruction, relocation, (Touch(on_chip.memory, touched, leaf.loads),)
-                )
+                touch = Touch.of_run(on_chip.memory, sram, instruction.sram_size, leaf.loads)
+                yield Operation(instruction, relocation, (touch,))
             elif memory != Memory.INP:  # some hardware does not support a LOAD without rows
                 yield from _resets(sram, access.x_size)
 
@@ -221,7 +219,7 @@ def _resets(first: int, count: int) -> Iterator[Operation]:
     for begin in range(first, first + count, MAX_EXTENT):
         size = min(MAX_EXTENT, first + count - begin)
         loops = {"uop_end": 1, "iter_out": 1, "iter_in": size, "dst_factor_in": 1}
-        touch = Touch("acc", begin + np.arange(size), write=True)
+        touch = Touch.of_run("acc", begin, size, write=True)
         rows = np.array([[begin, 0, 0]], np.int64)
         yield Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
 

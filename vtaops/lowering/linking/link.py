@@ -22,7 +22,7 @@ from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Elements, Fragment, Operation, Touch, Variants
+from vtaops.lowering.operation import Elements, Fragment, Operation, Touch
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
 from vtaops.lowering.passes.prefetch import weights_ahead
@@ -129,7 +129,6 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
     """
     places = _checked_places(part, number, buffers)
     config = part.fragment.config
-    variants = Variants()
     bound = []
     for operation in part.fragment.operations:
         instruction, relocation = operation.instruction, operation.relocation
@@ -138,7 +137,7 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
             relocation = place.buffer
             if place.offset:
                 base = _base_behind(place.offset, instruction, config)
-                instruction = variants.of(instruction, dram_base=base)
+                instruction = instruction.with_fields(dram_base=base)
         touches, micro_ops = operation.touches, operation.micro_ops
         bound.append(Operation(instruction, relocation, touches, micro_ops, number))
     return bound

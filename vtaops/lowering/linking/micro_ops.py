@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Operation, Variants
+from vtaops.lowering.operation import Operation
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, LoopInstruction
 from vtaops.program import MICRO_OPS
@@ -62,7 +62,6 @@ class _Placement:
         self._stretch: list[Operation] = []
         self._places: dict[bytes, int] = {}  # sequences of the stretch, in the micro-op memory
         self._size = 0  # micro-ops of the stretch
-        self._variants = Variants()
 
     def append(self, operation: Operation) -> None:
         """Append an operation; open a new stretch if its sequence does not fit."""
@@ -71,7 +70,7 @@ class _Placement:
             assert isinstance(i, LoopInstruction)
             place = self._place(operation.micro_ops)
             begin, end = i.uop_begin + place, i.uop_end + place
-            operation.instruction = self._variants.of(i, uop_begin=begin, uop_end=end)
+            operation.instruction = i.with_fields(uop_begin=begin, uop_end=end)
         self._stretch.append(operation)
 
     def _place(self, sequence: Table) -> int:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import permutations
 
-from vtaops.lowering.operation import Operation, Variants
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.uses import LastUses
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Finish, Load, Unit
@@ -112,8 +112,7 @@ class _Inserter:
 
     def finished(self) -> list[Operation]:
         """Return all operations with their token flags."""
-        variants = Variants()
         for position, flags in self._flags.items():
             operation = self._operations[position]
-            operation.instruction = variants.of(operation.instruction, **dict.fromkeys(flags, 1))
+            operation.instruction = operation.instruction.with_fields(**dict.fromkeys(flags, 1))
         return self._operations

@@ -119,8 +119,7 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
     if not first:
         column = 0 if leftmost else i.x_pad_left + piece.x
         base += (i.y_pad_top + piece.y) * i.sram_row + column
-    load = replace(
-        i,
+    load = i.with_fields(
         sram_base=base,
         y_size=piece.rows,
         x_size=piece.columns,
@@ -131,15 +130,15 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
     )
     relocation = operation.relocation
     if piece.source >= 0:
-        load = replace(load, dram_base=piece.source, x_stride=piece.stride, forward=1)
+        load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)
         rows = piece.source + np.arange(piece.rows)[:, None] * piece.stride
         read = Touch("acc", np.unique(rows + np.arange(piece.columns)), write=False)
         relocation = NO_BUFFER
     else:
-        load = replace(load, dram_base=i.dram_base + piece.y * i.x_stride + piece.x)
+        load = load.with_fields(dram_base=i.dram_base + piece.y * i.x_stride + piece.x)
         box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
         read = Touch(operation.touches[1].space, np.unique(box), write=False)
-    written = Touch("inp", base + np.arange(load.sram_size), write=True)
+    written = Touch.of_run("inp", base, load.sram_size, write=True)
     return replace(operation, instruction=load, relocation=relocation, touches=(written, read))
 
 
@@ -207,15 +206,14 @@ def _stored(operation: Operation, i: Store, needed: npt.NDArray[np.bool_]) -> li
         columns = np.flatnonzero(rows[y])
         x, end = int(columns[0]), int(columns[-1]) + 1
         first = i.sram_base + y * i.x_size + x
-        store = replace(
-            i,
+        store = i.with_fields(
             sram_base=first,
             dram_base=i.dram_base + y * i.x_stride + x,
             y_size=1,
             x_size=end - x,
             x_stride=end - x,
         )
-        read = Touch(own.space, first + np.arange(end - x), write=False)
+        read = Touch.of_run(own.space, first, end - x, write=False)
         written = Touch(dram.space, granules[y, x:end], write=True)
         parts.append(replace(operation, instruction=store, touches=(read, written)))
     return parts if len(parts) <= _PARTS else [operation]

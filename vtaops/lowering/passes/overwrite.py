@@ -165,8 +165,10 @@ def _split(
             break
         fresh[elements] = False
         stop += 1
-    head = [_with(operation, replace(i, uop_end=stop, overwrite=1))] if stop > i.uop_begin else []
-    rest = [_with(operation, replace(i, uop_begin=stop))] if stop < i.uop_end else []
+    head = (
+        [_with(operation, i.with_fields(uop_end=stop, overwrite=1))] if stop > i.uop_begin else []
+    )
+    rest = [_with(operation, i.with_fields(uop_begin=stop))] if stop < i.uop_end else []
     return head, rest
 
 
@@ -175,7 +177,7 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
     i, rows = _product(operation)
     steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
     extent: dict[str, Any] = {f"iter_{loop}": stop - first}
-    part = _with(operation, replace(i, **extent))
+    part = _with(operation, i.with_fields(**extent))
     part.micro_ops = rows + first * np.array(steps, np.int64) if first else rows
     return part
 

@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Fragment, Operation, Touch, Variants
+from vtaops.lowering.operation import Fragment, Operation, Touch
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
@@ -126,7 +126,6 @@ class _Shift:
 
     def __init__(self, offsets: dict[str, int]) -> None:
         self._offsets = offsets
-        self._variants = Variants()
         self._touches: dict[int, Touch] = {}
 
     def operation(self, o: Operation) -> Operation:
@@ -143,11 +142,11 @@ class _Shift:
         if isinstance(i, Load | Store):
             name = Memory(i.memory).name.lower()
             space = name if name in _SPACES else "acc"
-            return self._variants.of(i, sram_base=i.sram_base + self._offsets[space])
+            return i.with_fields(sram_base=i.sram_base + self._offsets[space])
         if isinstance(i, Post):
             row = i.row + self._offsets["post"] * i.reads_row
             table = i.table_index + self._offsets["table"] * i.use_table
-            return self._variants.of(i, row=row, table_index=table)
+            return i.with_fields(row=row, table_index=table)
         return i
 
     def _touch(self, touch: Touch) -> Touch:
@@ -155,5 +154,5 @@ class _Shift:
         if not by:
             return touch
         if id(touch) not in self._touches:
-            self._touches[id(touch)] = replace(touch, elements=touch.elements + by)
+            self._touches[id(touch)] = touch.moved(by)
         return self._touches[id(touch)]

@@ -329,11 +329,11 @@ def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operatio
     """Convert a LOAD ACC of vectors to a LOAD of parameter rows."""
     assert isinstance(load.instruction, Load)
     row = rows[_key(load)]
-    instruction = replace(load.instruction, memory=Memory.POST, sram_base=row)
+    instruction = load.instruction.with_fields(memory=Memory.POST, sram_base=row)
     return replace(
         load,
         instruction=instruction,
-        touches=(Touch("post", row + np.arange(len(load.written)), write=True),),
+        touches=(Touch.of_run("post", row, len(load.written), write=True),),
     )
 
 
@@ -359,7 +359,7 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     end = i.uop_begin if whole is None else 0
     for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
         begin, end = end, end + count
-        instruction = replace(i, uop_begin=begin, uop_end=end)
+        instruction = i.with_fields(uop_begin=begin, uop_end=end)
         rows = distinct(row + steps)
         halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
         read = Touch("post", np.concatenate(halves), write=False)

@@ -14,28 +14,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from vtaops.base.errors import ScheduleError
+from vtaops.lowering.parsing import nests
 from vtaops.lowering.parsing.expressions import Expression
-from vtaops.lowering.parsing.nests import (
-    CallNest,
-    CopyNest,
-    LeafNest,
-    Loop,
-    Node,
-    Tree,
-    leaves,
-)
 from vtaops.machine.config import WINDOW_TILES, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.program import Buffer
 from vtaops.schedule.intrinsics import GEMM_CALL
 
-Nest = TypeVar("Nest", CopyNest, CallNest)
+Nest = TypeVar("Nest", nests.CopyNest, nests.CallNest)
 
 WINDOW_CALL = "vta.window"
 """``acc += window of inp tiles * rows of wgt``: the instruction DEPTHWISE."""
 
 
-def join_taps(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -> Tree:
+def join_taps(tree: nests.Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -> nests.Tree:
     """Rewrite the products with weights that are packed as windows.
 
     Raises
@@ -47,7 +39,7 @@ def join_taps(tree: Tree, buffers: tuple[Buffer, ...], config: HardwareConfig) -
         view = buffer.layout.view
         if isinstance(view, Windows):
             kernel = _Kernel(buffer.shape[3], buffer.packed_shape[3], view.step, config.wgt.lanes)
-            copies = [leaf for leaf in leaves(tree.body) if _copies(leaf, buffer.name)]
+            copies = [leaf for leaf in nests.leaves(tree.body) if _copies(leaf, buffer.name)]
             names = {leaf.dst.buffer.name for leaf in copies}
             tree = tree.rewritten(partial(_rewritten, kernel, buffer.name, names))
     return tree
@@ -63,27 +55,29 @@ class _Kernel:
     lanes: int
 
 
-def _rewritten(kernel: _Kernel, buffer: str, names: set[str], nodes: list[Node]) -> list[Node]:
+def _rewritten(
+    kernel: _Kernel, buffer: str, names: set[str], nodes: list[nests.Node]
+) -> list[nests.Node]:
     """Rewrite the copies of a DRAM buffer, and the products with its tiles, called `names`."""
-    found: list[Node] = []
+    found: list[nests.Node] = []
     for node in nodes:
-        if isinstance(node, CopyNest) and _copies(node, buffer):
+        if isinstance(node, nests.CopyNest) and _copies(node, buffer):
             node = _joined(node, kernel)
-        elif isinstance(node, CallNest) and node.call == GEMM_CALL and node.read & names:
+        elif isinstance(node, nests.CallNest) and node.call == GEMM_CALL and node.read & names:
             node = replace(_joined(node, kernel), call=WINDOW_CALL)
         found.append(node)
     return found
 
 
-def _copies(node: Node, buffer: str) -> bool:
-    return isinstance(node, CopyNest) and buffer in node.read
+def _copies(node: nests.Node, buffer: str) -> bool:
+    return isinstance(node, nests.CopyNest) and buffer in node.read
 
 
 def _joined(leaf: Nest, kernel: _Kernel) -> Nest:
     """Return a weight copy, or a product, that iterates over windows."""
     loop = _columns(leaf, kernel)
     loops = [
-        Loop(own.name, kernel.windows) if own is loop else own
+        nests.Loop(own.name, kernel.windows) if own is loop else own
         for own in leaf.loops
         if own is not loop or kernel.windows > 1
     ]
@@ -94,7 +88,7 @@ def _joined(leaf: Nest, kernel: _Kernel) -> Nest:
     return replace(leaf, loops=loops, operands=operands)
 
 
-def _columns(leaf: LeafNest, kernel: _Kernel) -> Loop:
+def _columns(leaf: nests.LeafNest, kernel: _Kernel) -> nests.Loop:
     """Return the loop over kernel columns: it steps from weight tile to weight tile."""
     index = next(o.offset for o in leaf.operands if o.buffer.scratchpad == "wgt")
     origin = dict.fromkeys(index.names, 0)

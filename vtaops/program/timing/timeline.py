@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -329,6 +329,19 @@ class Timeline:
                 "contention": self.port.contention,
             },
         }
+
+    def layer_spans(self) -> list[tuple[int, int, int]]:
+        """Return the turns of the program's operators: (number, first cycle, end).
+
+        A cycle belongs to the operator whose instruction the compute unit finishes next; the
+        remaining cycles belong to the last operator. So the turns are contiguous.
+        """
+        operators = self.program.operators
+        owner = {i: n for n, o in enumerate(operators) for span in o.spans for i in range(*span)}
+        finished = [e for e in self.events if e.unit == "compute" and e.index in owner]
+        found = [(n, [*turn][-1].end) for n, turn in groupby(finished, lambda e: owner[e.index])]
+        numbers, ends = [n for n, _ in found], [*(end for _, end in found[:-1]), self.cycles]
+        return list(zip(numbers, [0, *ends], ends, strict=False))
 
     def __repr__(self) -> str:
         return f"Timeline({len(self.program)} instructions, {self.cycles} cycles)"

@@ -55,12 +55,7 @@ from __future__ import annotations
 
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.program.program import Program
-from vtaops.program.verifier.format import (
-    check_capabilities,
-    check_finish,
-    check_format,
-    decode,
-)
+from vtaops.program.verifier.format import check_capabilities, check_finish, check_format, decode
 from vtaops.program.verifier.machine import Machine
 from vtaops.program.verifier.rules import TOKEN_CAPACITY, Rule
 from vtaops.program.verifier.tokens import check_completion, happens_before

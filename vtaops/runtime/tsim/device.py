@@ -10,13 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import (
-    ConfigError,
-    DeadlockError,
-    DeviceError,
-    DeviceTimeout,
-    UnsupportedError,
-)
+from vtaops.base import errors
 from vtaops.base.forks import ForkLock
 from vtaops.base.progress import tell
 from vtaops.hardware.build import TRACE_FORMATS, build_model
@@ -26,12 +20,7 @@ from vtaops.hardware.rtl import FAULTS, RtlParameters
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import (
-    as_bytes,
-    as_integer,
-    as_launch,
-    as_nbytes,
-)
+from vtaops.runtime import arguments
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.pages import PageAllocator, PageBuffer, whole_pages
 from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
@@ -115,7 +104,7 @@ class Tsim(ConfiguredDevice):
     ) -> None:
         super().__init__(config)
         if interface not in INTERFACES:
-            raise ConfigError(f"interface is {interface!r}; it must be one of {INTERFACES}")
+            raise errors.ConfigError(f"interface is {interface!r}; it must be one of {INTERFACES}")
         _check_memory(latency, bandwidth, jitter_seed)
         _check_trace(trace, trace_window)
         self._interface = interface
@@ -123,7 +112,7 @@ class Tsim(ConfiguredDevice):
             port_bytes=self._config.port_width if port_bytes is None else port_bytes
         )
         if parameters is not None and port_bytes not in (None, parameters.port_bytes):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"port_bytes is {port_bytes}, that of parameters {parameters.port_bytes}; give one"
             )
         self._trace = Path(trace) if trace is not None else None
@@ -153,7 +142,7 @@ class Tsim(ConfiguredDevice):
         """
         with self._lock:
             model = self._open()
-            buffer = self._dram.alloc(as_nbytes(nbytes))
+            buffer = self._dram.alloc(arguments.as_nbytes(nbytes))
             model.set_pages(buffer.address, whole_pages(buffer.nbytes), True)
             return buffer
 
@@ -164,7 +153,7 @@ class Tsim(ConfiguredDevice):
             model.set_pages(buffer.address, whole_pages(buffer.nbytes), False)
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
-        image = as_bytes(data)
+        image = arguments.as_bytes(data)
         with self._lock:
             model = self._open()
             self._dram.check(buffer, image.size)
@@ -190,9 +179,9 @@ class Tsim(ConfiguredDevice):
             If the hardware reports a fault, an instruction accesses unallocated DRAM, FINISH is
             missing or does not complete last, or tokens remain at the end.
         """
-        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
         if insn_address % INSTRUCTION_BYTES:
-            raise DeviceError(
+            raise errors.DeviceError(
                 f"the instruction address is {insn_address:#x}; it must be a multiple of "
                 f"{INSTRUCTION_BYTES}"
             )
@@ -213,14 +202,14 @@ class Tsim(ConfiguredDevice):
                 simulated += _CHUNK_CYCLES
                 tell("simulate cycle", simulated)
                 if self._interrupted.is_set():
-                    raise DeviceError("the launch was interrupted")
+                    raise errors.DeviceError("the launch was interrupted")
                 if result is Result.RUNNING:
                     time.sleep(_PAUSE_SECONDS)  # let a waiting thread take the lock
             with self._lock:
                 if self._parameters.performance_counters:
                     self._performance += RtlRegisters.read_performance(model.read_register)
                 if result is Result.RUNNING:
-                    raise DeviceTimeout(
+                    raise errors.DeviceTimeout(
                         f"FINISH was not reached within {timeout} s of real time, in which "
                         f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
                     )
@@ -274,7 +263,7 @@ class Tsim(ConfiguredDevice):
         with self._turn, self._lock:
             self._open()
             if not self._parameters.performance_counters:
-                raise UnsupportedError(
+                raise errors.UnsupportedError(
                     "this RTL was built without performance counters; build it with "
                     "RtlParameters(performance_counters=True)"
                 )
@@ -316,7 +305,7 @@ class Tsim(ConfiguredDevice):
 
     def _open(self) -> RtlModel:
         if self._model is None:
-            raise DeviceError("this tsim device is closed")
+            raise errors.DeviceError("this tsim device is closed")
         return self._model
 
     def _start_trace(self, model: RtlModel) -> None:
@@ -333,12 +322,12 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
     ConfigError
         If a parameter is out of range; the message names it and its range.
     """
-    as_integer("latency", latency, 2, (1 << 31) - 1, ConfigError)
+    arguments.as_integer("latency", latency, 2, (1 << 31) - 1, errors.ConfigError)
     if jitter_seed is not None:
-        as_integer("jitter_seed", jitter_seed, 0, (1 << 64) - 1, ConfigError)
+        arguments.as_integer("jitter_seed", jitter_seed, 0, (1 << 64) - 1, errors.ConfigError)
     number = bandwidth is None or isinstance(bandwidth, int | float | np.number)
     if not number or (bandwidth is not None and not 0 < bandwidth < math.inf):
-        raise ConfigError(f"bandwidth is {bandwidth!r} bytes per cycle; it must be positive")
+        raise errors.ConfigError(f"bandwidth is {bandwidth!r} bytes per cycle; it must be positive")
 
 
 def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> None:
@@ -350,13 +339,13 @@ def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> No
         If the file or the window is invalid; the message names it.
     """
     if trace is not None and not Path(trace).absolute().parent.is_dir():
-        raise ConfigError(f"the trace file is {trace}; its folder does not exist")
+        raise errors.ConfigError(f"the trace file is {trace}; its folder does not exist")
     match window:
         case None:
             return
         case (int(first), int(end)) if 0 <= first < end < 1 << 63:
             return
-    raise ConfigError(f"trace_window is {window!r}; give the first cycle and a later end")
+    raise errors.ConfigError(f"trace_window is {window!r}; give the first cycle and a later end")
 
 
 def _build(
@@ -364,7 +353,7 @@ def _build(
 ) -> Path:
     form = trace.suffix[1:] if trace else None
     if form is not None and form not in TRACE_FORMATS:
-        raise ConfigError(f"the trace file is {trace}; its name must end in .vcd or .fst")
+        raise errors.ConfigError(f"the trace file is {trace}; its name must end in .vcd or .fst")
     from rich.console import Console  # only needed when a build may take long
 
     console = Console(stderr=True)
@@ -380,25 +369,25 @@ def _build(
 
 def _raise_violation(model: RtlModel) -> None:
     if model.violation:
-        raise DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
+        raise errors.DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
 
 
 def _raise_failure(model: RtlModel, result: Result) -> None:
     _raise_violation(model)
     if result is Result.FAULT:
         causes = names_of(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
-        raise DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
+        raise errors.DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
     if result is Result.BAD_ACCESS:
         address, client = model.bad_access
-        raise DeviceError(
+        raise errors.DeviceError(
             f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
         )
     tokens = model.read_register(RtlRegisters.TOKENS)
     waits = names_of(tokens, RtlRegisters.WAITS)
     queues = names_of(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
-        raise DeadlockError(f"no unit can continue: {'; '.join(waits)}")
+        raise errors.DeadlockError(f"no unit can continue: {'; '.join(waits)}")
     if result is Result.STANDSTILL:
-        raise DeviceError("the program ended without FINISH")
+        raise errors.DeviceError("the program ended without FINISH")
     if queues:
-        raise DeviceError(f"tokens remain at the end: {', '.join(queues)}")
+        raise errors.DeviceError(f"tokens remain at the end: {', '.join(queues)}")

@@ -1,16 +1,14 @@
-"""What quantisation asks of later rooms: a device's properties, ONNX models of other sources."""
+"""The device that a model is quantised for: its scales and tables, and what a run costs on it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from vtaops.graph import Graph, Node
+from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.operators import Dequantize, Host, Matmul, Quantize
-from vtaops.machine.config import HardwareConfig
 from vtaops.network.compile import as_graph, compile_plan, for_target, target_of
 from vtaops.network.fragments import Fragments
 from vtaops.network.plan import Plan, plan
@@ -19,8 +17,31 @@ _FREE = (Quantize, Dequantize)
 """Nodes of the quantize/dequantize boundary, which every model has."""
 
 
-class TargetFigures:
-    """The device that a model is quantised for; `vtaops.quantization` reaches it through a door.
+LAUNCH_CYCLES = 20_000
+"""Host overhead of a launch in cycles: 0.2 ms at 100 MHz."""
+
+HOST_MACS_PER_CYCLE = 10
+"""Host multiply-accumulates per cycle at 100 MHz: 1 G/s, as on the Pynq's processor."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Cost of a run of a quantised model: cycles and launches of VTA, work of the host."""
+
+    cycles: int
+    launches: int
+    host_values: int
+    host_macs: int
+
+    @property
+    def time(self) -> float:
+        """Estimated time in cycles, launches and the host included."""
+        host = self.host_values + self.host_macs / HOST_MACS_PER_CYCLE
+        return self.cycles + self.launches * LAUNCH_CYCLES + host
+
+
+class QuantizationTarget:
+    """The device that a model is quantised for: a configuration, its name or its file.
 
     Attributes
     ----------
@@ -30,30 +51,24 @@ class TargetFigures:
         Whether it has lookup tables (the extension ``table``).
     """
 
-    def __init__(self, config: HardwareConfig | str | Path) -> None:
+    def __init__(self, config: Any) -> None:
         self._target = target_of(config, None)
         self._fragments = Fragments(self._target)
         self.scales: Literal["pow2", "free"] = "free" if self._target.scales else "pow2"
         self.tables = self._target.tables
 
-    def figures(self, model: Any) -> dict[str, int]:
-        """Return cycles and launches of a run, and the host's values and multiply-accumulates."""
+    def figures(self, model: ModelProto) -> Figures:
+        """Return the cost of a run of a quantised model."""
         rounded = for_target(as_graph(model), self._target)
         graph, decided = rounded.graph, plan(rounded, self._target)
         compiled = compile_plan(graph, decided, self._fragments)
         nodes = _on_host(graph, decided)
-        return {
-            "cycles": compiled.cycles(),
-            "launches": len(compiled.regions),
-            "host_values": sum(math.prod(t.shape) for node in nodes for t in node.outputs),
-            "host_macs": sum(map(_macs, nodes)),
-        }
-
-
-def to_onnx(source: Any, shapes: Mapping[str, Sequence[int]] | None) -> Any:
-    """Return the ONNX model of a TFLite file or a Relax module."""
-    module = import_module("vtaops.relax").to_relax(source, shapes=shapes)
-    return import_module("vtaops.relax.onnx_writer").to_onnx(module)
+        return Figures(
+            cycles=compiled.cycles(),
+            launches=len(compiled.regions),
+            host_values=sum(math.prod(t.shape) for node in nodes for t in node.outputs),
+            host_macs=sum(map(_macs, nodes)),
+        )
 
 
 def _on_host(graph: Graph, decided: Plan) -> list[Node]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, raising
 from vtaops.base.shapes import Array
-from vtaops.quantization.onnx_files import ModelProto, require
+from vtaops.graph.onnx_files import ModelProto, require
 
 _INTEGER_PRODUCTS = ("QLinearConv", "QLinearMatMul", "QGemm")
 """Operators whose input 2 is the data's zero point; 3 and 5 are weights and their zero point."""

@@ -265,6 +265,22 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
+def along_axis(node: NodeProto, values: Array, rank: int) -> Array:
+    """Return parameters of a quantisation in a shape that broadcasts to a tensor of that rank."""
+    if values.size == 1:
+        return values.reshape(())
+    shape = [1] * rank
+    shape[attributes(node).get("axis", 1)] = -1
+    return values.reshape(shape)
+
+
+def dequantized(node: NodeProto, constants: Mapping[str, Array]) -> Array:
+    """Return the real numbers of the constant that a DequantizeLinear reads, as float64."""
+    data, scale, *zeros = (constants[name].astype(np.float64) for name in node.input if name)
+    real = data - along_axis(node, zeros[0], data.ndim) if zeros else data
+    return real * along_axis(node, scale, data.ndim)
+
+
 def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
     """Return a node; attributes that are None are omitted."""
     node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
@@ -307,7 +323,7 @@ def _read_external_data(model: ModelProto, path: Path) -> None:
     so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
     left = NETWORK
-    for tensor in filter(_is_external, _tensors(model)):
+    for tensor in filter(_is_external, tensors(model)):
         what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
         with raising(ModelError, what, OSError, ValueError, told=reason_of):
             nbytes = _nbytes(tensor)
@@ -353,7 +369,7 @@ def _check_types(model: ModelProto) -> None:
     """Reject tensors of unsupported types."""
     types = require("onnx").TensorProto.DataType
     known = {types.Value(name) for name in _TYPES}
-    for tensor in _tensors(model):
+    for tensor in tensors(model):
         kind = tensor.data_type
         if kind not in known:
             name = f" ({types.Name(kind)})" if kind in types.values() else ""
@@ -364,14 +380,14 @@ def _check_types(model: ModelProto) -> None:
 
 
 def _refuse_external_data(model: ModelProto) -> None:
-    for tensor in filter(_is_external, _tensors(model)):
+    for tensor in filter(_is_external, tensors(model)):
         raise ModelError(
             f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
             "read its weights with onnx.load_external_data_for_model first"
         )
 
 
-def _tensors(message: Any) -> Iterator[Any]:
+def tensors(message: Any) -> Iterator[Any]:
     """Yield all tensors of a message, at any depth."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
@@ -379,7 +395,7 @@ def _tensors(message: Any) -> Iterator[Any]:
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for part in [value] if hasattr(value, "DESCRIPTOR") else value:
-                yield from _tensors(part)
+                yield from tensors(part)
 
 
 def _list_inputs_only(model: ModelProto) -> None:

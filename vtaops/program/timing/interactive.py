@@ -6,24 +6,18 @@ Owns the page's data; the drawing code is ``spacetime.html`` beside this file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vtaops.machine.isa import Encoding, Load, rows_of
-from vtaops.model.report import layer_spans
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
-from vtaops.program.timing import IDLE, WAITS, Timeline
-from vtaops.report.files import page
-from vtaops.report.style import (
-    KIND_COLORS,
-    LANES,
-    TOKEN_COLORS,
-    WAIT_COLORS,
-    headline,
-    port_lanes,
-)
+from vtaops.program.html import page
+from vtaops.program.timing import lanes
+from vtaops.program.timing.timeline import IDLE, WAITS, Timeline
 
 
 def interactive(
@@ -44,22 +38,31 @@ def interactive(
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
     title = titles[0] if len(titles) == 1 else "Space-time diagram"
-    ports = port_lanes(*shown)
+    ports = lanes.port_lanes(*shown)
     drawn = [
         _timeline_data(timeline, titles[number] if number < len(titles) > 1 else "", ports)
         for number, timeline in enumerate(shown)
     ]
     data = {
         "title": title,
-        "lanes": [*LANES, *ports],
-        "kinds": KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
-        "waits": WAIT_COLORS,
+        "lanes": [*lanes.LANES, *ports],
+        "kinds": lanes.KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
+        "waits": lanes.WAIT_COLORS,
         "meaning": WAITS,
-        "queues": TOKEN_COLORS,
+        "queues": lanes.TOKEN_COLORS,
         "window": window,
         "timelines": drawn,
     }
-    return page("spacetime.html", title, data)
+    return page(Path(__file__).with_name("spacetime.html"), title, data)
+
+
+def timeline_html(timeline: Timeline) -> str:
+    """Return the diagram in a frame, as a notebook shows it."""
+    shown = escape(interactive(timeline), quote=True)
+    return (
+        f'<iframe srcdoc="{shown}" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
+        f'title="space-time diagram"></iframe>'
+    )
 
 
 def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict[str, Any]:
@@ -67,16 +70,16 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
     cycles, inside = max(1, timeline.cycles), _forwards(program)
     kinds = {("load inp", number): "forward" for number in inside}
     moved = [_port_lane(timeline, name.removeprefix("port ")) for name in ports]
-    works = [timeline.units[unit].work for unit in LANES]
+    works = [timeline.units[unit].work for unit in lanes.LANES]
     works += [sum(end - start for start, end, *_ in lane) for lane in moved]
     return {
-        "title": headline(timeline, title),
+        "title": lanes.headline(timeline, title),
         "cycles": timeline.cycles,
         "busy": [round(100 * work / cycles) for work in works],
         "segments": [
             [[s.start, s.end, kinds.get((s.kind, s.instruction), s.kind), s.instruction]
              for s in timeline.segments[unit] if s.kind != IDLE]
-            for unit in LANES
+            for unit in lanes.LANES
         ] + moved,
         "forwards": len(inside),
         "layers": _layers(timeline),
@@ -90,6 +93,8 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
         ],
     }  # fmt: skip
 
+
+_FRAME_HEIGHT = 480
 
 FORWARD = {"forward": "#e377c2"}
 """Colour of tiles from the output scratchpad (extension ``forward``) instead of DRAM."""
@@ -108,7 +113,7 @@ def _layers(timeline: Timeline) -> list[list[Any]]:
     operators = timeline.program.operators
     if len(operators) < 2:
         return []
-    turns = layer_spans(timeline)
+    turns = timeline.layer_spans()
     return [[start, end, number, operators[number].name] for number, start, end in turns]
 
 

@@ -1,19 +1,20 @@
-"""HTML fragments that Jupyter shows for programs, statistics and timelines."""
+"""HTML: what Jupyter shows for programs and statistics, tables, and pages from templates."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
+from pathlib import Path
+from string import Template
+from typing import Any
 
-from vtaops.program import Program, Statistics
 from vtaops.program.disassembly import instruction_rows
-from vtaops.program.timing import Timeline
-from vtaops.report.interactive import interactive
-from vtaops.report.statistics import MEANING
+from vtaops.program.program import Program
+from vtaops.program.statistics import MEANING, Statistics
 
 _SHOWN = 24  # instructions of a program
-_FRAME_HEIGHT = 480
 
 
 def program_html(program: Program) -> str:
@@ -46,15 +47,6 @@ def statistics_html(statistics: Statistics) -> str:
     return html_table(("statistic", "value", "meaning"), rows, right=1)
 
 
-def timeline_html(timeline: Timeline) -> str:
-    """Return the interactive space-time diagram in a frame."""
-    page = escape(interactive(timeline), quote=True)
-    return (
-        f'<iframe srcdoc="{page}" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
-        f'title="space-time diagram"></iframe>'
-    )
-
-
 def html_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -74,3 +66,10 @@ def html_table(
     style = ' style="font-family:monospace"' if monospace else ""
     body = "".join(row("td", texts) for texts in rows)
     return f"<table{style}><thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def page(template: Path, title: str, data: dict[str, Any]) -> str:
+    """Return a self-contained page: a template filled with its data."""
+    text = template.read_text(encoding="utf-8")
+    shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    return Template(text).substitute(title=escape(title), data=shown)
