@@ -52,20 +52,22 @@ PORT = re.compile(r"^\s*(input|output)\s+wire\s+(?:\[([^\]:]+):0\])?\s*(\w+)", r
 
 
 def harness(parameters: RtlParameters) -> str:
-    """Return a module of four pins around the AXI shell, all of whose ports have registers."""
+    """Return a module of five pins around the AXI shell, all of whose ports have registers."""
     text = next(path for path in axi_sources() if path.suffix == ".v").read_text()
     sizes = {"PORT_BYTES": parameters.port_bytes, "ADDRESS_BITS": parameters.address_bits}
     counts = {"input": 0, "output": 0}
     pins = []
     for direction, high, name in PORT.findall(text):
-        if name in ("aclk", "aresetn"):
+        if name in ("aclk", "array_clk", "aresetn"):
             continue
         width = 1 + (int(eval(high, {}, sizes)) if high else 0)  # a constant of our own sources
         begin = counts[direction]
         pins.append(f".{name}({direction}s[{begin + width - 1}:{begin}])")
         counts[direction] += width
     return f"""
-module {HARNESS}(input wire clk, input wire reset_n, input wire in, output wire out);
+module {HARNESS}(
+    input wire clk, input wire array_clk, input wire reset_n, input wire in, output wire out
+);
     reg [{counts["input"] - 1}:0] inputs;
     reg [{counts["output"] - 1}:0] captured;
     wire [{counts["output"] - 1}:0] outputs;
@@ -77,7 +79,9 @@ module {HARNESS}(input wire clk, input wire reset_n, input wire in, output wire 
         load     <= inputs[{counts["input"] - 1}];
         captured <= load ? outputs : captured >> 1;
     end
-    {AXI_TOP_MODULE} design (.aclk(clk), .aresetn(resetn), {", ".join(pins)});
+    {AXI_TOP_MODULE} design (
+        .aclk(clk), .array_clk(array_clk), .aresetn(resetn), {", ".join(pins)}
+    );
 endmodule
 """
 

@@ -132,6 +132,8 @@ class RandomProgram:
     def _write_all(self) -> None:
         """Let the output memory hold all accumulators."""
         self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1))
+        if self.reference.post.enable:
+            self.emit(Post())  # its rows would be too few
         depth = self.config.acc.depth
         step = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=3)
         self.emit(replace(step, alu_op=AluOp.ADD))

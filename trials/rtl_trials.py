@@ -150,10 +150,11 @@ def held_load(opened: Opened, config: HardwareConfig) -> list[Any]:
     """Micro-ops in more words than the load buffer has, which a GEMM holds back for long."""
     with opened() as device:
         count = config.uop.depth
+        tiles = min(64, config.acc.depth)
         per_word = device.parameters.port_bytes // 4
         burst = device.parameters.burst_beats * per_word
         source = place(device, np.zeros(count + burst, np.uint32))
-        target = device.alloc(64 * config.out.element_bytes)
+        target = device.alloc(tiles * config.out.element_bytes)
         first = source.address // 4 + burst - 2 * per_word  # the first burst is two words
         launch(
             device,
@@ -162,10 +163,10 @@ def held_load(opened: Opened, config: HardwareConfig) -> list[Any]:
                     Gemm(reset=1, uop_end=1, iter_out=1, iter_in=3000),
                     Load(memory=Memory.UOP, dram_base=first, x_size=count, y_size=1),
                     Alu(alu_op=AluOp.ADD, use_imm=1, imm=5, uop_begin=count - 1, uop_end=count,
-                        iter_out=1, iter_in=64, dst_factor_in=1),
+                        iter_out=1, iter_in=tiles, dst_factor_in=1),
                     Store(memory=Memory.OUT,
                           dram_base=target.address // config.out.element_bytes,
-                          x_size=64, y_size=1),
+                          x_size=tiles, y_size=1),
                 ]
             ),
         )  # fmt: skip
@@ -206,20 +207,21 @@ def micro_op_in_use(opened: Opened, config: HardwareConfig) -> list[Any]:
 def waiting_accumulators(opened: Opened, config: HardwareConfig) -> list[Any]:
     """A LOAD ACC whose data lie ready when the pipeline still has to write what it replaces."""
     found: list[Any] = []
+    tiles = min(64, config.acc.depth)
     for latency in (2, 10, 30):
         with opened(latency=latency) as device:
             unit = config.out.element_bytes
-            source = place(device, np.arange(64 * config.acc.lanes, dtype=np.int32))
+            source = place(device, np.arange(tiles * config.acc.lanes, dtype=np.int32))
             uop = place(device, np.zeros(1, np.uint32))
-            target = device.alloc(64 * unit)
+            target = device.alloc(tiles * unit)
             loops = {"uop_end": 1, "iter_out": 1, "dst_factor_in": 1}
             stream = [
                 Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
-                Gemm(reset=1, iter_in=64, **loops),
-                Alu(alu_op=AluOp.ADD, use_imm=1, imm=77, iter_in=60, **loops),
+                Gemm(reset=1, iter_in=tiles, **loops),
+                Alu(alu_op=AluOp.ADD, use_imm=1, imm=77, iter_in=tiles - 4, **loops),
                 Load(memory=Memory.ACC, dram_base=source.address // config.acc.element_bytes,
-                     sram_base=60, x_size=4, y_size=1),
-                Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=64, y_size=1),
+                     sram_base=tiles - 4, x_size=4, y_size=1),
+                Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=tiles, y_size=1),
             ]  # fmt: skip
             launch(device, serialise(stream))
             found += [digest(device.read(target, target.nbytes)), seen(device)]
@@ -847,6 +849,45 @@ def stops_at_work(opened: Opened, config: HardwareConfig) -> list[Any]:
     return found
 
 
+def stopped_loads(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Loads stopped when later ones, of weights, have ended; the next run waits for its own."""
+    rng = np.random.default_rng(3)
+    found: list[Any] = []
+    for cycles in (200, 300, 400):
+        with opened(latency=40) as device:
+            unit = {m: config.dram_element_bytes(m) for m in (Memory.INP, Memory.WGT, Memory.OUT)}
+            x = rng.integers(-8, 8, (1 << 12) // config.block_in * config.block_in, np.int8)
+            depth = config.wgt.depth
+            w = rng.integers(-8, 8, (depth, config.block_out, config.block_in), np.int8)
+            inputs, weights = place(device, x), place(device, w)
+            first_input, first_weight = inputs.address // unit[Memory.INP], weights.address
+            few = Load(memory=Memory.WGT, dram_base=first_weight // unit[Memory.WGT], x_size=1,
+                       y_size=1)  # fmt: skip
+            rows = Load(memory=Memory.INP, dram_base=first_input, x_size=1, y_size=60, x_stride=2)
+            begin(device, [rows, few, few, few])
+            device.advance(cycles)
+            device.write_register(RtlRegisters.CONTROL, RtlRegisters.STOP)
+            while device.read_register(RtlRegisters.CONTROL) & RtlRegisters.STOPPING:
+                device.advance(1)
+            uop = place(device, Encoding.of(config).encode_micro_ops(np.array([[0, 0, depth - 1]])))
+            out = device.alloc(unit[Memory.OUT])
+            loops = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
+            launch(device, serialise([
+                Load(memory=Memory.UOP, dram_base=uop.address // 4, x_size=1, y_size=1),
+                Gemm(reset=1, **loops),
+                Load(memory=Memory.INP, dram_base=first_input, x_size=1, y_size=1),
+                replace(few, x_size=depth),
+                Gemm(**loops),
+                Store(memory=Memory.OUT, dram_base=out.address // out.nbytes, x_size=1, y_size=1),
+            ]))  # fmt: skip
+            tile = x[: config.batch * config.block_in].reshape(config.batch, -1).astype(int)
+            result = device.read(out, out.nbytes)
+            expected = (tile @ w[-1].T.astype(int)).astype(np.int8)
+            found += [bool(np.array_equal(result.view(np.int8), expected.reshape(-1)))]
+            found += seen(device)
+    return found
+
+
 def error_responses(opened: Opened, config: HardwareConfig) -> list[Any]:
     """An access to nothing: a fault, after which no burst begins and a run from new is right."""
     found: list[Any] = []
@@ -899,7 +940,7 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
     if "post" in config.extensions:
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
-        directed += [stops, stops_at_work, error_responses]
+        directed += [stops, stops_at_work, stopped_loads, error_responses]
     for trial in (*directed, pages):
         found[trial.__name__] = lambda opened, t=trial: t(opened, config)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,9 +95,14 @@ class Timing:
     ----------
     module : dict
         A module of Yosys' JSON, flat, of cells of the 7 series.
+    launch, capture : int, optional
+        Nets of clocks: only paths from registers of the one, to registers of the other.
     """
 
-    def __init__(self, module: dict[str, Any]) -> None:
+    def __init__(
+        self, module: dict[str, Any], launch: int | None = None, capture: int | None = None
+    ) -> None:
+        self.launch, self.capture = launch, capture
         self.loads: defaultdict[int, int] = defaultdict(int)
         self.starts: dict[int, float] = {}
         self.ends: list[End] = []
@@ -123,6 +128,9 @@ class Timing:
             for net in pins[pin]:
                 self.loads[net] += 1
         kind, raw = cell["type"], cell["connections"]
+        clocks = {net for pin in pins.keys() & CLOCKS for net in pins[pin]}
+        self.launches = self.launch is None or self.launch in clocks
+        self.captures = self.capture is None or self.capture in clocks
         for prefix, handle in (
             ("FD", self._flip_flop), ("LUT", self._logic), ("INV", self._logic),
             ("MUXF", self._logic), ("CARRY4", self._carry), ("SRL", self._lut_memory),
@@ -133,11 +141,16 @@ class Timing:
                 return
 
     def _end(self, name: str, cell: dict[str, Any], pin: str, setup: float) -> None:
-        self.ends += [End(net, setup, name, pin) for net in cell["pins"].get(pin, ())]
+        if self.captures:
+            self.ends += [End(net, setup, name, pin) for net in cell["pins"].get(pin, ())]
+
+    def _start(self, nets: Iterable[int], delay: float) -> None:
+        if self.launches:
+            self.starts.update(dict.fromkeys(nets, delay))
 
     def _flip_flop(self, name: str, cell: dict[str, Any]) -> None:
         for net in cell["pins"]["Q"]:
-            self.starts[net] = FF_OUT
+            self._start([net], FF_OUT)
             self.outputs[name] = net
         for pin, setup in FF_SETUP.items():
             self._end(name, cell, pin, setup)
@@ -174,7 +187,7 @@ class Timing:
         outputs = [pin for pin, way in cell["port_directions"].items() if way == "output"]
         for pin, nets in cell["pins"].items():
             if pin in outputs:
-                self.starts.update(dict.fromkeys(nets, out))
+                self._start(nets, out)
             elif pin.startswith(("A", "DPRA")):
                 for output in outputs:
                     self._connect(nets, cell["pins"][output], LUT)
@@ -184,23 +197,29 @@ class Timing:
     def _block_memory(self, name: str, cell: dict[str, Any]) -> None:
         registered = any(_number(cell, f"DO{port}_REG") for port in "AB")
         for pin, nets in cell["pins"].items():
+            # Yosys writes at port B and reads at port A, all of the word's bits.
+            reads = pin.startswith(("DO", "ADDRA", "ENA", "REGCEA", "RSTRAMA"))
+            clocks = cell["pins"].get("CLKARDCLK" if reads else "CLKBWRCLK", ())
+            self.launches = self.launch is None or self.launch in clocks
+            self.captures = self.capture is None or self.capture in clocks
             if cell["port_directions"][pin] == "output":
                 out = BLOCK_REGISTER_OUT if registered else BLOCK_OUT
-                self.starts.update(dict.fromkeys(nets, out))
+                self._start(nets, out)
             elif pin not in CLOCKS:
                 self._end(name, cell, pin, BLOCK_DATA if pin.startswith("DI") else BLOCK_SETUP)
 
     def _dsp(self, name: str, cell: dict[str, Any]) -> None:
         pins, p, m = cell["pins"], _number(cell, "PREG"), _number(cell, "MREG")
         for net in [*pins.get("P", ()), *pins.get("PCOUT", ())]:
-            self.starts[net] = DSP_P if p else DSP_M if m else DSP_COMBINATIONAL
+            self._start([net], DSP_P if p else DSP_M if m else DSP_COMBINATIONAL)
             if not p:
                 self.arcs[net] += [(n, DSP_CASCADE, False) for n in pins.get("PCIN", ())]
                 if not _number(cell, "CREG"):
                     self.arcs[net] += [(n, DSP_C, True) for n in pins.get("C", ())]
         adder = cell["parameters"].get("USE_DPORT") == "TRUE" and _number(cell, "ADREG")
         a = DSP_A if _number(cell, "AREG") else DSP_A_TO_AD if adder else DSP_A_TO_M
-        for pin, setup in {**DSP_SETUP, "A": a}.items():
+        d = DSP_SETUP["B"] if _number(cell, "DREG") else DSP_SETUP["D"]
+        for pin, setup in {**DSP_SETUP, "A": a, "D": d}.items():
             self._end(name, cell, pin, setup)
         for pin in pins:
             if pin.startswith(("CE", "RST")) or pin in ("INMODE", "OPMODE", "ALUMODE"):
@@ -225,7 +244,7 @@ class Timing:
     def _settle(self, net: int) -> None:
         if net in self.arrival:
             return
-        best = self.starts.get(net, 0.0)
+        best = self.starts.get(net, -math.inf)
         for source, delay, fabric in self.arcs.get(net, ()):
             time = self.arrival[source] + self._wire(source, fabric) + delay
             if time > best:
@@ -250,7 +269,7 @@ class Timing:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for end in sorted(self.ends, key=self.period, reverse=True):
             ns = self.period(end)
-            if rows and ns < least:
+            if (rows and ns < least) or ns == -math.inf:
                 break
             nets = list(self.path(end.net))
             target = self.names.get(self.outputs.get(end.cell, -1), end.cell)

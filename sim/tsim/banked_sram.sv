@@ -5,6 +5,7 @@
 //          wr_lanes (the same for all slots). Indices wrap at DEPTH.
 //          read: slot j of rd_data is element rd_index + j; without rd_all, only slot 0 is read and
 //          the others are undefined.
+//          clk, rd_clk: as in sram.
 // Timing:  as in sram: data one cycle after rd_en, old data on a collision.
 module banked_sram #(
     parameter int WIDTH = 128,
@@ -16,6 +17,7 @@ module banked_sram #(
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                        clk,
+    input  logic                        rd_clk,
     input  logic [BANKS-1:0]            wr_slots,
     input  logic [LANES-1:0]            wr_lanes,
     input  logic [BITS-1:0]             wr_index,
@@ -27,7 +29,7 @@ module banked_sram #(
 );
     if (BANKS == 1) begin : g_single
         sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(LANES), .BLOCK_RAM(BLOCK_RAM)) bank (
-            .clk, .we(wr_slots[0] ? wr_lanes : '0), .waddr(wr_index), .wdata(wr_data),
+            .clk, .rd_clk, .we(wr_slots[0] ? wr_lanes : '0), .waddr(wr_index), .wdata(wr_data),
             .re(rd_en), .raddr(rd_index), .rdata(rd_data));
         wire unused_all = rd_all;
     end else begin : g_banks
@@ -50,6 +52,7 @@ module banked_sram #(
             sram #(.WIDTH(WIDTH), .DEPTH(DEPTH / BANKS), .LANES(LANES),
                    .BLOCK_RAM(BLOCK_RAM)) bank (
                 .clk,
+                .rd_clk,
                 .we(wr_slots[slot] ? wr_lanes : '0),
                 .waddr(wr_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < wr_first)),
                 .wdata(wr_data[slot*WIDTH +: WIDTH]),
@@ -59,7 +62,7 @@ module banked_sram #(
             /* verilator lint_on CMPCONST */
         end
 
-        always_ff @(posedge clk) if (rd_en) rd_rotation <= rd_first;
+        always_ff @(posedge rd_clk) if (rd_en) rd_rotation <= rd_first;
         for (genvar s = 0; s < READ_SLOTS; s++) begin : g_slot
             wire [LOG-1:0] source = rd_rotation + LOG'(s);
             assign rd_data[s*WIDTH +: WIDTH] = bank_data[source*WIDTH +: WIDTH];

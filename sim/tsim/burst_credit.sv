@@ -1,7 +1,7 @@
 // Burst credit: whether the buffer has room for the beats of the next burst.
 //
-// Ports:   beats: beats of the next burst; in the next cycle they are kept_beats if it is not taken
-//          in this one, and fired_beats if it is (burst_generator). burst_taken: the burst is taken,
+// Ports:   beats: beats of the next burst; in the next cycle they are `kept` if it is not taken in
+//          this one, and `fired` if it is (burst_generator). burst_taken: the burst is taken,
 //          which requires room. take_beat: a beat leaves the buffer.
 //          room: beats <= places that are neither filled nor requested.
 // Timing:  room is a register. Whether a burst is taken and whether a beat leaves is known late in
@@ -14,8 +14,8 @@ module burst_credit
     input  logic                  clk,
     input  logic                  rst,
     input  logic [BEATS_BITS-1:0] beats,
-    input  logic [BEATS_BITS-1:0] kept_beats,
-    input  logic [BEATS_BITS-1:0] fired_beats,
+    input  beats_t                kept,
+    input  beats_t                fired,
     input  logic                  burst_taken,
     input  logic                  take_beat,
     output logic                  room
@@ -24,15 +24,22 @@ module burst_credit
 
     logic [CREDIT_BITS-1:0] unreserved;  // places without a requested beat
     wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
-    wire [CREDIT_BITS-1:0] fired      = unreserved - CREDIT_BITS'(beats);
-    wire [CREDIT_BITS-1:0] fired_more = fired + 1'b1;
-    wire fits_kept  = CREDIT_BITS'(kept_beats) <= unreserved
-                      || take_beat && CREDIT_BITS'(kept_beats) == kept_more;
-    wire fits_fired = CREDIT_BITS'(fired_beats) <= fired
-                      || take_beat && CREDIT_BITS'(fired_beats) == fired_more;
+    wire [CREDIT_BITS-1:0] left       = unreserved - CREDIT_BITS'(beats);
+    wire [CREDIT_BITS-1:0] left_more  = left + 1'b1;
+
+    function automatic logic fits(input logic [BEATS_BITS-1:0] needed,
+                                  input logic [CREDIT_BITS-1:0] places,
+                                  input logic [CREDIT_BITS-1:0] more, input logic one_more);
+        return CREDIT_BITS'(needed) <= places || one_more && CREDIT_BITS'(needed) == more;
+    endfunction
+
+    wire fits_kept = kept.ends_row ? fits(kept.tail, unreserved, kept_more, take_beat)
+                                   : fits(kept.whole, unreserved, kept_more, take_beat);
+    wire fits_fired = fired.ends_row ? fits(fired.tail, left, left_more, take_beat)
+                                     : fits(fired.whole, left, left_more, take_beat);
     always_ff @(posedge clk) begin
         if (rst) unreserved <= CREDIT_BITS'(DEPTH);
-        else if (burst_taken) unreserved <= take_beat ? fired_more : fired;
+        else if (burst_taken) unreserved <= take_beat ? left_more : left;
         else unreserved <= take_beat ? kept_more : unreserved;
         room <= rst || (burst_taken ? fits_fired : fits_kept);
     end

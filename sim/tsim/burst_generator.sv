@@ -2,15 +2,14 @@
 // port words. A burst never crosses a multiple of BURST_BYTES, and hence no 4 KiB boundary (AXI).
 //
 // Ports:   start_*: a block with at least one row of at least one byte. req_*: the bursts.
-//          active: a block is not finished. kept_beats: beats of `req` in the next cycle if it is not
-//          taken in this one; fired_beats: if it is taken.
+//          active: a block is not finished. kept: beats of `req` in the next cycle if it is not taken
+//          in this one; fired: if it is taken.
 // Timing:  one burst per cycle, without a gap between rows. With AHEAD, also without a gap between
 //          blocks: a block is accepted while the previous one is split, otherwise only when idle.
 module burst_generator
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 0,
-    parameter int KNOWN = 0  // start_block is already valid in the cycle before it starts
+    parameter int AHEAD = 0
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -22,13 +21,12 @@ module burst_generator
     output logic                  req_valid,
     input  logic                  req_ready,
     output burst_t                req,
-    output logic [BEATS_BITS-1:0] kept_beats,
-    output logic [BEATS_BITS-1:0] fired_beats,
+    output beats_t                kept,
+    output beats_t                fired,
     output logic                  active
 );
     localparam int SHIFT = $clog2(PORT_BYTES);
     localparam int LOG_BURST = $clog2(BURST_BEATS);
-    localparam int LOW = SHIFT + LOG_BURST;  // address bits that determine how a row is split
 
     logic [ADDR_BITS-1:0]       next_row;    // address of the row after the current one
     logic [ADDR_BITS-SHIFT-1:0] beat;        // next port word
@@ -38,42 +36,20 @@ module burst_generator
     logic [15:0]                rows_left;   // including this row
     logic [31:0]                row_bytes, stride_bytes;
 
-    // The first burst of a row. It is computed ahead, like all others, to keep the handshake short.
-    // Words are counted from the aligned block in which the row begins, minus one, so that the upper
-    // bits show whether more than one burst is left. Only the bits within a block are added here;
-    // the carry or borrow into the upper bits has been computed before.
-    typedef struct packed {
-        logic                  ends_row;
-        logic [BEATS_BITS-1:0] beats;
-        logic [32:0]           left;
-    } cut_t;
-
-    function automatic cut_t first_burst(input logic [LOW-1:0] address,
-                                         input logic [31:0] nbytes);
-        logic [LOW:0]   last;    // address of the last byte; -1 is all ones
-        logic [31-LOW:0] blocks;
-        logic           borrow;
-        logic [LOW:0]   to_end;  // bytes from the first word to the end of the row
-        blocks = nbytes[31:LOW];
-        borrow = nbytes[LOW-1:0] == '0 && address == '0;
-        last   = {1'b0, nbytes[LOW-1:0]} - 1'b1 + {1'b0, address};
-        to_end = nbytes[LOW:0] + (LOW+1)'(address[SHIFT-1:0]);
-        first_burst.ends_row = borrow ? blocks == 1 : !last[LOW] && blocks == '0;
-        first_burst.left     = 33'({borrow ? blocks - 1'b1 : last[LOW] ? blocks + 1'b1 : blocks,
-                                    last[LOW-1:SHIFT]});
-        first_burst.beats    = first_burst.ends_row
-            ? BEATS_BITS'((to_end + (LOW+1)'(PORT_BYTES - 1)) >> SHIFT)
-            : BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[LOW-1:SHIFT]);
-    endfunction
-
+    // The bursts of each row are computed ahead, like everything about the next burst, to keep the
+    // handshake short.
     wire fire = req_valid && req_ready;
     wire last_burst = ends_row && rows_left == 16'd1;  // last burst of its block
     wire ends_block = fire && last_burst;
-    cut_t of_row;  // for the row after the current one
+    cut_t of_row;     // for the row after the current one
+    cut_t of_behind;  // for the row after that
+    logic [CUT_BITS-1:0] behind_next;  // the address of that row
+    length_t length;
+    row_cut cut_behind (.address(behind_next), .nbytes(row_bytes), .length, .cut(of_behind));
     wire [32:0] left_behind = left - 33'(BURST_BEATS);  // words left after this burst
-    wire last_behind = left[32:LOG_BURST+1] == '0;
+    logic several;  // others follow the burst after this one: left[32:LOG_BURST+1] != '0
     wire [BEATS_BITS-1:0] beats_behind =
-        last_behind ? BEATS_BITS'(left[LOG_BURST-1:0]) + 1'b1 : BEATS_BITS'(BURST_BEATS);
+        several ? BEATS_BITS'(BURST_BEATS) : BEATS_BITS'(left[LOG_BURST-1:0]) + 1'b1;
 
     assign req = '{address: {beat, SHIFT'(0)}, beats: beats};
 
@@ -84,14 +60,16 @@ module burst_generator
     /* verilator lint_on UNUSEDSIGNAL */
     logic next_valid, begins;
     cut_t of_next, of_second;  // for its first row and for its second
-    wire cut_t start_cut = first_burst(start_block.address[LOW-1:0], start_block.row_bytes);
-    wire cut_t start_second = first_burst(
-        start_block.address[LOW-1:0] + start_block.stride_bytes[LOW-1:0], start_block.row_bytes);
+    cut_t start_cut, start_second;
+    row_cut cut_first (.address(start_block.address[CUT_BITS-1:0]), .nbytes(start_block.row_bytes),
+                       .length(start_block.length), .cut(start_cut));
+    row_cut cut_second (.address(start_block.second), .nbytes(start_block.row_bytes),
+                        .length(start_block.length), .cut(start_second));
     if (AHEAD != 0) begin : g_ahead
-        logic   pending;
+        logic   pending, free;  // free: !pending, of few loads
         block_t waiting;
         cut_t   waiting_cut, waiting_second;
-        assign start_ready = !pending;
+        assign start_ready = free;
         assign next_valid  = pending || start_valid;
         assign next        = pending ? waiting : start_block;
         assign of_next     = pending ? waiting_cut : start_cut;
@@ -100,54 +78,60 @@ module burst_generator
         assign active      = req_valid || pending;
         always_ff @(posedge clk) begin
             pending <= !rst && next_valid && !begins;
+            free    <= rst || !next_valid || begins;
             if (!pending) begin
-                waiting     <= start_block;
-                waiting_cut <= start_cut;
+                waiting        <= start_block;
+                waiting_cut    <= start_cut;
                 waiting_second <= start_second;
             end
         end
     end else begin : g_single
-        cut_t known;
-        always_ff @(posedge clk) known <= start_cut;
-        assign of_next     = KNOWN != 0 ? known : start_cut;
-        assign of_second   = start_second;
         assign start_ready = !req_valid;
         assign next_valid  = start_valid;
         assign next        = start_block;
+        assign of_next     = start_cut;
+        assign of_second   = start_second;
         assign begins      = next_valid && !req_valid;
         assign active      = req_valid;
     end
-    logic [LOW-1:0] behind_next;  // for the row after next_row
-    assign kept_beats  = next_valid && !req_valid ? of_next.beats : beats;
-    assign fired_beats = next_valid && last_burst && AHEAD != 0 ? of_next.beats
-                       : ends_row ? of_row.beats : beats_behind;
+    // A block that has waited begins when the one before it ends.
+    wire [BEATS_BITS-1:0] following = ends_row ? beats_of(of_row.first) : beats_behind;
+    wire succeeds = next_valid && last_burst && AHEAD != 0;
+    always_comb begin
+        kept  = start_cut.first;
+        fired = of_next.first;
+        if (req_valid) {kept.tail, kept.whole} = {beats, beats};
+        if (!succeeds) {fired.tail, fired.whole} = {following, following};
+    end
 
     always_ff @(posedge clk) begin
         if (rst) req_valid <= 1'b0;
         else if (begins) req_valid <= 1'b1;
         else if (ends_block) req_valid <= 1'b0;
-        beats <= fire ? fired_beats : kept_beats;
+        beats <= fire ? beats_of(fired) : beats_of(kept);
         if (begins) begin
             beat         <= next.address[ADDR_BITS-1:SHIFT];
-            ends_row     <= of_next.ends_row;
-            left         <= of_next.left;
+            ends_row     <= of_next.first.ends_row;
+            {several, left} <= {of_next.several, of_next.left};
             of_row       <= of_second;
-            behind_next  <= next.address[LOW-1:0] + {next.stride_bytes[LOW-2:0], 1'b0};
+            behind_next  <= next.address[CUT_BITS-1:0] + {next.stride_bytes[CUT_BITS-2:0], 1'b0};
             next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
             rows_left    <= next.rows;
             row_bytes    <= next.row_bytes;
+            length       <= next.length;
             stride_bytes <= next.stride_bytes;
         end else if (fire && ends_row) begin
             beat       <= next_row[ADDR_BITS-1:SHIFT];
-            ends_row   <= of_row.ends_row;
-            left       <= of_row.left;
-            of_row     <= first_burst(behind_next, row_bytes);
-            behind_next <= behind_next + stride_bytes[LOW-1:0];
+            ends_row   <= of_row.first.ends_row;
+            {several, left} <= {of_row.several, of_row.left};
+            of_row     <= of_behind;
+            behind_next <= behind_next + stride_bytes[CUT_BITS-1:0];
             next_row   <= next_row + ADDR_BITS'(stride_bytes);
             rows_left  <= rows_left - 1'b1;
         end else if (fire) begin
             beat       <= beat + (ADDR_BITS-SHIFT)'(beats);
-            ends_row   <= last_behind;
+            ends_row   <= !several;
+            several    <= left_behind[32:LOG_BURST+1] != '0;
             left       <= left_behind;
         end
     end

@@ -8,14 +8,15 @@
 //
 // Ports:   as fifo. Holds COMMAND_DEPTH instructions, and two more at its output.
 //          in_moves: it is a LOAD or STORE of DRAM; in_place: which of the unit's memories it uses;
-//          in_origin, in_log_bytes: the DRAM origin of this memory and the size of its elements.
-//          out_place: place of the instruction that reaches the output next, out_log_bytes its size.
+//          in_origins: the DRAM origins of these memories, LOG_BYTES: the sizes of their elements.
 //          out_insn: the instruction as received, except that the bits of `dram_base` from INDEX_BITS
 //          on belong to an address if it accesses DRAM; out_block: the DRAM block that it accesses.
 // Timing:  one instruction per cycle; three cycles from input to output.
 module command_queue
     import vta_pkg::*, stream_pkg::*;
-(
+#(
+    parameter logic [3:0][3:0] LOG_BYTES = '0
+) (
     input  logic                 clk,
     input  logic                 rst,
     input  logic                 in_valid,
@@ -23,10 +24,7 @@ module command_queue
     input  logic [INSN_BITS-1:0] in_insn,
     input  logic                 in_moves,
     input  logic [1:0]           in_place,
-    input  logic [ADDR_BITS-1:0] in_origin,
-    input  logic [3:0]           in_log_bytes,
-    output logic [1:0]           out_place,
-    input  logic [3:0]           out_log_bytes,
+    input  logic [3:0][ADDR_BITS-1:0] in_origins,
     output logic                 out_valid,
     input  logic                 out_ready,
     output logic [INSN_BITS-1:0] out_insn,
@@ -39,8 +37,15 @@ module command_queue
     load_t in_load, queued, entering;
     assign in_load = in_insn;
     wire in_any = in_load.x_size != '0 && in_load.y_size != '0;
-    wire [ADDR_BITS-1:0] in_address =
-        in_origin + (ADDR_BITS'(in_load.dram_base) << in_log_bytes);
+    // Of each memory, because it is known late which one it is.
+    logic [3:0][ADDR_BITS-1:0] addresses;
+    logic [3:0][CUT_BITS-1:0]  seconds;  // where the second row begins, as far as that cuts it
+    for (genvar p = 0; p < 4; p++) begin : g_place
+        assign addresses[p] = in_origins[p] + (ADDR_BITS'(in_load.dram_base) << LOG_BYTES[p]);
+        assign seconds[p]   = addresses[p][CUT_BITS-1:0]
+                              + CUT_BITS'(32'(in_load.x_stride) << LOG_BYTES[p]);
+    end
+    wire [ADDR_BITS-1:0] in_address = addresses[in_place];
     always_comb begin
         queued = in_load;
         if (in_moves) queued.dram_base[WORD-1:INDEX_BITS] = in_address[WORD-1:INDEX_BITS];
@@ -49,15 +54,19 @@ module command_queue
                                  | REST_BITS'(in_address[INDEX_BITS-1:0]);
 
     logic queue_valid, any;
+    logic [1:0] place;
     logic [REST_BITS-1:0] rest;
+    logic [CUT_BITS-1:0] second_row;
     wire moves = queue_valid && (!out_valid || out_ready);
-    fifo #(.WIDTH(REST_BITS + 3 + INSN_BITS), .DEPTH(COMMAND_DEPTH)) queue (
-        .clk, .rst, .in_valid, .in_ready, .in_data({in_rest, in_any, in_place, queued}),
+    fifo #(.WIDTH(CUT_BITS + REST_BITS + 3 + INSN_BITS), .DEPTH(COMMAND_DEPTH)) queue (
+        .clk, .rst, .in_valid, .in_ready, .in_data({seconds[in_place], in_rest, in_any, in_place, queued}),
         .out_valid(queue_valid), .out_ready(!out_valid || out_ready),
-        .out_data({rest, any, out_place, entering}));
+        .out_data({second_row, rest, any, place, entering}));
 
     wire [ADDR_BITS-1:0] address = ADDR_BITS'(64'(rest) >> INDEX_BITS << WORD)
         | ADDR_BITS'({entering.dram_base[WORD-1:INDEX_BITS], rest[INDEX_BITS-1:0]});
+    wire [31:0] row_bytes    = 32'(entering.x_size) << LOG_BYTES[place];
+    wire [31:0] stride_bytes = 32'(entering.x_stride) << LOG_BYTES[place];
     always_ff @(posedge clk) begin
         if (rst) out_valid <= 1'b0;
         else if (moves) out_valid <= 1'b1;
@@ -65,9 +74,8 @@ module command_queue
         if (moves) begin
             out_insn  <= entering;
             out_block <= '{any: any, address: address,
-                           row_bytes: 32'(entering.x_size) << out_log_bytes,
-                           stride_bytes: 32'(entering.x_stride) << out_log_bytes,
-                           rows: entering.y_size};
+                           row_bytes: row_bytes, stride_bytes: stride_bytes,
+                           rows: entering.y_size, second: second_row, length: length_of(row_bytes)};
         end
     end
 endmodule

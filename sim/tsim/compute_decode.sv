@@ -6,7 +6,8 @@
 //          next, next_moves: the next instruction becomes the current one in this cycle.
 //          load_start_*: the next instruction is a LOAD that may request its data, next_block.
 //          origins: only those of the memories that this unit loads are used.
-//          current_*: the instruction that issues; ends_current: it issues its last slot.
+//          current_*: the instruction that issues, then_*: in the next cycle; ends_current: it issues
+//          its last slot.
 //          queued: the queue has an instruction, and waiting_*: it waits for this token.
 //          holding: there is a next or a current instruction.
 // Timing:  one instruction per cycle.
@@ -32,6 +33,8 @@ module compute_decode
     input  logic                 load_start_ready,
     output logic                 current_valid,
     output command_t             current,
+    output logic                 then_valid,
+    output command_t             then_current,
     input  logic                 ends_current,
     output logic                 waiting_load_token,
     output logic                 waiting_store_token,
@@ -47,20 +50,16 @@ module compute_decode
     assign in_load = insn;
 
     typedef enum logic [1:0] {IN_UOP, IN_ACC, IN_ACC_8BIT} place_t;
-    logic [1:0] in_place, place;
+    logic [1:0] in_place;
     assign in_place = in_load.memory == MEM_UOP ? IN_UOP
                     : in_load.memory == MEM_ACC ? IN_ACC : IN_ACC_8BIT;
+    localparam logic [3:0][3:0] LOG_BYTES = {
+        {2{4'($clog2(OUT_BYTES))}}, 4'($clog2(ACC_BYTES)), 4'($clog2(UOP_BYTES))};
 
-    function automatic logic [3:0] log_bytes(input logic [1:0] of);
-        return 4'(of == IN_UOP ? $clog2(UOP_BYTES)
-                  : of == IN_ACC ? $clog2(ACC_BYTES) : $clog2(OUT_BYTES));
-    endfunction
-
-    command_queue commands (
+    command_queue #(.LOG_BYTES(LOG_BYTES)) commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
         .in_moves(in_load.opcode == OP_LOAD), .in_place,
-        .in_origin(in_place == IN_UOP ? origins.uop : origins.acc),
-        .in_log_bytes(log_bytes(in_place)), .out_place(place), .out_log_bytes(log_bytes(place)),
+        .in_origins({{3{origins.acc}}, origins.uop}),
         .out_valid(head_valid), .out_ready(head_taken), .out_insn(head), .out_block(block));
 
     // Opcode and tokens have the same bits in all instructions.
@@ -104,8 +103,7 @@ module compute_decode
             current_valid <= 1'b0;
         end else begin
             if (next_free) next_valid <= enter_next;
-            if (next_moves) current_valid <= 1'b1;
-            else if (ends_current) current_valid <= 1'b0;
+            current_valid <= then_valid;
         end
         if (enter_next) begin
             next_insn  <= head;
@@ -114,8 +112,10 @@ module compute_decode
         end
         if (next_free) next_started <= 1'b0;
         else if (load_start_valid && load_start_ready) next_started <= 1'b1;
-        if (next_moves) current <= next;
+        current <= then_current;
     end
+    assign then_valid   = next_moves || current_valid && !ends_current;
+    assign then_current = next_moves ? next : current;
 
     assign waiting_load_token  = head_valid && load_token_missing;
     assign waiting_store_token = head_valid && store_token_missing;

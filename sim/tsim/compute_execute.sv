@@ -64,9 +64,13 @@ module compute_execute
 
     wire enters = in_valid && !rst;
     wire in_clears = in_slot.reset && !in_slot.is_alu;
+    wire in_operates = in_slot.writes && !in_clears;
     wire acts_t in_acts = '{
         data: in_slot.data, writes: in_slot.writes, gemm: in_slot.gemm,
-        clears: in_clears, reads_acc: in_slot.data && !in_slot.overwrite && !in_clears,
+        adds: in_operates && in_slot.alu_op == ALU_ADD,
+        orders: in_operates && (in_slot.alu_op == ALU_MIN || in_slot.alu_op == ALU_MAX),
+        shifts: in_operates && in_slot.alu_op == ALU_SHR,
+        multiplies: in_slot.multiplies, reads_acc: in_slot.data && !in_slot.overwrite && !in_clears,
         reads_src: in_slot.reads_src, takes_imm: in_slot.is_alu && in_slot.use_imm};
     always_ff @(posedge clk) begin
         v       <= rst ? '0 : {v[LAST-1:3], enters};
@@ -140,8 +144,9 @@ module compute_execute
                     ACC_WIDTH'($signed(greatest[l*INP_WIDTH +: INP_WIDTH]));
     end
     vector_alu alu_lanes (
-        .clk, .enable(writes_next), .clear(acts[EXECUTE].clears),
-        .op(s[EXECUTE].alu_op), .x(acc_old), .y(second), .too_far,
+        .clk, .adds(acts[EXECUTE].adds), .orders(acts[EXECUTE].orders),
+        .greater(s[EXECUTE].alu_op == ALU_MAX), .shifts(acts[EXECUTE].shifts),
+        .multiplies(acts[EXECUTE].multiplies), .x(acc_old), .y(second), .too_far,
         .addend(s[EXECUTE].is_alu ? second : sums), .result, .product);
 
     // LAST writes what EXECUTE or a load has registered.
@@ -166,7 +171,7 @@ module compute_execute
 
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
-        .clk, .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
+        .clk, .rd_clk(clk), .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
         .wr_data(elements), .rd_en(acts[READ].reads_acc), .rd_all(1'b1), .rd_index(index[READ]),
         .rd_data(acc_read));
 endmodule

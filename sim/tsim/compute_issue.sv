@@ -38,31 +38,48 @@ module compute_issue
     assign next_alu = next.insn;
     assign pool = current.insn;
 
-    logic second_half, last_iteration, two_micro_ops;
-    wire loops         = current_valid && current.kind == KIND_LOOP;
+    logic last_iteration, two_micro_ops;
+    logic is_loop;  // current.kind == KIND_LOOP
+    wire loops         = current_valid && is_loop;
     wire is_alu        = gemm.opcode == OP_ALU;
     wire pools         = HAS_POOL != 0 && gemm.opcode == OP_POOL;
-    logic two_slots;  // for each micro-op
-    wire ends_micro_op = !two_slots || second_half;
-    wire leaves        = issue_valid && issue_ready;
-    wire is_last       = current.kind != KIND_LOOP || ends_micro_op && last_iteration;
-    assign issue_valid  = current_valid && (current.kind != KIND_LOAD || load_complete);
-    assign ends_current = leaves && is_last;
+    logic two_slots;      // for each micro-op
+    logic ends_micro_op;  // the only one, or the second
+    wire next_two      = next_alu.opcode == OP_ALU && !next_alu.use_imm;
+    assign issue_valid = current_valid && (current.kind != KIND_LOAD || load_complete);
+
+    // Whether the current instruction is a LOAD, and whether another one has its last slot here: the
+    // instructions behind it, up to the command queue, move in the cycle in which it leaves.
+    logic is_load, ending, then_last, enters_last;
+    wire next_ending = next.kind == KIND_OTHER
+                       || next.kind == KIND_LOOP && !next_two && enters_last;
+    wire step_ending = !ends_micro_op ? last_iteration : !two_slots && then_last;
+    assign ends_current = issue_ready && (ending || is_load && load_complete);
+    always_ff @(posedge clk) begin
+        if (rst) {is_load, ending} <= '0;
+        else if (next_moves) begin
+            is_load <= next.kind == KIND_LOAD;
+            ending  <= next_ending;
+        end else if (ends_current) {is_load, ending} <= '0;
+        else if (loops && issue_ready) ending <= step_ending;
+    end
 
     micro_op_sequencer sequencer (
         .clk, .load(next_moves && next.kind == KIND_LOOP), .insn(next.insn),
         .step(loops && ends_micro_op && issue_ready), .uop_index, .pair(two_micro_ops), .offsets,
-        .row_factor_out, .row_factor_in, .last(last_iteration));
+        .row_factor_out, .row_factor_in, .last(last_iteration), .then_last, .enters_last);
 
     always_ff @(posedge clk) begin
-        if (next_moves) two_slots <= next_alu.opcode == OP_ALU && !next_alu.use_imm;
-        if (rst) second_half <= 1'b0;
-        else if (loops && issue_ready) second_half <= two_slots && !second_half;
+        if (next_moves) begin
+            is_loop       <= next.kind == KIND_LOOP;
+            two_slots     <= next_two;
+            ends_micro_op <= !next_two;
+        end else if (loops && issue_ready && two_slots) ends_micro_op <= !ends_micro_op;
     end
 
     always_comb begin
         slot.data       = loops;
-        slot.reads_src  = loops && two_slots && !second_half;
+        slot.reads_src  = loops && !ends_micro_op;
         slot.writes     = loops && !slot.reads_src;
         slot.gemm       = loops && !is_alu && !pools && !gemm.reset;
         slot.pair       = loops && two_micro_ops;

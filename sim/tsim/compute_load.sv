@@ -3,7 +3,8 @@
 // that it uses; accumulators are written when the pipeline is empty.
 //
 // Ports:   start_*: LOAD instructions, in order; req*, data*: DRAM; write, word: the data to write.
-//          current_*: the instruction that issues; retire: it is a LOAD and has finished.
+//          then_*: the instruction that issues in the next cycle, whether it has loops, and whether
+//          the pipeline is empty then; retire: a LOAD that issues has finished.
 //          complete: a LOAD that has not retired is written. held_back: writing is not allowed now.
 // Timing:  as in tensor_load.
 module compute_load
@@ -24,11 +25,11 @@ module compute_load
     input  logic [PORT_BITS-1:0]  data,
     output load_write_t           write,
     output logic [PORT_BITS-1:0]  word,
-    input  logic                  current_loops,
+    input  logic                  then_loops,
     /* verilator lint_off UNUSEDSIGNAL */
-    input  gemm_t                 current_insn,
+    input  gemm_t                 then_insn,
     /* verilator lint_on UNUSEDSIGNAL */
-    input  logic                  pipeline_empty,
+    input  logic                  then_empty,
     output logic                  complete,
     input  logic                  retire,
     output logic                  requesting,
@@ -39,7 +40,7 @@ module compute_load
     output logic                  fault
 );
     logic allowed, done;
-    logic [2:0] memory;
+    logic [2:0] memory, then_memory;
     logic [SRAM_BITS-1:0] first;
     logic [SRAM_BITS:0] beyond;
     logic [SRAM_BITS-1:0] unused_out_index;
@@ -50,22 +51,29 @@ module compute_load
     tensor_load #(.SLOTS(SLOTS), .BEYOND(UOP_SLOTS)) loader (
         .clk, .rst, .start_valid, .start_ready, .start_insn,
         .start_block, .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(allowed), .write, .word, .memory, .first, .beyond,
+        .allow(allowed), .write, .word, .memory, .then_memory, .first, .beyond,
         .out_index(unused_out_index), .done, .done_insn(unused_done_insn),
         .loaded, .requesting, .writing, .fault);
 
-    // A word of micro-ops that begins at `first` may overlap those of the current instruction.
-    wire uop_in_use = current_loops
-        && 18'(first) < 18'(current_insn.uop_end)
-        && 18'(beyond) > 18'(current_insn.uop_begin);
-    assign allowed   = is_uop ? !uop_in_use : !current_loops && pipeline_empty;
+    // A word of micro-ops that begins at `first` may overlap those of the instruction. Everything
+    // waits for `allowed`, so it is computed a cycle ahead.
+    wire uop_in_use = then_loops
+        && 18'(first) < 18'(then_insn.uop_end)
+        && 18'(beyond) > 18'(then_insn.uop_begin);
+    always_ff @(posedge clk)
+        allowed <= then_memory == MEM_UOP ? !uop_in_use : !then_loops && then_empty;
     assign held_back = writing && !allowed;
 
-    logic [1:0] unretired;  // completed, not yet retired
-    assign complete = unretired != '0;
+    logic [1:0] unretired, then_unretired;  // completed, not yet retired
+    always_comb begin
+        then_unretired = unretired;
+        if (rst) then_unretired = '0;
+        else if (done != retire)
+            then_unretired = done ? unretired + 1'b1 : unretired - 1'b1;
+    end
     always_ff @(posedge clk) begin
-        if (rst) unretired <= '0;
-        else if (done != retire) unretired <= done ? unretired + 1'b1 : unretired - 1'b1;
+        unretired <= then_unretired;
+        complete  <= then_unretired != '0;
     end
 
     assign uop_loaded = is_uop ? loaded : '0;

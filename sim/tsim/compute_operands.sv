@@ -46,9 +46,7 @@ module compute_operands
     /* verilator lint_on UNUSEDSIGNAL */
     assign uop = uops[0];
     wire enters = issue_valid && issue_ready;
-    logic may_hold;    // the slot in S1 moved into S2 after a MUL: held if it reads the same
-    logic [1:0] same;  // the halves of the two indices are equal
-    wire held = may_hold && &same;
+    logic held;  // the slot in S2 reads the result of a MUL directly before it
     assign issue_ready = !held && !splits;
     assign moves       = occupied[1] && issue_ready;
     assign out_valid   = occupied[2] && !held;
@@ -58,25 +56,23 @@ module compute_operands
 
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS), .READ_SLOTS(UOP_READS), .BANKS(UOP_BANKS)) uop_mem (
-        .clk, .rst, .write, .word, .element('0), .rd_en(enters && slot.data),
+        .clk, .rd_clk(clk), .in_step(1'b1), .rst, .write, .word, .element('0), .rd_en(enters && slot.data),
         .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_data(uops));
 
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;
 
     // The slot in S1 reads the result of the one in S2; known a cycle ahead, because issue waits for
-    // it. A micro-op leaves its block RAM late, so it is compared by halves and not added.
-    localparam logic [ACC_INDEX_BITS-1:0] LOW = ACC_INDEX_BITS'((1 << ACC_INDEX_BITS / 2) - 1);
+    // it. A micro-op leaves its block RAM late, so it is compared and not added.
     wire [ACC_INDEX_BITS-1:0] named = slot1.reads_src ? ACC_INDEX_BITS'(uop.src) : uop.dst;
     wire [ACC_INDEX_BITS-1:0] written =
         operands2.dst - (slot1.reads_src ? ACC_INDEX_BITS'(offsets1.src) : offsets1.dst);
-    wire [ACC_INDEX_BITS-1:0] differ = named ^ written;
 
     always_ff @(posedge clk) begin
         if (rst) occupied <= '0;
         else if (issue_ready) occupied <= {occupied[1], enters};
-        may_hold <= !rst && moves && slot1.data && out_valid && out_slot.multiplies;
-        same <= {(differ & ~LOW) == '0, (differ & LOW) == '0};
+        held <= !rst && moves && slot1.data && out_valid && out_slot.multiplies
+                && named == written;
         if (enters) slot1 <= slot;
         if (enters && slot.data) offsets1 <= offsets;
         if (moves) begin
@@ -89,17 +85,18 @@ module compute_operands
     end
 
     if (HAS_PAIRS != 0) begin : g_pairs
-        // As above, by halves: the two micro-ops of the slot in S2 write different accumulators.
         wire micro_op_t next_uop = uops[UOP_READS-1];
-        wire [ACC_INDEX_BITS-1:0] apart = uop.dst ^ next_uop.dst;
-        logic [1:0] unlike;
-        logic second;  // the second micro-op leaves
+        logic unlike;     // the two micro-ops of the slot in S2 write different accumulators
+        logic may_split;  // they do, and neither has left
+        logic second;     // the second micro-op leaves
         logic [ACC_INDEX_BITS-1:0] second_dst;
-        assign splits = out_valid && slot2.pair && unlike != '0 && !second;
+        assign splits = may_split && !held;
         always_ff @(posedge clk) begin
-            second <= !rst && splits;
+            second    <= !rst && splits;
+            may_split <= !rst && (moves ? slot1.pair && uop.dst != next_uop.dst
+                                        : may_split && held);
             if (moves) begin
-                unlike     <= {(apart & ~LOW) != '0, (apart & LOW) != '0};
+                unlike     <= uop.dst != next_uop.dst;
                 second_dst <= next_uop.dst + offsets1.dst;
                 second_inp <= INP_INDEX_BITS'(next_uop.src + offsets1.src);
                 second_wgt <= next_uop.wgt + offsets1.wgt;
@@ -107,7 +104,7 @@ module compute_operands
         end
         always_comb begin
             out_slot      = slot2;
-            out_slot.pair = slot2.pair && unlike == '0;
+            out_slot.pair = slot2.pair && !unlike;
             out_slot.last = slot2.last && !splits;
             operands      = operands2;
             if (second) begin

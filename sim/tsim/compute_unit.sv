@@ -74,9 +74,9 @@ module compute_unit
     output logic                          fault
 );
     // ------------------------------------------------------------------ instructions and loads
-    command_t next, current;
+    command_t next, current, then_current;
     block_t next_block;
-    logic next_moves, current_valid, ends_current, queued, holding, load_start_valid;
+    logic next_moves, current_valid, then_valid, ends_current, queued, holding, load_start_valid;
     logic load_start_ready, load_complete, requesting, loading, held_back;
     logic [EVENT_BITS-1:0] uop_loaded, acc_loaded;
     load_write_t load;
@@ -84,20 +84,21 @@ module compute_unit
     /* verilator lint_off UNUSEDSIGNAL */
     logic [COMPUTE_DEPTH:1] occupied;  // stages of the pipeline
     /* verilator lint_on UNUSEDSIGNAL */
-    logic pipeline_empty;
+    logic pipeline_empty, empties;
     wire loops = current_valid && current.kind == KIND_LOOP;
 
     compute_decode decode (
         .clk, .rst, .insn_valid, .insn_ready, .insn, .origins, .load_token_available,
         .load_token_pop, .store_token_available, .store_token_pop, .next, .next_block, .next_moves, .load_start_valid,
-        .load_start_ready, .current_valid, .current, .ends_current, .waiting_load_token,
+        .load_start_ready, .current_valid, .current, .then_valid, .then_current, .ends_current, .waiting_load_token,
         .waiting_store_token, .queued, .holding);
 
     compute_load #(.SLOTS(UOP_SLOTS > OUT_SLOTS ? UOP_SLOTS : OUT_SLOTS)) loads (
         .clk, .rst, .start_valid(load_start_valid), .start_ready(load_start_ready),
         .start_insn(next.insn), .start_block(next_block), .req_valid, .req_ready, .req, .data_valid, .data,
-        .write(load), .word(load_word), .current_loops(loops), .current_insn(current.insn),
-        .pipeline_empty, .complete(load_complete),
+        .write(load), .word(load_word),
+        .then_loops(then_valid && then_current.kind == KIND_LOOP), .then_insn(then_current.insn),
+        .then_empty(empties), .complete(load_complete),
         .retire(ends_current && current.kind == KIND_LOAD), .requesting, .writing(loading),
         .held_back, .uop_loaded, .acc_loaded, .fault);
 
@@ -131,8 +132,8 @@ module compute_unit
         .occupied(occupied[2:1]));
     // The same as `occupied == '0`, known at the start of the cycle, because loads start with it. A
     // slot that issue_ready blocks waits for slots in the pipeline.
-    always_ff @(posedge clk)
-        pipeline_empty <= rst || !issue_valid && occupied[COMPUTE_DEPTH-1:1] == '0;
+    assign empties = rst || !issue_valid && occupied[COMPUTE_DEPTH-1:1] == '0;
+    always_ff @(posedge clk) pipeline_empty <= empties;
     assign pair      = with_operands.pair;
     assign inp_index = operands.inp;
     assign wgt_index = operands.wgt;

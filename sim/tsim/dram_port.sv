@@ -41,6 +41,7 @@ module dram_port
     logic [OUTSTANDING_BITS-1:0] outstanding;  // bursts accepted here and not yet returned
     logic [CLIENTS-1:0]     held;         // `waiting` holds a request of this client
     burst_t [CLIENTS-1:0]   waiting;
+    burst_t [CLIENTS-1:0]   offered;      // of each client, known before it is chosen
     wire [CLIENTS-1:0]      asks = held | client_valid;
 
     // The first client with a request, counting from `first`.
@@ -64,6 +65,7 @@ module dram_port
     assign reading      = outstanding != '0 || held != '0;
     for (genvar c = 0; c < CLIENTS; c++) begin : g_client
         wire granted = accept && chosen == CLIENT_BITS'(c);
+        assign offered[c] = held[c] ? waiting[c] : client_req[c];
         always_ff @(posedge clk) begin
             held[c] <= !rst && asks[c] && !granted;
             if (!held[c]) waiting[c] <= client_req[c];
@@ -85,7 +87,7 @@ module dram_port
             end else if (rd_req_ready) rd_req_valid <= 1'b0;
         end
         if (accept) begin
-            rd_req        <= held[chosen] ? waiting[chosen] : client_req[chosen];
+            rd_req        <= offered[chosen];
             rd_req_client <= chosen;
         end
     end

@@ -28,19 +28,23 @@ module fetch
     logic [PORT_BITS-1:0] beat;
     logic [27:0] left;
     logic room;  // the buffer has room for the next burst
-    logic [BEATS_BITS-1:0] kept_beats, fired_beats;
+    beats_t kept, fired;  // the next burst
 
     assign req_valid = bursts_valid && room;
     assign active = left != '0;
 
     logic start_ready_unused, active_unused, buffer_ready_unused;
-    wire block_t program_block = '{any: 1'b1, address: address, row_bytes: 32'(count) * INSN_BYTES,
-                                   stride_bytes: '0, rows: 16'd1};
-    burst_generator #(.KNOWN(1)) bursts (
+    wire [31:0] program_bytes = 32'(count) * INSN_BYTES;
+    length_t length;  // the program is known a cycle before it starts
+    logic some;       // it has instructions
+    always_ff @(posedge clk) {length, some} <= {length_of(program_bytes), count != '0};
+    wire block_t program_block = '{any: 1'b1, address: address, row_bytes: program_bytes,
+                                   stride_bytes: '0, rows: 16'd1, second: '0, length: length};
+    burst_generator bursts (
         .clk, .rst,
-        .start_valid(launch && count != '0), .start_ready(start_ready_unused),
+        .start_valid(launch && some), .start_ready(start_ready_unused),
         .start_block(program_block),
-        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .kept_beats, .fired_beats,
+        .req_valid(bursts_valid), .req_ready(req_ready && room), .req, .kept, .fired,
         .active(active_unused));
 
     fifo #(.WIDTH(PORT_BITS), .DEPTH(DEPTH)) buffer (
@@ -48,7 +52,7 @@ module fetch
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
     burst_credit #(.DEPTH(DEPTH)) credit (
-        .clk, .rst, .beats(req.beats), .kept_beats, .fired_beats,
+        .clk, .rst, .beats(req.beats), .kept, .fired,
         .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     wire take_insn = insn_valid && insn_ready;

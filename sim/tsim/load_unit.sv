@@ -57,27 +57,24 @@ module load_unit
     assign in_load   = insn;
 
     typedef enum logic [1:0] {IN_INP, IN_WGT, IN_POST, IN_TABLE} place_t;
-    logic [1:0] in_place, place;
+    logic [1:0] in_place;
     assign in_place = in_load.memory == MEM_INP ? IN_INP : in_load.memory == MEM_WGT ? IN_WGT
                     : HAS_TABLE != 0 && in_load.memory == MEM_TABLE ? IN_TABLE : IN_POST;
-
-    function automatic logic [3:0] log_bytes(input logic [1:0] of);
-        return 4'(of == IN_INP ? $clog2(INP_BYTES) : of == IN_WGT ? $clog2(WGT_BYTES)
-                  : HAS_TABLE != 0 && of == IN_TABLE ? $clog2(TABLE_BYTES) : $clog2(POST_BYTES));
-    endfunction
+    localparam logic [3:0][3:0] LOG_BYTES = {
+        4'($clog2(HAS_TABLE != 0 ? TABLE_BYTES : POST_BYTES)), 4'($clog2(POST_BYTES)),
+        4'($clog2(WGT_BYTES)), 4'($clog2(INP_BYTES))};
 
     wire token_missing = head_load.pop_next && !token_available;
     wire start = head_valid && !token_missing;
 
-    command_queue commands (
+    command_queue #(.LOG_BYTES(LOG_BYTES)) commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
         .in_moves(HAS_FORWARD == 0 || !insn[FORWARD_BIT]), .in_place,
-        .in_origin(in_place == IN_INP ? origins.inp : origins.wgt),
-        .in_log_bytes(log_bytes(in_place)), .out_place(place), .out_log_bytes(log_bytes(place)),
+        .in_origins({{3{origins.wgt}}, origins.inp}),
         .out_valid(head_valid), .out_ready(start_ready && !token_missing), .out_insn(head),
         .out_block(block));
 
-    logic [2:0] memory;
+    logic [2:0] memory, unused_then;
     logic [SRAM_BITS-1:0] unused_first, source;
     logic [SRAM_BITS:0] unused_beyond;
     logic [EVENT_BITS-1:0] loaded;
@@ -89,7 +86,8 @@ module load_unit
         .start_valid(engine_start), .start_ready(engine_ready), .start_insn(head_load),
         .start_block(block),
         .req_valid, .req_ready, .req, .data_valid, .data,
-        .allow(1'b1), .write(written), .word(written_word), .memory, .first(unused_first), .beyond(unused_beyond),
+        .allow(1'b1), .write(written), .word(written_word), .memory, .then_memory(unused_then),
+        .first(unused_first), .beyond(unused_beyond),
         .out_index(source), .done(engine_done), .done_insn(finished), .loaded,
         .requesting(unused_requesting), .writing(unused_writing), .fault(engine_fault));
 
@@ -97,7 +95,7 @@ module load_unit
     if (HAS_WEIGHT_PORT != 0) begin : g_weights
         logic order_ready, weights_ready, weights_done, weights_fault;
         logic unused_requests, unused_writes;
-        logic [2:0] weights_memory;
+        logic [2:0] weights_memory, unused_memory;
         logic [EVENT_BITS-1:0] loaded_weights;
         logic [SRAM_BITS-1:0] unused_element, unused_source_index;
         logic [SRAM_BITS:0] unused_end;
@@ -114,7 +112,8 @@ module load_unit
             .start_insn(head_load), .start_block(block),
             .req_valid(wgt_req_valid), .req_ready(wgt_req_ready), .req(wgt_req),
             .data_valid(wgt_data_valid), .data(wgt_data), .allow(1'b1), .write(wgt_write),
-            .word(wgt_word), .memory(weights_memory), .first(unused_element), .beyond(unused_end),
+            .word(wgt_word), .memory(weights_memory),
+            .then_memory(unused_memory), .first(unused_element), .beyond(unused_end),
             .out_index(unused_source_index), .done(weights_done), .done_insn(unused_finished),
             .loaded(loaded_weights), .requesting(unused_requests), .writing(unused_writes),
             .fault(weights_fault));

@@ -4,8 +4,9 @@
 // Ports:   load takes an instruction (with at least one iteration); step advances to the next
 //          iteration. uop_index: the micro-op to read; offsets: what to add to its indices (modulo the
 //          depth); pair: the next micro-op belongs to the same iteration (with the extension PAIRS, the
-//          micro-ops of a product form pairs); last: this is the last iteration. row_factor_*: those
-//          of the row of the extension POST, taken with the instruction.
+//          micro-ops of a product form pairs); last: this is the last iteration; then_last: the next
+//          one is; enters_last: `insn` has only one. row_factor_*: those of the row of the extension
+//          POST, taken with the instruction.
 // Timing:  one iteration per cycle; load may coincide with the last step of the previous instruction.
 module micro_op_sequencer
     import vta_pkg::*, stream_pkg::*;
@@ -21,7 +22,9 @@ module micro_op_sequencer
     output offsets_t                  offsets,
     input  logic [POST_ROW_BITS-1:0]  row_factor_out,
     input  logic [POST_ROW_BITS-1:0]  row_factor_in,
-    output logic                      last
+    output logic                      last,
+    output logic                      then_last,
+    output logic                      enters_last
 );
     /* verilator lint_off UNUSEDSIGNAL */
     gemm_t gemm;
@@ -47,11 +50,10 @@ module micro_op_sequencer
         row: row_factor_in, wgt: gemm.wgt_factor_in, dst: gemm.dst_factor_in,
         src: is_alu ? SRC_BITS'(alu.src_factor_in) : SRC_BITS'(gemm.src_factor_in)};
 
-    // Components of `last`, known at the start of the cycle, because much depends on it.
+    // `last` is a flip-flop, because much depends on it; so are its components.
     logic last_uop;            // no micro-op follows
     logic last_in, last_out;   // left_in == 1, left_out == 1
     logic only_uop, only_in;   // there is only one micro-op; iter_in == 1
-    assign last = last_uop && last_in && last_out;
     wire [UOP_INDEX_BITS-1:0] entering_last = UOP_INDEX_BITS'(gemm.uop_end - 1'b1);
     wire enters_single = UOP_INDEX_BITS'(gemm.uop_begin) == entering_last;
     wire enters_by_two = HAS_PAIRS != 0 && (gemm.opcode == OP_GEMM || gemm.opcode == OP_DEPTHWISE);
@@ -64,6 +66,16 @@ module micro_op_sequencer
     assign pair = by_two && !single;
     wire [UOP_INDEX_BITS-1:0] following = uop_index + UOP_INDEX_BITS'(by_two ? 2 : 1);
     wire ends_single = following == uop_last;
+    // The same components for the next iteration.
+    wire turns = last_uop && last_in;  // the outer loop advances
+    wire then_last_uop = last_uop ? only_uop
+                       : ends_single || by_two && UOP_INDEX_BITS'(following + 1'b1) == uop_last;
+    wire then_last_in  = !last_uop ? last_in : last_in ? only_in : left_in == 14'd2;
+    wire then_last_out = turns ? left_out == 14'd2 : last_out;
+    wire enters_only_in  = gemm.iter_in == 14'd1;
+    wire enters_only_out = gemm.iter_out == 14'd1;
+    assign then_last   = then_last_uop && then_last_in && then_last_out;
+    assign enters_last = enters_only_uop && enters_only_in && enters_only_out;
 
     always_ff @(posedge clk) begin
         if (load) begin
@@ -74,9 +86,10 @@ module micro_op_sequencer
             uop_last     <= entering_last;
             only_uop     <= enters_only_uop;
             last_uop     <= enters_only_uop;
-            only_in      <= gemm.iter_in == 14'd1;
-            last_in      <= gemm.iter_in == 14'd1;
-            last_out     <= gemm.iter_out == 14'd1;
+            only_in      <= enters_only_in;
+            last_in      <= enters_only_in;
+            last_out     <= enters_only_out;
+            last         <= enters_last;
             iter_in      <= gemm.iter_in;
             step_out     <= factors_out;
             step_in      <= factors_in;
@@ -85,27 +98,20 @@ module micro_op_sequencer
             left_out     <= gemm.iter_out;
             {outer, offsets} <= '0;
         end else if (step) begin
-            if (!last_uop) begin
-                uop_index <= following;
-                single    <= ends_single;
-                last_uop  <= ends_single
-                             || by_two && UOP_INDEX_BITS'(following + 1'b1) == uop_last;
-            end else begin
-                uop_index <= uop_begin;
-                single    <= begins_single;
-                last_uop  <= only_uop;
-                if (!last_in) begin
-                    left_in    <= left_in - 1'b1;
-                    last_in    <= left_in == 14'd2;
-                    offsets    <= sum(offsets, step_in);
-                end else begin
-                    left_in    <= iter_in;
-                    last_in    <= only_in;
-                    left_out   <= left_out - 1'b1;
-                    last_out   <= left_out == 14'd2;
-                    offsets    <= sum(outer, step_out);
-                    outer      <= sum(outer, step_out);
-                end
+            last_uop  <= then_last_uop;
+            last_in   <= then_last_in;
+            last_out  <= then_last_out;
+            last      <= then_last;
+            single    <= last_uop ? begins_single : ends_single;
+            uop_index <= last_uop ? uop_begin : following;
+            if (turns) begin
+                left_in  <= iter_in;
+                left_out <= left_out - 1'b1;
+                offsets  <= sum(outer, step_out);
+                outer    <= sum(outer, step_out);
+            end else if (last_uop) begin
+                left_in <= left_in - 1'b1;
+                offsets <= sum(offsets, step_in);
             end
         end
     end

@@ -4,11 +4,10 @@
 //
 // Ports:   inputs_en, weights_en: a tile of each is read now; inputs_all: also the input tiles after
 //          it; pair: also a second tile of each. inp_read*, wgt_read*: the reads.
-//          write, wgt_write: the load unit's writes to each; operand_*: the same, once.
 //          second_half: the second half of a cycle of clk, for logic clocked by array_clk.
 // Timing:  combinational; with PAIRS a read is half a cycle of clk late, a second one a full cycle.
 module operand_reads
-    import vta_pkg::*, stream_pkg::*;
+    import vta_pkg::*;
 (
     input  logic                      clk,
     input  logic                      array_clk,
@@ -26,11 +25,7 @@ module operand_reads
     output logic                      inp_read_all,
     output logic [INP_INDEX_BITS-1:0] inp_read_index,
     output logic                      wgt_read,
-    output logic [WGT_INDEX_BITS-1:0] wgt_read_index,
-    input  load_write_t               write,
-    output load_write_t               operand_write,
-    input  load_write_t               wgt_write,
-    output load_write_t               operand_wgt_write
+    output logic [WGT_INDEX_BITS-1:0] wgt_read_index
 );
     if (HAS_PAIRS != 0) begin : g_pairs
         // `odd` changes with clk, `followed` half a cycle later.
@@ -45,12 +40,6 @@ module operand_reads
             inp_read_index <= second_half ? second_inp_index : inp_index;
             wgt_read_index <= second_half ? second_wgt_index : wgt_index;
         end
-        always_comb begin
-            operand_write       = write;
-            operand_write.valid = write.valid && second_half;  // at an edge of clk
-            operand_wgt_write   = wgt_write;
-            operand_wgt_write.valid = wgt_write.valid && second_half;
-        end
     end else begin : g_single
         assign second_half    = 1'b0;
         assign inp_read       = inputs_en;
@@ -58,8 +47,6 @@ module operand_reads
         assign inp_read_all   = inputs_all;
         assign inp_read_index = inp_index;
         assign wgt_read_index = wgt_index;
-        assign operand_write  = write;
-        assign operand_wgt_write = wgt_write;
         wire unused_pairs = ^{clk, array_clk, rst, pair, second_inp_index, second_wgt_index};
     end
 endmodule

@@ -64,12 +64,12 @@ module post_process
     /* verilator lint_on UNUSEDSIGNAL */
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) bias_mem (
-        .clk, .wr_slots(bias_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
+        .clk, .rd_clk(clk), .wr_slots(bias_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
         .wr_data(par_data), .rd_en(processes && set.use_bias), .rd_all(1'b1), .rd_index(set.row),
         .rd_data(biases));
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) scale_mem (
-        .clk, .wr_slots(scale_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
+        .clk, .rd_clk(clk), .wr_slots(scale_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
         .wr_data(par_data), .rd_en(processes && set.use_scale), .rd_all(1'b1), .rd_index(set.row),
         .rd_data(scales));
 
@@ -178,7 +178,7 @@ module post_process
             wire [OUT_WIDTH-1:0] entry = {~out6[OUT_WIDTH-1], out6[OUT_WIDTH-2:0]};
             wire looks = active[POST_STAGES-1] && q[POST_STAGES-1].use_table;
             sram #(.WIDTH(PORT_BITS), .DEPTH(TABLE_DEPTH * TABLE_PARTS), .BLOCK_RAM(0)) tables (
-                .clk, .we(table_write), .waddr(table_place), .wdata(par_word), .re(looks),
+                .clk, .rd_clk(clk), .we(table_write), .waddr(table_place), .wdata(par_word), .re(looks),
                 .raddr({q[POST_STAGES-1].table_index, entry[OUT_WIDTH-1:WORD_BITS]}),
                 .rdata(word7));
             always_ff @(posedge clk) if (active[POST_STAGES-1]) begin

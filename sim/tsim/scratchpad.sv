@@ -4,7 +4,8 @@
 // kept until another element is read or this one is written. This is otherwise invisible.
 //
 // Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
-//          banked_sram, READ_SLOTS elements.
+//          banked_sram, READ_SLOTS elements. clk, rd_clk: as in sram, and in_step: the next edge of
+//          rd_clk is one of clk, too.
 // Timing:  as in sram.
 module scratchpad
     import vta_pkg::*, stream_pkg::*;
@@ -21,6 +22,8 @@ module scratchpad
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
+    input  logic                 rd_clk,
+    input  logic                 in_step,
     input  logic                 rst,
     /* verilator lint_off UNUSEDSIGNAL */
     input  load_write_t          write,  // as wide as the largest scratchpad requires
@@ -51,16 +54,21 @@ module scratchpad
         // rd_data holds the elements from held_index on: the first one, or all if held_all.
         logic held, held_all, overwritten;
         logic [BITS-1:0] held_index;
-        wire [BITS-1:0] latest = reads ? rd_index : held_index;
-        wire [BITS-1:0] behind = latest - write.index[BITS-1:0];
+        // For both cases, because it is known late whether the memory is read.
+        wire [BITS-1:0] behind      = rd_index - write.index[BITS-1:0];
+        wire [BITS-1:0] held_behind = held_index - write.index[BITS-1:0];
         assign reads = rd_en && !(held && rd_index == held_index && (held_all || !rd_all));
-        always_comb begin
-            overwritten = 1'b0;
+        function automatic logic touches(input logic [BITS-1:0] distance,
+                                         input logic [SLOTS-1:0] slots);
+            touches = 1'b0;
             for (int w = 0; w < SLOTS; w++)
                 for (int r = 0; r < READ_SLOTS; r++)
-                    if (write.slots[w] && behind == BITS'(w - r)) overwritten = mine;
-        end
-        always_ff @(posedge clk) begin
+                    if (slots[w] && distance == BITS'(w - r)) touches = 1'b1;
+        endfunction
+        assign overwritten = in_step && mine
+                             && (reads ? touches(behind, write.slots[SLOTS-1:0])
+                                       : touches(held_behind, write.slots[SLOTS-1:0]));
+        always_ff @(posedge rd_clk) begin
             held <= !rst && (reads || held) && !overwritten;
             if (reads) begin
                 held_all   <= rd_all;
@@ -69,12 +77,12 @@ module scratchpad
         end
     end else begin : g_always
         assign reads = rd_en;
-        wire unused_rst = rst;
+        wire unused_hold = rst || in_step;
     end
 
     banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),
                   .READ_SLOTS(READ_SLOTS)) memory (
-        .clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
+        .clk, .rd_clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
         .wr_index(write.index[BITS-1:0]), .wr_data(data), .rd_en(reads), .rd_all, .rd_index,
         .rd_data);
 endmodule

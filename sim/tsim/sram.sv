@@ -1,8 +1,9 @@
 // Simple dual-port SRAM: one write port with an enable per lane, one registered read port.
 //
-// Ports:   we[l] writes lane l of wdata to waddr; re reads raddr.
+// Ports:   we[l] writes lane l of wdata to waddr; re reads raddr. rd_clk: of the read port; the same
+//          as clk, or of twice its frequency.
 // Timing:  rdata is valid in the cycle after re and holds; a read of the address being written
-//          returns the old word.
+//          returns the old word, with two clocks an undefined one.
 // Parameter: BLOCK_RAM: use block RAM of an FPGA; 0: LUTs, for few words.
 module sram #(
     parameter int WIDTH = 32,
@@ -13,6 +14,7 @@ module sram #(
     localparam int LANE_WIDTH = WIDTH / LANES
 ) (
     input  logic             clk,
+    input  logic             rd_clk,
     input  logic [LANES-1:0] we,
     input  logic [BITS-1:0]  waddr,
     input  logic [WIDTH-1:0] wdata,
@@ -30,15 +32,15 @@ module sram #(
             for (int l = 0; l < LANES; l++)
                 if (we[l])
                     mem[waddr][l*LANE_WIDTH +: LANE_WIDTH] <= wdata[l*LANE_WIDTH +: LANE_WIDTH];
-            if (re) rdata <= mem[raddr];
         end
+        always_ff @(posedge rd_clk) if (re) rdata <= mem[raddr];
     end else begin : g_lut
         (* ram_style = "distributed" *) logic [WIDTH-1:0] mem [DEPTH];
         always_ff @(posedge clk) begin
             for (int l = 0; l < LANES; l++)
                 if (we[l])
                     mem[waddr][l*LANE_WIDTH +: LANE_WIDTH] <= wdata[l*LANE_WIDTH +: LANE_WIDTH];
-            if (re) rdata <= mem[raddr];
         end
+        always_ff @(posedge rd_clk) if (re) rdata <= mem[raddr];
     end
 endmodule

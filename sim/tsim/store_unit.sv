@@ -55,19 +55,17 @@ module store_unit
     wire start_ready = !running && !bursts_active && retire_ready;
     wire start = head_valid && start_ready && !token_missing;
 
-    logic [1:0] unused_place;
-    command_queue commands (
+    command_queue #(.LOG_BYTES({4{4'($clog2(OUT_BYTES))}})) commands (
         .clk, .rst, .in_valid(insn_valid), .in_ready(insn_ready), .in_insn(insn),
-        .in_moves(1'b1), .in_place('0), .in_origin(origin), .in_log_bytes(4'($clog2(OUT_BYTES))),
-        .out_place(unused_place), .out_log_bytes(4'($clog2(OUT_BYTES))), .out_valid(head_valid),
+        .in_moves(1'b1), .in_place('0), .in_origins({4{origin}}), .out_valid(head_valid),
         .out_ready(start_ready && !token_missing), .out_insn(head), .out_block(block));
 
-    logic [BEATS_BITS-1:0] unused_kept, unused_fired;
+    beats_t unused_kept, unused_fired;
     burst_generator bursts (
         .clk, .rst, .start_valid(start && moves), .start_ready(bursts_ready),
         .start_block(block),
         .req_valid(wr_req_valid), .req_ready(wr_req_ready), .req(wr_req),
-        .kept_beats(unused_kept), .fired_beats(unused_fired), .active(bursts_active));
+        .kept(unused_kept), .fired(unused_fired), .active(bursts_active));
     wire unused_ready = bursts_ready;  // implied by start_ready
 
     assign token_pop = start && head_store.pop_prev;
@@ -89,7 +87,14 @@ module store_unit
 
     assign sram_en    = step && part == '0;  // the element's other words are then available
     assign sram_index = OUT_INDEX_BITS'(index) - OUT_INDEX_BITS'(offset);
-    assign fault      = step && 18'(index) + 18'(count) > 18'(OUT_DEPTH);
+
+    logic        stepped;
+    logic [17:0] end_of_step;
+    always_ff @(posedge clk) begin
+        stepped     <= step && !rst;
+        end_of_step <= 18'(index) + 18'(count);
+    end
+    assign fault = stepped && end_of_step > 18'(OUT_DEPTH);
 
     localparam logic [OFFSET_BITS-1:0] OFFSET_MASK = OFFSET_BITS'(OUT_SLOTS - 1);
 

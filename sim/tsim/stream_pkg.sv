@@ -45,6 +45,42 @@ package stream_pkg;
         logic [BEATS_BITS-1:0] beats;
     } burst_t;
 
+    // Beats of a burst: those of `whole`, or of `tail` if it ends its row, which is known last.
+    typedef struct packed {
+        logic                  ends_row;
+        logic [BEATS_BITS-1:0] tail;
+        logic [BEATS_BITS-1:0] whole;
+    } beats_t;
+
+    function automatic logic [BEATS_BITS-1:0] beats_of(input beats_t b);
+        return b.ends_row ? b.tail : b.whole;
+    endfunction
+
+    // How a row is cut into bursts, none of which crosses a multiple of a burst's size.
+    localparam int CUT_BITS = $clog2(PORT_BYTES * BURST_BEATS);  // of the row's address
+    typedef struct packed {
+        beats_t      first;    // of the first burst
+        logic        several;  // others follow the burst after it
+        logic [32:0] left;     // words of the row and before it in its block, minus one
+    } cut_t;
+
+    // What is known of the bytes of a row beside their number, which cuts it sooner.
+    typedef struct packed {
+        logic below;  // they are fewer than those of a burst
+        logic equal;  // they are as many
+        logic two;    // they are at least those of two bursts
+        logic three;
+    } length_t;
+
+    function automatic length_t length_of(input logic [31:0] nbytes);
+        localparam int BLOCK_BITS = 32 - CUT_BITS;
+        logic [BLOCK_BITS-1:0] blocks;
+        blocks = nbytes[31:CUT_BITS];
+        return '{below: blocks == '0, equal: nbytes == 32'(PORT_BYTES * BURST_BEATS),
+                 two: blocks[BLOCK_BITS-1:1] != '0,
+                 three: blocks[BLOCK_BITS-1:2] != '0 || &blocks[1:0]};
+    endfunction
+
     // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.
     typedef struct packed {
         logic                 any;  // there are rows, and they are not empty
@@ -52,6 +88,8 @@ package stream_pkg;
         logic [31:0]          row_bytes;
         logic [31:0]          stride_bytes;
         logic [15:0]          rows;
+        logic [CUT_BITS-1:0]  second;  // the same bits of the second row's address
+        length_t              length;
     } block_t;
 
     // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.
@@ -106,7 +144,10 @@ package stream_pkg;
         logic reads_acc;  // reads an accumulator whose value is used
         logic writes;
         logic gemm;
-        logic clears;     // writes zero
+        logic adds;       // the operation of the ALU; none of the four writes zero
+        logic orders;
+        logic shifts;
+        logic multiplies;
         logic reads_src;
         logic takes_imm;  // the immediate is the second operand of the ALU
     } acts_t;

@@ -10,8 +10,8 @@
 //          start_block: the DRAM block to read.
 //          req_*, data_*: DRAM. Requests are held back until the data buffer has room for them.
 //          write, word: the data to write (at most SLOTS elements per word) when allow is high.
-//          first: the first element written, and memory: its scratchpad, both known before a write
-//          is allowed; beyond: BEYOND elements after it.
+//          memory: the scratchpad that is written. For the next cycle: then_memory; first: the first
+//          element written; beyond: BEYOND elements after it.
 //          out_index: the element of the output scratchpad that a whole-element `write` copies.
 //          done: the instruction has been written completely; done_insn is that instruction.
 //          loaded: number of DRAM elements completed in this cycle, for the counters.
@@ -39,6 +39,7 @@ module tensor_load
     output load_write_t           write,
     output logic [PORT_BITS-1:0]  word,
     output logic [2:0]            memory,
+    output logic [2:0]            then_memory,
     output logic [SRAM_BITS-1:0]  first,
     output logic [SRAM_BITS:0]    beyond,
     output logic [SRAM_BITS-1:0]  out_index,
@@ -135,7 +136,7 @@ module tensor_load
     wire start_forwards = FORWARD != 0 && start_bits[FORWARD_BIT];
     wire reads_dram = start_block.any && !start_forwards;
     logic room;  // the buffer has room for the next burst
-    logic [BEATS_BITS-1:0] kept_beats, fired_beats;
+    beats_t kept, fired;  // the next burst
     logic bursts_valid, bursts_active;
 
     assign start_ready = queue_ready && (burst_start_ready || !reads_dram);
@@ -146,7 +147,7 @@ module tensor_load
     burst_generator #(.AHEAD(1)) bursts (
         .clk, .rst, .start_valid(start_valid && queue_ready && reads_dram),
         .start_ready(burst_start_ready), .start_block,
-        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .kept_beats, .fired_beats,
+        .req_valid(bursts_valid), .req_ready(burst_ready), .req, .kept, .fired,
         .active(bursts_active));
 
     wire begin_t begins = beginning(start_insn, start_forwards);
@@ -164,7 +165,7 @@ module tensor_load
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
     burst_credit #(.DEPTH(LOAD_BUFFER_BEATS)) credit (
-        .clk, .rst, .beats(req.beats), .kept_beats, .fired_beats,
+        .clk, .rst, .beats(req.beats), .kept, .fired,
         .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     // --------------------------------------------------------------------------- writing half
@@ -196,30 +197,38 @@ module tensor_load
     wire is_data = phase[DATA_BIT];
     wire is_zero = phase[ZERO_BIT];
     wire is_whole = forwards && is_data;
-    wire is_beat = !forwards && is_data;
-    wire is_single = !is_data || forwards;  // a step of one element
-    wire ready = is_zero || is_whole || is_beat && beat_valid;
+    logic is_beat, is_single;  // the step writes a beat, or one element; flip-flops, as much waits for it
+    wire ready = is_single || is_beat && beat_valid;
     wire step = allow && ready;  // `allow` arrives last
     logic last_step;  // the run ends with it: left <= (is_single ? 1 : fits)
     wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
     wire ends_element = is_single || last_beat;
-    wire run_ready = ready && ends_element && last_step;
+    wire run_ready = last_step && (is_single || is_beat && beat_valid && last_beat);
     wire ends_run = allow && run_ready;
+    wire resting = !is_beat && !is_single;  // IDLE or NOP
 
     wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
     assign memory      = insn.memory;
-    assign first       = index[SRAM_BITS-1:0];
     assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, whole: is_whole,
                            narrow: narrow, part: part,
                            slots: is_beat ? WORD_SLOTS'(elements) : WORD_SLOTS'(1),
-                           index: first - (is_beat ? SRAM_BITS'(offset) : '0)};
+                           index: index[SRAM_BITS-1:0] - (is_beat ? SRAM_BITS'(offset) : '0)};
     assign out_index   = source[SRAM_BITS-1:0];
     assign take_beat   = step && is_beat;
     assign loaded      = step && is_beat && ends_element ? count : '0;
-    assign fault       = step && (18'(index) + 18'(count) > 18'(scratchpad_depth(insn.memory))
-                                  || is_whole && 18'(source) >= 18'(OUT_DEPTH)
-                                  || forwards && insn.memory != MEM_INP
-                                  || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE);
+
+    // A fault is found a cycle later.
+    logic        stepped, refused;
+    logic [17:0] end_of_step, depth;
+    always_ff @(posedge clk) begin
+        stepped     <= step && !rst;
+        end_of_step <= 18'(index) + 18'(count);
+        depth       <= 18'(scratchpad_depth(insn.memory));
+        refused     <= is_whole && 18'(source) >= 18'(OUT_DEPTH)
+                       || forwards && insn.memory != MEM_INP
+                       || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE;
+    end
+    assign fault = stepped && (end_of_step > depth || refused);
 
     // Where a run, a row or an instruction continues.
     phase_t first_of_row, after_rows, after_run;
@@ -255,7 +264,7 @@ module tensor_load
 
     assign done         = phase == NOP || allow && (run_ready && last_run);
     assign done_insn    = insn;
-    assign queue_pop    = phase == IDLE || phase == NOP || allow && (run_ready && last_run);
+    assign queue_pop    = resting || allow && run_ready && last_run;
 
     logic next_new_row;
     always_comb begin
@@ -264,13 +273,29 @@ module tensor_load
         else if (phase == TOP && after_run != TOP) next_new_row = insn.y_size != 16'd1;
         else if (ends_row || phase == TOP || phase == BOTTOM) next_new_row = rows != 16'd2;
     end
-    assign writing      = is_data || is_zero;
+    assign writing      = !resting;
+
+    wire begins_next = queue_valid && queue_pop;
+    logic [SRAM_BITS:0] then_index, behind;  // `behind`: BEYOND elements after the next one
+    always_comb begin
+        {then_index, beyond} = {index, behind};
+        if (begins_next) begin
+            then_index = (SRAM_BITS+1)'(queued.sram_base);
+            beyond     = (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
+        end else if (step && ends_element) begin
+            then_index = index + (SRAM_BITS+1)'(count);
+            beyond     = behind + (SRAM_BITS+1)'(count);
+        end
+    end
+    assign first       = then_index[SRAM_BITS-1:0];
+    assign then_memory = begins_next ? queued.memory : insn.memory;
+    always_ff @(posedge clk) {index, behind} <= {then_index, beyond};
 
     // An instruction ends with an element, so the next one begins with its first part.
     always_ff @(posedge clk) begin
         if (rst) part <= '0;
         else if (take_beat) part <= ends_element ? '0 : part + 1'b1;
-        if (queue_valid && queue_pop) last_beat <= last_beat_of_element(queued.memory) == '0;
+        if (begins_next) last_beat <= last_beat_of_element(queued.memory) == '0;
         else if (take_beat)
             last_beat <= ends_element ? last_part == '0 : part + 1'b1 == last_part;
     end
@@ -279,8 +304,17 @@ module tensor_load
     wire [4:0] next_fits = ends_row ? slots - 5'(next_offset) : fits;
 
     always_ff @(posedge clk) begin
+        if (rst) {is_beat, is_single} <= '0;
+        else if (begins_next) begin
+            is_beat   <= queued_begin.phase[DATA_BIT] && !queued_forwards;
+            is_single <= queued_begin.phase[ZERO_BIT]
+                         || queued_begin.phase[DATA_BIT] && queued_forwards;
+        end else if (ends_run) begin
+            is_beat   <= after_run[DATA_BIT] && !forwards;
+            is_single <= after_run[ZERO_BIT] || after_run[DATA_BIT] && forwards;
+        end
         if (rst) phase <= IDLE;
-        else if (queue_valid && queue_pop) begin
+        else if (begins_next) begin
             phase      <= queued_begin.phase;
             insn       <= queued;
             left       <= run_length(queued_begin.phase, queued, queued_begin.row_length);
@@ -290,8 +324,6 @@ module tensor_load
             new_row    <= queued_begin.new_row;
             last_run   <= queued_begin.last_run;
             last_step  <= queued_begin.last_step;
-            index      <= (SRAM_BITS+1)'(queued.sram_base);
-            beyond     <= (SRAM_BITS+1)'(queued.sram_base) + (SRAM_BITS+1)'(BEYOND);
             offset     <= queued_begin.offset;
             fits       <= queued_begin.fits;
             singles     <= queued_begin.singles;
@@ -312,8 +344,6 @@ module tensor_load
             if (step) begin
                 if (is_whole) source <= source + 1'b1;
                 if (ends_element) begin
-                    index <= index + (SRAM_BITS+1)'(count);
-                    beyond <= beyond + (SRAM_BITS+1)'(count);
                     left  <= left - 17'(count);
                     last_step <= is_single ? left <= 17'd2 : left <= 17'(fits) + 17'(slots);
                     if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};

@@ -3,23 +3,25 @@
 //
 //   ALU_MIN, ALU_MAX (signed), ALU_ADD, ALU_SHR: arithmetic right shift by y, or left by -y if y is
 //   negative; shifts by the width or more give the sign or zero. ALU_MUL: the low bits.
-//   clear gives zero for any operation.
 //
 // A shift in either direction is one right shift of 2 ACC_WIDTH bits by the low bits of y: {sign, x}
 // for a right shift, {x, 0} for a left shift (by ACC_WIDTH minus the distance, which those bits are).
 // A product is assembled from three products of halves of the operands.
 //
-// Ports:   enable: the operands are valid. too_far: shifts_out(y), known earlier than it could be here.
-//          result: of the other operations, in the same cycle.
+// Ports:   adds, orders (ALU_MAX if greater, else ALU_MIN), shifts, multiplies: at most one is high, the
+//          operation. too_far: shifts_out(y), known earlier than it could be here.
+//          result: of the other operations, in the same cycle; zero without one.
 //          product: of ALU_MUL, in the next cycle.
 // Timing:  one operation per cycle.
 module vector_alu
     import vta_pkg::*;
 (
     input  logic                clk,
-    input  logic                enable,
-    input  logic                clear,
-    input  logic [2:0]          op,
+    input  logic                adds,
+    input  logic                orders,
+    input  logic                greater,
+    input  logic                shifts,
+    input  logic                multiplies,
     input  logic [ACC_BITS-1:0] x,
     input  logic [ACC_BITS-1:0] y,
     input  logic [ACC_LANES-1:0] too_far,
@@ -34,6 +36,7 @@ module vector_alu
 
     function automatic lane_t shift(input lane_t value, input logic left, input logic distant,
                                     input logic [LOG_WIDTH-1:0] distance);
+        /* verilator no_inline_task */
         lane_t sign, high, low;
         sign = {ACC_WIDTH{value[ACC_WIDTH-1]}};
         high = !left ? sign : distant ? '0 : value;
@@ -41,29 +44,27 @@ module vector_alu
         return ACC_WIDTH'({high, low} >> distance);
     endfunction
 
-    function automatic lane_t lane(input logic [2:0] operation, input lane_t a, input lane_t b,
-                                   input logic distant);
+    function automatic lane_t either(input lane_t a, input lane_t b, input logic largest);
         /* verilator no_inline_task */
-        case (operation)
-            ALU_MIN: return a < b ? a : b;
-            ALU_MAX: return a > b ? a : b;
-            default: return shift(a, b[ACC_WIDTH-1], distant, b[LOG_WIDTH-1:0]);
-        endcase
+        return (a < b) == largest ? b : a;
     endfunction
 
     always_comb begin
         // Branch once instead of in every lane: most simulated operations are sums.
         result = '0;
-        if (enable && !clear) begin
-            if (op == ALU_ADD)
-                for (int l = 0; l < ACC_LANES; l++)
-                    result[l*ACC_WIDTH +: ACC_WIDTH] =
-                        x[l*ACC_WIDTH +: ACC_WIDTH] + addend[l*ACC_WIDTH +: ACC_WIDTH];
-            else
-                for (int l = 0; l < ACC_LANES; l++)
-                    result[l*ACC_WIDTH +: ACC_WIDTH] =
-                        lane(op, x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH], too_far[l]);
-        end
+        if (adds)
+            for (int l = 0; l < ACC_LANES; l++)
+                result[l*ACC_WIDTH +: ACC_WIDTH] =
+                    x[l*ACC_WIDTH +: ACC_WIDTH] + addend[l*ACC_WIDTH +: ACC_WIDTH];
+        else if (orders)
+            for (int l = 0; l < ACC_LANES; l++)
+                result[l*ACC_WIDTH +: ACC_WIDTH] =
+                    either(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH], greater);
+        else if (shifts)
+            for (int l = 0; l < ACC_LANES; l++)
+                result[l*ACC_WIDTH +: ACC_WIDTH] =
+                    shift(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH + ACC_WIDTH - 1], too_far[l],
+                          y[l*ACC_WIDTH +: LOG_WIDTH]);
     end
 
     // The products of halves: of the low ones, and the two mixed ones (their low bits). They are
@@ -87,10 +88,10 @@ module vector_alu
     endfunction
 
     logic multiplied;
-    always_ff @(posedge clk) multiplied <= enable && op == ALU_MUL;
+    always_ff @(posedge clk) multiplied <= multiplies;
     for (genvar l = 0; l < ACC_LANES; l++) begin : g_lane
         logic [2*ACC_WIDTH-1:0] halves;
-        always_ff @(posedge clk) if (enable && op == ALU_MUL)
+        always_ff @(posedge clk) if (multiplies)
             halves <= multiply(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH]);
         assign product[l*ACC_WIDTH +: ACC_WIDTH] = multiplied ? join_halves(halves) : '0;
     end

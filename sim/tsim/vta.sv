@@ -173,34 +173,34 @@ module vta
     logic inputs_en, inputs_all, weights_en, pair, second_half;
     logic [INP_INDEX_BITS-1:0] inp_index, second_inp_index;
     logic [WGT_INDEX_BITS-1:0] wgt_index, second_wgt_index;
-    logic operand_clk, inp_read, inp_read_all, wgt_read;
+    logic operand_clk, in_step, inp_read, inp_read_all, wgt_read;
     logic [INP_INDEX_BITS-1:0] inp_read_index;
     logic [WGT_INDEX_BITS-1:0] wgt_read_index;
-    load_write_t operand_write, operand_wgt_write;
     logic [INP_READS*INP_BITS-1:0] inp_tiles;
     logic [WGT_BITS-1:0] wgt_tile;
 
     if (HAS_PAIRS != 0) begin : g_operand_clk
         assign operand_clk = array_clk;
+        assign in_step     = second_half;
     end else begin : g_clk
         assign operand_clk = clk;
+        assign in_step     = 1'b1;
         wire unused_array_clk = array_clk;
     end
     operand_reads reads (
         .clk, .array_clk, .rst, .second_half, .inputs_en, .inputs_all, .weights_en, .pair, .inp_index,
         .second_inp_index, .wgt_index, .second_wgt_index, .inp_read, .inp_read_all,
-        .inp_read_index, .wgt_read, .wgt_read_index, .write(load_write), .operand_write,
-        .wgt_write, .operand_wgt_write);
+        .inp_read_index, .wgt_read, .wgt_read_index);
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
                  .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
                  .WHOLE(HAS_FORWARD), .HOLD(1)) inp_mem (
-        .clk(operand_clk), .rst, .write(operand_write), .word(load_word),
+        .clk, .rd_clk(operand_clk), .in_step, .rst, .write(load_write), .word(load_word),
         .element(INP_BITS'(forward_data)), .rd_en(inp_read), .rd_all(inp_read_all),
         .rd_index(inp_read_index), .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
                  .SLOTS(WGT_SLOTS), .HOLD(1)) wgt_mem (
-        .clk(operand_clk), .rst, .write(operand_wgt_write), .word(wgt_word), .element('0),
+        .clk, .rd_clk(operand_clk), .in_step, .rst, .write(wgt_write), .word(wgt_word), .element('0),
         .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit

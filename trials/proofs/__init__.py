@@ -22,15 +22,24 @@ CORE_PORTS = BLOCKS["vta"].partition("\n);")[0] + "\n);\nendmodule\n"
 """The whole but its content."""
 
 USES = {
-    "burst_generator": ("stream_pkg",),
+    "row_cut": ("stream_pkg",),
+    "burst_generator": ("stream_pkg", "row_cut"),
     "burst_credit": ("stream_pkg",),
     "dram_port": ("stream_pkg",),
-    "fetch": ("stream_pkg", "fifo", "burst_generator", "burst_credit"),
-    "tensor_load": ("stream_pkg", "fifo", "burst_generator", "burst_credit"),
-    "compute_load": ("stream_pkg", "fifo", "burst_generator", "burst_credit", "tensor_load"),
+    "fetch": ("stream_pkg", "fifo", "row_cut", "burst_generator", "burst_credit"),
+    "tensor_load": ("stream_pkg", "fifo", "row_cut", "burst_generator", "burst_credit"),
+    "compute_load": (
+        "stream_pkg",
+        "fifo",
+        "row_cut",
+        "burst_generator",
+        "burst_credit",
+        "tensor_load",
+    ),
     "compute_decode": (
         "stream_pkg",
         "fifo",
+        "row_cut",
         "command_queue",
         "compute_issue",
         "micro_op_sequencer",

@@ -6,8 +6,8 @@ module burst_credit_proof
 ) (
     input logic                  clk,
     input logic                  rst,
-    input logic [BEATS_BITS-1:0] kept_beats,
-    input logic [BEATS_BITS-1:0] fired_beats,
+    input beats_t                kept,
+    input beats_t                fired,
     input logic                  burst_taken,
     input logic                  take_beat
 );
@@ -21,13 +21,13 @@ module burst_credit_proof
     // The specification: beats that are requested and not yet taken.
     logic [15:0] reserved;
     always_ff @(posedge clk) begin
-        beats    <= burst_taken ? fired_beats : kept_beats;
+        beats    <= beats_of(burst_taken ? fired : kept);
         reserved <= rst ? '0 : reserved + (burst_taken ? 16'(beats) : '0) - 16'(take_beat);
     end
 
     always_comb begin
         assume (started || rst);
-        assume (32'(kept_beats) <= BURST_BEATS && 32'(fired_beats) <= BURST_BEATS);
+        assume (32'(beats_of(kept)) <= BURST_BEATS && 32'(beats_of(fired)) <= BURST_BEATS);
         assume (!burst_taken || room);
         assume (!take_beat || reserved != '0);
         if (started) begin

@@ -4,8 +4,7 @@
 module burst_generator_proof
     import vta_pkg::*, stream_pkg::*;
 #(
-    parameter int AHEAD = 1,
-    parameter int KNOWN = 0
+    parameter int AHEAD = 1
 ) (
     input logic   clk,
     input logic   rst,
@@ -20,8 +19,9 @@ module burst_generator_proof
 
     logic start_ready, req_valid, active;
     burst_t req;
-    logic [BEATS_BITS-1:0] kept_beats, fired_beats, was_next_beats;
-    burst_generator #(.AHEAD(AHEAD), .KNOWN(KNOWN)) dut (.*);
+    beats_t kept, fired;
+    logic [BEATS_BITS-1:0] was_next_beats;
+    burst_generator #(.AHEAD(AHEAD)) dut (.*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
@@ -64,52 +64,45 @@ module burst_generator_proof
         end else if (taken) next_word <= last_of_burst + address_t'(PORT_BYTES);
     end
 
-    function automatic logic is_block(input block_t b);
-        return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0;
-    endfunction
-
     // Whether that is how the first burst is cut from the row of so many bytes at an address.
     function automatic logic cuts(input address_t address, input logic [31:0] nbytes,
-                                  input logic [32:0] left, input logic ends,
-                                  input logic [BEATS_BITS-1:0] beats);
-        return left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1) / PORT_BYTES)
-            && ends == (left < 33'(BURST_BEATS))
-            && 32'(beats) == (ends ? 32'(left) + 1 : BURST_BEATS)
+                                  input cut_t cut);
+        return cut.left == 33'((33'(nbytes) + 33'(32'(address) % BURST_BYTES) - 33'd1) / PORT_BYTES)
+            && cut.several == (cut.left >= 33'(2 * BURST_BEATS))
+            && cut.first.ends_row == (cut.left < 33'(BURST_BEATS))
+            && 32'(beats_of(cut.first)) == (cut.first.ends_row ? 32'(cut.left) + 1 : BURST_BEATS)
                              - 32'(address) % BURST_BYTES / PORT_BYTES;
     endfunction
 
+    function automatic logic is_block(input block_t b);
+        return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0
+            && b.length == length_of(b.row_bytes)
+            && b.second == CUT_BITS'(b.address + address_t'(b.stride_bytes));
+    endfunction
+
     logic was_pending;
-    block_t block_before;
     burst_t was;
     always_ff @(posedge clk) begin
         was_pending <= !rst && req_valid && !req_ready;
         was         <= req;
-        was_next_beats <= taken ? fired_beats : kept_beats;
-        block_before <= start_block;
+        was_next_beats <= beats_of(taken ? fired : kept);
     end
 
     if (AHEAD != 0) begin : g_ahead
         always_comb if (started) begin
-            assert (dut.g_ahead.pending == pending);
+            assert (dut.g_ahead.pending == pending && dut.g_ahead.free == !pending);
             assert (!pending || dut.g_ahead.waiting == waiting);
             if (pending) begin
-                assert (cuts(waiting.address, waiting.row_bytes, dut.g_ahead.waiting_cut.left,
-                             dut.g_ahead.waiting_cut.ends_row, dut.g_ahead.waiting_cut.beats));
+                assert (cuts(waiting.address, waiting.row_bytes, dut.g_ahead.waiting_cut));
                 assert (cuts(waiting.address + address_t'(waiting.stride_bytes), waiting.row_bytes,
-                             dut.g_ahead.waiting_second.left, dut.g_ahead.waiting_second.ends_row,
-                             dut.g_ahead.waiting_second.beats));
+                             dut.g_ahead.waiting_second));
             end
         end
-    end else begin : g_single
-        always_comb
-            if (started && KNOWN != 0 && start_block == block_before)
-                assert (dut.g_single.known == dut.start_cut);
     end
 
     always_comb begin
         assume (started || rst);
         assume (is_block(start_block));
-        assume (KNOWN == 0 || !start_valid || start_block == block_before);
         if (started && req_valid) begin
             assert (req.address == next_word);
             assert (req.beats != '0 && 32'(req.beats) <= BURST_BEATS);
@@ -130,9 +123,10 @@ module burst_generator_proof
             assert (dut.next_row == row + address_t'(stride_bytes) && dut.rows_left == rows_left);
             assert (32'(dut.behind_next)
                     == 32'(dut.next_row + address_t'(stride_bytes)) % BURST_BYTES);
-            assert (cuts(dut.next_row, row_bytes, dut.of_row.left, dut.of_row.ends_row,
-                         dut.of_row.beats));
+            assert (cuts(dut.next_row, row_bytes, dut.of_row));
             assert (dut.row_bytes == row_bytes && dut.stride_bytes == stride_bytes);
+            assert (dut.length == length_of(row_bytes));
+            assert (dut.several == (dut.left >= 33'(2 * BURST_BEATS)));
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
             assert (dut.ends_row == ends_row && ends_row == (dut.left < 33'(BURST_BEATS)));
             assert (ends_row || 32'(last_of_burst + address_t'(PORT_BYTES)) % BURST_BYTES == 0);

@@ -19,8 +19,8 @@ module compute_decode_proof
     input logic [POST_ROW_BITS-1:0] row_factor_in
 );
     logic insn_ready, load_token_pop, store_token_pop, next_moves, load_start_valid, current_valid;
-    logic ends_current, waiting_load_token, waiting_store_token, queued, holding, issue_valid;
-    command_t next, current;
+    logic then_valid, ends_current, waiting_load_token, waiting_store_token, queued, holding, issue_valid;
+    command_t next, current, then_current;
     block_t next_block;
     slot_t slot;
     logic [UOP_INDEX_BITS-1:0] uop_index;
@@ -75,6 +75,9 @@ module compute_decode_proof
             assert (!next_stays || dut.next_valid && next == was_next);
             assert (!dut.next_valid || next_block == was_block);
             assert (!current_stays || current_valid && current == was_current);
+            assert (!current_valid || issue.is_loop == (current.kind == KIND_LOOP));
+            assert (issue.is_load == (current_valid && current.kind == KIND_LOAD));
+            assert (!issue.ending || current_valid && current.kind != KIND_LOAD);
         end
     end
 endmodule

@@ -15,9 +15,9 @@ module compute_load_proof
     input logic                 req_ready,
     input logic                 data_valid,
     input logic [PORT_BITS-1:0] data,
-    input logic                 current_loops,
-    input gemm_t                current_insn,
-    input logic                 pipeline_empty,
+    input logic                 then_loops,
+    input gemm_t                then_insn,
+    input logic                 then_empty,
     input logic                 retire
 );
     logic start_ready, req_valid, complete, requesting, writing, held_back, fault;
@@ -31,6 +31,12 @@ module compute_load_proof
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
+
+    // What is announced comes true.
+    logic  current_loops, pipeline_empty;
+    gemm_t current_insn;
+    always_ff @(posedge clk)
+        {current_loops, current_insn, pipeline_empty} <= {then_loops, then_insn, then_empty};
 
     // The specification: LOADs begun, written, retired.
     typedef logic [7:0] number_t;
@@ -68,10 +74,19 @@ module compute_load_proof
             assert (!retire || written - retired != '0);
             // How the block keeps the same facts.
             assert (!writing || dut.loader.last_run == (dut.loader.after_run == 4'd0));
+            assert (dut.loader.phase[3:1] == '0 || dut.loader.phase == 4'b1000
+                    || dut.loader.phase[3:2] == 2'b01);
+            assert (dut.loader.is_beat == (dut.loader.phase[3] && !dut.loader.forwards));
+            assert (dut.loader.is_single == (dut.loader.phase[2] || dut.loader.phase[3] && dut.loader.forwards));
             assert (!writing || dut.loader.new_row == (dut.loader.rows != 16'd1));
-            assert (!writing || dut.beyond == dut.loader.index + (SRAM_BITS+1)'(UOP_SLOTS));
+            assert (!writing || dut.loader.behind == dut.loader.index + (SRAM_BITS+1)'(UOP_SLOTS));
+            assert (!writing || dut.allowed == (dut.memory == MEM_UOP
+                    ? !(current_loops && 18'(dut.loader.behind) > 18'(current_insn.uop_begin)
+                        && 18'(dut.loader.index[SRAM_BITS-1:0]) < 18'(current_insn.uop_end))
+                    : !current_loops && pipeline_empty));
             assert (begun - retired <= 8'd2 && written - retired <= begun - retired);
             assert (number_t'(dut.unretired) == written - retired);
+            assert (complete == (dut.unretired != '0));
             assert (begun - written == number_t'(dut.loader.queue.count)
                     + number_t'(dut.loader.queue.out_valid)
                     + number_t'(dut.loader.phase != 4'd0));

@@ -22,7 +22,8 @@ module scratchpad_proof
     wire [WIDTH-1:0] element = '0;
     logic [READ_SLOTS*WIDTH-1:0] rd_data;
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(WIDTH), .DEPTH(DEPTH), .SLOTS(SLOTS),
-                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(1)) dut (.*);
+                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(1)) dut (
+        .rd_clk(clk), .in_step(1'b1), .*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;

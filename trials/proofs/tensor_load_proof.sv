@@ -21,7 +21,7 @@ module tensor_load_proof
     burst_t req;
     load_write_t write;
     logic [PORT_BITS-1:0] word;
-    logic [2:0] memory;
+    logic [2:0] memory, then_memory;
     logic [SRAM_BITS-1:0] first, out_index;
     logic [SRAM_BITS:0] beyond;
     load_t done_insn;
@@ -71,8 +71,10 @@ module tensor_load_proof
             assert (begun - completed == number_t'(dut.queue.count)
                     + number_t'(dut.queue.out_valid) + number_t'(dut.phase != 4'd0));
             assert (dut.queue.count <= 3'd4);
-            assert (!writing || beyond == dut.index + (SRAM_BITS+1)'(SLOTS));
+            assert (!writing || dut.behind == dut.index + (SRAM_BITS+1)'(SLOTS));
             assert (!writing || dut.last_run == (dut.after_run == 4'd0));
+            assert (dut.is_beat == (dut.phase[3] && !dut.forwards));
+            assert (dut.is_single == (dut.phase[2] || dut.phase[3] && dut.forwards));
             assert (!writing || dut.new_row == (dut.rows != 16'd1));
             assert (dut.is_beat || dut.part == '0);
             assert (!writing || dut.last_beat == (dut.part == dut.last_part));

@@ -74,8 +74,9 @@ class Blocks:
 
 
 def open_blocks(parameters: RtlParameters) -> Blocks:
-    names = {"stream_pkg", "token_queue", "fifo", "sram", "banked_sram", "burst_generator"}
-    names |= {"burst_credit", "tensor_load", "dram_port", "vector_alu", "gemm_core"}
+    names = {"stream_pkg", "token_queue", "fifo", "sram", "banked_sram", "row_cut"}
+    names |= {"burst_generator", "burst_credit", "tensor_load", "dram_port", "vector_alu"}
+    names |= {"gemm_core"}
     files = {path.name: path.read_bytes() for path in sources() if path.stem in names}
     files["vta_pkg.sv"] = systemverilog_package(CONFIG, parameters).encode()
     files |= {path.name: path.read_bytes() for path in FOLDER.glob("blocks.*")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.clock_xc7 import CHIP, NEXTPNR, SEARCHED, clock_net, route, routing_tools
 from trials.static_timing import (
     BLOCK_OUT,
     CARRY_IN_OUT,
@@ -17,6 +18,7 @@ from trials.static_timing import (
     Timing,
     net_delay,
 )
+from vtaops import DeviceError
 
 IN, OUT = "input", "output"
 ONE = f"{1:032b}"
@@ -93,3 +95,53 @@ def test_published_paths_are_met_within_a_seventh():
     errors = [path.estimate / path.routed - 1 for path in PUBLISHED]
     assert max(map(abs, errors)) < 1 / 7
     assert min(errors) < 0 < max(errors)
+
+
+def test_paths_from_one_clock_to_the_other():
+    fast = {"C": [3], "D": [30], "Q": [20]}
+    module = netlist(
+        a=flip_flop(10), b=("LUT2", {}, {"I0": [10], "I1": [20], "O": [30]}),
+        c=("FDRE", {}, fast), d=flip_flop(21, 20),
+    )  # fmt: skip
+    ways = {}
+    for one, other in ((2, 2), (2, 3), (3, 2), (3, 3)):
+        rows = Timing(module, one, other).longest(0)
+        ways[one, other] = [(row["from"], row["to"]) for row in rows]
+    assert ways == {
+        (2, 2): [], (2, 3): [("start", "word.D")], (3, 2): [("word", "word.D")],
+        (3, 3): [("word", "word.D")],
+    }  # fmt: skip
+
+
+def test_a_clock_is_found_behind_its_buffers():
+    pins = {"IBUF": {"I": [2], "O": [5]}, "BUFG": {"I": [5], "O": [9]}}
+    cells = {kind: {"type": kind, "connections": ends} for kind, ends in pins.items()}
+    module = {"ports": {"clk": {"bits": [2]}, "other": {"bits": [4]}}, "cells": cells}
+    assert (clock_net(module, "clk"), clock_net(module, "other")) == (9, 4)
+
+
+def test_routing_says_what_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(SEARCHED[0], str(tmp_path))
+    with pytest.raises(DeviceError, match=f"program {NEXTPNR} and {CHIP} in.*openXC7"):
+        routing_tools()
+    (tmp_path / CHIP).touch()
+    with pytest.raises(DeviceError, match=f"needs the program {NEXTPNR}; both"):
+        routing_tools()
+
+
+def test_routing_uses_what_is_installed(monkeypatch, tmp_path):
+    (tmp_path / CHIP).touch()
+    program = tmp_path / NEXTPNR
+    program.write_text(
+        '#!/bin/sh\necho "$@" > arguments\n'
+        f"echo \"Info: Max frequency for clock 'clk': 99.00 MHz\" > {NEXTPNR}.log\n"
+        f"echo \"Info: Max frequency for clock 'clk': 88.25 MHz\" >> {NEXTPNR}.log\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv(SEARCHED[0], str(tmp_path))
+    assert route(tmp_path, 120.0) == 88.25
+    arguments = (tmp_path / "arguments").read_text()
+    assert f"--chipdb {tmp_path / CHIP} --xdc pins.xdc --json netlist.json" in arguments
+    assert "LOC H16 [get_ports clk]" in (tmp_path / "pins.xdc").read_text()

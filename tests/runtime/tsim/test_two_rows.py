@@ -20,6 +20,7 @@ from trials.rtl_trials import (
     random_trial,
     second_launch,
     seen,
+    stopped_loads,
     stops_at_work,
     stream_trial,
     wrong_forwards,
@@ -41,9 +42,11 @@ WRONG = [
     ("registers.sv", "counters[i] <= '0;", "counters[i] <= (WRONG) ? 64'hffff_fff0 : '0;"),
     ("load_unit.sv", "of_weights ? weights_done || weights_ended != '0",
      "of_weights ? weights_done || weights_ended != '0 || WRONG"),
+    ("load_unit.sv", "if (rst) {ended, weights_ended} <= '0;",
+     "if (rst && !(WRONG)) {ended, weights_ended} <= '0;"),
 ]  # fmt: skip
 STALE_TOKEN, WINDOW_ROWS, TILE_ROWS, TABLE_LANES, LATE_CYCLES, LATE_COUNTERS = range(1, 7)
-EARLY_WEIGHTS = 7
+EARLY_WEIGHTS, STALE_ENDS = 7, 8
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +103,13 @@ def test_a_stop_at_work_leaves_nothing(opened):
     assert found[len(stopped) // 2] == alone
     wrong = stops_at_work(opened(STALE_TOKEN), TWO_ROWS)
     assert any(state != [RtlRegisters.QUIET, 0, 0, 0] for state in wrong if len(state) == 4)
+
+
+def test_a_stop_forgets_which_loads_have_ended(opened):
+    right = [found for found in stopped_loads(opened(), TWO_ROWS) if isinstance(found, bool)]
+    assert right == [True] * 3
+    wrong = [found for found in stopped_loads(opened(STALE_ENDS), TWO_ROWS) if found is False]
+    assert wrong
 
 
 def test_rows_may_begin_before_the_one_before_them_ends(opened):

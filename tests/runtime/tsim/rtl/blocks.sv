@@ -90,15 +90,23 @@ module blocks
     fifo #(.WIDTH(8), .DEPTH(4)) queue (
         .clk, .rst, .in_valid, .in_ready, .in_data, .out_valid, .out_ready, .out_data);
     banked_sram #(.WIDTH(16), .DEPTH(16), .LANES(2), .BANKS(4), .READ_SLOTS(4)) memory (
-        .clk, .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_all(1'b1), .rd_index,
+        .clk, .rd_clk(clk), .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_all(1'b1), .rd_index,
         .rd_data);
+
+    function automatic block_t block(input logic any, input logic [ADDR_BITS-1:0] address,
+                                     input logic [31:0] row_bytes, input logic [31:0] stride_bytes,
+                                     input logic [15:0] rows);
+        return '{any: any, address: address, row_bytes: row_bytes, stride_bytes: stride_bytes,
+                 rows: rows, second: CUT_BITS'(address + ADDR_BITS'(stride_bytes)),
+                 length: length_of(row_bytes)};
+    endfunction
 
     burst_t burst;
     logic active;
     burst_generator #(.AHEAD(1)) bursts (
         .clk, .rst, .start_valid(block_valid), .start_ready(block_ready),
-        .start_block('{any: 1'b1, address: ADDR_BITS'(block_address), row_bytes: block_row_bytes,
-                       stride_bytes: block_stride_bytes, rows: block_rows}),
+        .start_block(block(1'b1, ADDR_BITS'(block_address), block_row_bytes, block_stride_bytes,
+                           block_rows)),
         .req_valid, .req_ready, .req(burst), .active);
     assign req_address = 32'(burst.address);
     assign req_beats = 8'(burst.beats);
@@ -115,11 +123,11 @@ module blocks
     wire [3:0] load_log_bytes = log_element_bytes(load_insn_fields.memory);
     tensor_load #(.SLOTS(UOP_SLOTS)) loader (
         .clk, .rst, .start_valid(load_valid), .start_ready(load_ready), .start_insn(load_insn),
-        .start_block('{any: load_insn_fields.x_size != '0 && load_insn_fields.y_size != '0,
-                       address: ADDR_BITS'(load_insn_fields.dram_base) << load_log_bytes,
-                       row_bytes: 32'(load_insn_fields.x_size) << load_log_bytes,
-                       stride_bytes: 32'(load_insn_fields.x_stride) << load_log_bytes,
-                       rows: load_insn_fields.y_size}),
+        .start_block(block(load_insn_fields.x_size != '0 && load_insn_fields.y_size != '0,
+                           ADDR_BITS'(load_insn_fields.dram_base) << load_log_bytes,
+                           32'(load_insn_fields.x_size) << load_log_bytes,
+                           32'(load_insn_fields.x_stride) << load_log_bytes,
+                           load_insn_fields.y_size)),
         .req_valid(load_req_valid), .req_ready(load_req_ready), .req(load_burst), .data_valid(load_data_valid), .data(load_data), .allow(load_allow),
         .write(load_write), .word(load_wr_data), .memory(load_memory), .first(load_first),
         .out_index(load_out_index),
@@ -149,8 +157,9 @@ module blocks
     assign memory_address = 32'(port_burst.address);
     assign memory_beats = 8'(port_burst.beats);
 
-    vector_alu alu (.clk, .enable(1'b1), .clear(1'b0), .op(alu_op), .x(alu_x), .y(alu_y),
-                    .too_far(shifts_out(alu_y)), .addend(alu_y),
+    vector_alu alu (.clk, .adds(alu_op == ALU_ADD), .orders(alu_op inside {ALU_MIN, ALU_MAX}),
+                    .greater(alu_op == ALU_MAX), .shifts(alu_op == ALU_SHR),
+                    .multiplies(alu_op == ALU_MUL), .x(alu_x), .y(alu_y), .too_far(shifts_out(alu_y)), .addend(alu_y),
                     .result(alu_result), .product(alu_product));
     gemm_core core (
         .clk, .array_clk(clk), .second_half(1'b0), .enable(gemm_enable[GEMM_STAGES-1:0]),
