@@ -299,6 +299,8 @@ def test_bad_graphs_are_refused():
         "zero points": lambda: graph.add(Concat(), x, graph.input("z", (1, 4, 6, 6), zero_point=1)),
         "positive and finite": lambda: Requantization.from_ratio(float("nan")),
         "at most 65535": lambda: Requantization.from_ratio(70000.0),
+        "finite float32": lambda: graph.input("s", (1,), scale=1e39),
+        "positive, finite": lambda: graph.input("s", (1,), scale=1e-46),
         "cannot take the shape": lambda: graph.add(Reshape((5,)), x),
         "permute": lambda: graph.add(Transpose((0, 1)), x),
         "the network takes 2": lambda: evaluate(graph, int8(1, 4, 6, 6)),

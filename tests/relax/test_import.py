@@ -20,7 +20,7 @@ from vtaops import ModelError, PlacementWarning, UnsupportedError
 from vtaops.graph import Graph, evaluate, onnx_files
 from vtaops.graph.executor import evaluate_all
 from vtaops.graph.onnx_function import OnnxFunction
-from vtaops.graph.operators import Host
+from vtaops.graph.operators import AddTerm, Host
 from vtaops.graph.probe import Probe
 from vtaops.relax import import_model, to_relax
 from vtaops.relax.host import RelaxFunction
@@ -332,6 +332,25 @@ def model_of(
     graph = helper.make_graph(list(nodes), "bad", values, [output], list(constants))
     opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_constants_beyond_float32_stay_on_the_host():
+    constants = [
+        numpy_helper.from_array(value, name)
+        for name, value in (
+            ("steps", np.full(4, 127, np.int8)),
+            ("scale", np.float32(1e38)),
+            ("zero", np.int8(0)),
+        )
+    ]
+    model = model_of(
+        helper.make_node("DequantizeLinear", ["steps", "scale", "zero"], ["huge"]),
+        helper.make_node("Add", ["x", "huge"], ["y"]),
+        constants=constants,
+        shape=(1, 4),
+    )
+    graph = import_model(model)
+    assert not any(isinstance(node.op, AddTerm) for node in graph.nodes)
 
 
 def test_bad_models(tmp_path):
