@@ -15,10 +15,14 @@ from itertools import accumulate, pairwise
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
+from vtaops.export.blob import SlotNumber
 from vtaops.machine.layout import Layout
 from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
 
 Shape = tuple[int, ...]
+
+_FILLED = 1024
+"""Elements that C fills with a constant in the time of a small copy."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,16 @@ class Box:
 
     Attributes
     ----------
-    source : int
-        SlotNumber of the source, or None for a constant.
+    source : SlotNumber or tuple of int
+        The source, or its elements if they are constants.
     first : int
-        Source element at the first corner of the box; or the constant.
+        Source element at the first corner of the box.
     start, extent, steps : tuple of int
         For each axis: the start of the box in the array, its size, and the distance in the source
         between adjacent elements.
     """
 
-    source: int | None
+    source: SlotNumber | Shape
     first: int
     start: Shape
     extent: Shape
@@ -44,7 +48,7 @@ class Box:
 
     def on(self, axis: int, start: int, extent: int, step: int, skipped: int = 0) -> Box:
         """Return the box with another range on an axis, `skipped` source elements later."""
-        first = self.first + skipped * self.steps[axis] if self.source is not None else self.first
+        first = self.first + skipped * self.steps[axis]
         parts = zip((self.start, self.extent, self.steps), (start, extent, step), strict=True)
         found = [(*part[:axis], value, *part[axis + 1 :]) for part, value in parts]
         return Box(self.source, first, *found)
@@ -64,16 +68,22 @@ class Patchwork:
     boxes: tuple[Box, ...]
 
     @staticmethod
-    def of(source: int | None, shape: Shape, first: int = 0) -> Patchwork:
-        """Return a whole source in C order; without a source, the constant `first`."""
-        steps = strides(shape) if source is not None else (0,) * len(shape)
-        return Patchwork(shape, (Box(source, first, (0,) * len(shape), shape, steps),))
+    def of(source: SlotNumber, shape: Shape) -> Patchwork:
+        """Return a whole source in C order."""
+        return Patchwork(shape, (Box(source, 0, (0,) * len(shape), shape, strides(shape)),))
+
+    @staticmethod
+    def constants(values: Iterable[int], shape: Shape, axis: int) -> Patchwork:
+        """Return an array of constants: one value, or one for each element of an axis."""
+        found = tuple(values)
+        steps = tuple(int(at == axis and len(found) > 1) for at in range(len(shape)))
+        return Patchwork(shape, (Box(found, 0, (0,) * len(shape), shape, steps),))
 
     @property
-    def whole(self) -> int | None:
+    def whole(self) -> SlotNumber | None:
         """The source if the array is all of it, from its first element in C order; else None."""
         box, *others = self.boxes
-        if others or box.source is None or box.first or box.extent != self.shape:
+        if others or isinstance(box.source, tuple) or box.first or box.extent != self.shape:
             return None
         pairs = zip(self.shape, box.steps, strides(self.shape), strict=True)
         return box.source if all(n == 1 or a == b for n, a, b in pairs) else None
@@ -110,15 +120,37 @@ class Patchwork:
 
     def padded(self, axis: int, before: int, after: int, value: int) -> Patchwork:
         """Return the array with a constant before and after the elements of an axis."""
-        sides = [Patchwork.of(None, _with(self.shape, axis, n), value) for n in (before, after)]
-        parts = [sides[0], self, sides[1]]
-        return joined([part for part in parts if part.shape[axis]], axis)
+        shapes = [_with(self.shape, axis, count) for count in (before, after)]
+        first, last = (Patchwork.constants([value], shape, axis) for shape in shapes)
+        return joined([part for part in (first, self, last) if part.shape[axis]], axis)
 
     def split(self, axis: int, block: int) -> Patchwork:
         """Return the array with an axis split in two, (extent // block, block)."""
         boxes = [part for box in self.boxes for part in _split(box, axis, block)]
         cut = self.shape[axis] // block, block
         return Patchwork((*self.shape[:axis], *cut, *self.shape[axis + 1 :]), tuple(boxes))
+
+    def cut(self, axis: int) -> Patchwork:
+        """Return the array with boxes that end on an axis wherever one of them does."""
+        ends = {0, *(box.start[axis] + box.extent[axis] for box in self.boxes)}
+        return joined([self.sliced(axis, a, b - a) for a, b in pairwise(sorted(ends))], axis)
+
+    def mended(self, axis: int) -> Patchwork:
+        """Return the array with boxes that continue each other along an axis as one."""
+        found: list[Box] = []
+        for box in sorted(self.boxes, key=lambda b: (_with(b.start, axis, 0), b.start[axis])):
+            both = _continued(found[-1], box, axis) if found else None
+            found[-1:] = [both] if both else [*found[-1:], box]
+        return Patchwork(self.shape, tuple(found))
+
+    def filled(self) -> Patchwork:
+        """Return the array as a constant and boxes that replace parts of it, if it is less work."""
+        found = [box.source for box in self.boxes if isinstance(box.source, tuple)]
+        constant = max(found, key=found.count, default=())
+        if len(constant) > 1 or (found.count(constant) - 1) * _FILLED <= math.prod(self.shape):
+            return self
+        ground = Patchwork.constants(constant, self.shape, 0).boxes
+        return Patchwork(self.shape, ground + tuple(b for b in self.boxes if b.source != constant))
 
     def repeated(self, axis: int, count: int) -> Patchwork:
         """Return the array with a new axis along which it is repeated."""
@@ -140,6 +172,12 @@ def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
         for box in part.boxes
     ]
     return Patchwork(_with(parts[0].shape, axis, starts[-1]), tuple(boxes))
+
+
+def constant_lanes(shape: Shape, axis: int, count: int) -> list[Patchwork]:
+    """Return arrays to join for `count` constant lanes on an axis; `shape` says the others."""
+    shape = _with(shape, axis, count)
+    return [Patchwork.constants(constant_values(count), shape, axis)] if count else []
 
 
 def packed(array: Patchwork, layout: Layout) -> Patchwork:
@@ -169,13 +207,16 @@ def packed(array: Patchwork, layout: Layout) -> Patchwork:
 def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
     """Yield each box, the place of its first element, and (extent, source step, step) by axis.
 
-    Contiguous axes are merged. The last axis is long with small steps, so that a step copies
-    adjacent memory; the others are also ordered by their steps.
+    Contiguous axes are merged. The last axis is one of adjacent elements, else it is long with
+    small steps, so that a step copies adjacent memory; the others are also ordered by their steps.
     """
     places = strides(array.shape)
     for box in array.boxes:
+        lanes = box.extent[-1]
+        if isinstance(box.source, tuple) and not any(box.steps) and lanes < array.shape[-1]:
+            box = replace(box, source=box.source * lanes, steps=(*box.steps[:-1], 1))
         axes = _joined_axes(zip(box.extent, box.steps, places, strict=True))
-        axes.sort(key=lambda axis: (axis[0] >= 8, -axis[1] - axis[2], axis[0]))
+        axes.sort(key=lambda axis: (axis[1:] == (1, 1), axis[0] >= 8, -axis[1] - axis[2], axis[0]))
         at = sum(start * place for start, place in zip(box.start, places, strict=True))
         yield box, at, axes
 
@@ -195,10 +236,8 @@ def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, i
 def _viewed(array: Patchwork, view: View) -> Patchwork:
     if isinstance(view, Flat):
         return array.reshaped((math.prod(array.shape),))
-    if isinstance(view, Columns):
-        return _taps(array, view._window, 0)
-    if isinstance(view, Patches):
-        return _taps(array, view._window, view.constants)
+    if isinstance(view, (Columns, Patches)):
+        return _taps(array, view._window, getattr(view, "constants", 0))
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 
 
@@ -213,9 +252,23 @@ def _taps(array: Patchwork, window: Window, constants: int) -> Patchwork:
         for kh in range(window.kernel[0])
         for kw in range(window.kernel[1])
     ]
-    shape = (array.shape[0], 1, rows, columns)
-    lanes = [Patchwork.of(None, shape, v) for v in constant_values(constants) if constants]
-    return joined([*taps, *lanes], 1)
+    found = joined(taps, 1).cut(3)  # at the borders, so that pixels of rows are side by side
+    for axis in (1, 3, 2):
+        found = found.mended(axis)
+    return joined([found, *constant_lanes(found.shape, 1, constants)], 1)
+
+
+def _continued(box: Box, after: Box, axis: int) -> Box | None:
+    """Return two boxes as one; None if it would not have regular steps."""
+    start, extent, more = box.start[axis], box.extent[axis], after.extent[axis]
+    step = max(0, after.first - box.first) // extent
+    both = box.on(axis, start, extent + more, step)
+    parts = [both.on(axis, start, extent, step), both.on(axis, start + extent, more, step, extent)]
+    if extent == 1:  # any step is right
+        box = box.on(axis, start, 1, step)
+    if more == 1:
+        after = after.on(axis, after.start[axis], 1, step)
+    return both if parts == [box, after] else None
 
 
 def _split(box: Box, axis: int, block: int) -> Iterator[Box]:
