@@ -8,7 +8,7 @@ end every box becomes one `COPY` step of a bundle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
@@ -20,9 +20,8 @@ from vtaops.machine.layout import Layout
 from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
 
 Shape = tuple[int, ...]
-
-_FILLED = 1024
-"""Elements that C fills with a constant in the time of a small copy."""
+InOrder = Callable[["Patchwork"], SlotNumber]
+"""Puts an array in C order in a slot."""
 
 
 @dataclass(frozen=True)
@@ -130,28 +129,6 @@ class Patchwork:
         cut = self.shape[axis] // block, block
         return Patchwork((*self.shape[:axis], *cut, *self.shape[axis + 1 :]), tuple(boxes))
 
-    def cut(self, axis: int) -> Patchwork:
-        """Return the array with boxes that end on an axis wherever one of them does."""
-        ends = {0, *(box.start[axis] + box.extent[axis] for box in self.boxes)}
-        return joined([self.sliced(axis, a, b - a) for a, b in pairwise(sorted(ends))], axis)
-
-    def mended(self, axis: int) -> Patchwork:
-        """Return the array with boxes that continue each other along an axis as one."""
-        found: list[Box] = []
-        for box in sorted(self.boxes, key=lambda b: (_with(b.start, axis, 0), b.start[axis])):
-            both = _continued(found[-1], box, axis) if found else None
-            found[-1:] = [both] if both else [*found[-1:], box]
-        return Patchwork(self.shape, tuple(found))
-
-    def filled(self) -> Patchwork:
-        """Return the array as a constant and boxes that replace parts of it, if it is less work."""
-        found = [box.source for box in self.boxes if isinstance(box.source, tuple)]
-        constant = max(found, key=found.count, default=())
-        if len(constant) > 1 or (found.count(constant) - 1) * _FILLED <= math.prod(self.shape):
-            return self
-        ground = Patchwork.constants(constant, self.shape, 0).boxes
-        return Patchwork(self.shape, ground + tuple(b for b in self.boxes if b.source != constant))
-
     def repeated(self, axis: int, count: int) -> Patchwork:
         """Return the array with a new axis along which it is repeated."""
         boxes = [box.with_axis(axis, 0, count, 0) for box in self.boxes]
@@ -180,7 +157,7 @@ def constant_lanes(shape: Shape, axis: int, count: int) -> list[Patchwork]:
     return [Patchwork.constants(constant_values(count), shape, axis)] if count else []
 
 
-def packed(array: Patchwork, layout: Layout) -> Patchwork:
+def packed(array: Patchwork, layout: Layout, in_order: InOrder) -> Patchwork:
     """Return an array in the order of a layout, like `Layout.pack`.
 
     Raises
@@ -189,7 +166,7 @@ def packed(array: Patchwork, layout: Layout) -> Patchwork:
         If the layout has a view that arguments of networks do not use.
     """
     if layout.view is not None:
-        array = _viewed(array, layout.view)
+        array = _viewed(array, layout.view, in_order)
     blocks, letters = dict(layout.blocks), list(layout.axes)
     for axis in layout.axes:
         if size := blocks.get(axis.lower()):
@@ -212,9 +189,6 @@ def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, in
     """
     places = strides(array.shape)
     for box in array.boxes:
-        lanes = box.extent[-1]
-        if isinstance(box.source, tuple) and not any(box.steps) and lanes < array.shape[-1]:
-            box = replace(box, source=box.source * lanes, steps=(*box.steps[:-1], 1))
         axes = _joined_axes(zip(box.extent, box.steps, places, strict=True))
         axes.sort(key=lambda axis: (axis[1:] == (1, 1), axis[0] >= 8, -axis[1] - axis[2], axis[0]))
         at = sum(start * place for start, place in zip(box.start, places, strict=True))
@@ -233,42 +207,33 @@ def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, i
     return found or [(1, 1, 1)]
 
 
-def _viewed(array: Patchwork, view: View) -> Patchwork:
+def _viewed(array: Patchwork, view: View, in_order: InOrder) -> Patchwork:
     if isinstance(view, Flat):
-        return array.reshaped((math.prod(array.shape),))
+        return Patchwork.of(in_order(array), (math.prod(array.shape),))
     if isinstance(view, (Columns, Patches)):
-        return _taps(array, view._window, getattr(view, "constants", 0))
+        return _taps(array, view._window, getattr(view, "constants", 0), in_order)
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 
 
-def _taps(array: Patchwork, window: Window, constants: int) -> Patchwork:
-    """Return the pixels of each tap of a window as channels, followed by channels of constants."""
+def _taps(array: Patchwork, window: Window, constants: int, in_order: InOrder) -> Patchwork:
+    """Return the pixels of each tap of a window as channels, followed by channels of constants.
+
+    Of the image with its border, channels last, the pixels of a window's row are adjacent.
+    """
     rows, columns = window.out_size(*array.shape[2:])
     top, left, bottom, right = window.padding
-    array = array.padded(2, top, bottom, 0).padded(3, left, right, 0)
-    (row_step, column_step), (down, across) = window.strides, window.dilation
+    image = array.padded(2, top, bottom, 0).padded(3, left, right, 0).transposed((0, 2, 3, 1))
+    slot, (plane, row, pixel, _) = in_order(image), strides(image.shape)
+    (down, across), (n, *_, channels) = window.dilation, image.shape
+    together = window.kernel[1] if across == 1 else 1
+    shape = n, together * channels, rows, columns
+    steps = plane, 1, row * window.strides[0], pixel * window.strides[1]
     taps = [
-        array.sliced(2, kh * down, rows, row_step).sliced(3, kw * across, columns, column_step)
-        for kh in range(window.kernel[0])
-        for kw in range(window.kernel[1])
+        Patchwork(shape, (Box(slot, y * down * row + x * across * pixel, (0,) * 4, shape, steps),))
+        for y in range(window.kernel[0])
+        for x in range(0, window.kernel[1], together)
     ]
-    found = joined(taps, 1).cut(3)  # at the borders, so that pixels of rows are side by side
-    for axis in (1, 3, 2):
-        found = found.mended(axis)
-    return joined([found, *constant_lanes(found.shape, 1, constants)], 1)
-
-
-def _continued(box: Box, after: Box, axis: int) -> Box | None:
-    """Return two boxes as one; None if it would not have regular steps."""
-    start, extent, more = box.start[axis], box.extent[axis], after.extent[axis]
-    step = max(0, after.first - box.first) // extent
-    both = box.on(axis, start, extent + more, step)
-    parts = [both.on(axis, start, extent, step), both.on(axis, start + extent, more, step, extent)]
-    if extent == 1:  # any step is right
-        box = box.on(axis, start, 1, step)
-    if more == 1:
-        after = after.on(axis, after.start[axis], 1, step)
-    return both if parts == [box, after] else None
+    return joined([*taps, *constant_lanes(shape, 1, constants)], 1)
 
 
 def _split(box: Box, axis: int, block: int) -> Iterator[Box]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -14,7 +15,7 @@ from vtaops.export.values import Values
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.machine.views import Columns, Flat, Patches
+from vtaops.machine.views import Flat
 from vtaops.model import Argument, Region, RowSums
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.program import MICRO_OPS, NO_BUFFER
@@ -134,16 +135,11 @@ def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) ->
         array = array.transposed(argument.axes)
     if argument.sums:
         array = _with_sums(array, argument.sums, values)
-    if isinstance(buffer.layout.view, (Columns, Patches)):  # so that taps are side by side
-        turned = array.transposed((0, 2, 3, 1))
-        turned = Patchwork.of(values.in_order(turned, size), turned.shape)
-        array = turned.transposed((0, 3, 1, 2))
     if any(argument.border):
         (top, left, bottom, right), zero = argument.border, argument.zero_point
         array = array.padded(2, top, bottom, zero).padded(3, left, right, zero)
-    if isinstance(buffer.layout.view, Flat):
-        array = Patchwork.of(values.in_order(array, size), array.shape)
-    return values.in_order(packed(array, buffer.layout), size)
+    in_order = partial(values.in_order, size=size)
+    return in_order(packed(array, buffer.layout, in_order))
 
 
 def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
@@ -171,7 +167,8 @@ def _unpack(
     array = _lanes(argument.lanes, buffer.shape, result)
     if isinstance(buffer.layout.view, Flat) and array.whole is None:
         raise UnsupportedError(f"{tensor.name} is a part of {buffer.name}, which has no channels")
-    values.copy(packed(array, buffer.layout), image, size, back=True)
+    in_order = partial(values.in_order, size=size)
+    values.copy(packed(array, buffer.layout, in_order), image, size, back=True)
 
 
 def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: SlotNumber) -> Patchwork:

@@ -73,7 +73,7 @@ class Values:
         slot = array.whole
         if slot is None:
             slot = self.blob.temporary(math.prod(array.shape) * size)
-            self.copy(array.filled(), slot, size)
+            self.copy(array, slot, size)
         return slot
 
     def copy(self, array: Patchwork, slot: SlotNumber, size: int, *, back: bool = False) -> None:
