@@ -19,7 +19,8 @@ import numpy as np
 
 from vtaops.board.bitfile import blank_bit_file
 from vtaops.board.virtual import VirtualBoard, VirtualBuffer, VirtualMmio
-from vtaops.hardware.registers import RegisterMap
+from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.registers import RegisterMap, RtlRegisters
 from vtaops.model import Model
 from vtaops.runtime import ResidentPrograms
 from vtaops.runtime.pynq import Accelerator, PynqDevice
@@ -112,7 +113,8 @@ class _Traffic:
 def board_traffic(model: Model, arrays: Sequence[np.ndarray]) -> dict[str, int]:
     """Return register accesses and cache traffic of a run, its programs in the board's memory.
 
-    Reads that wait for the end of a launch are left out but for one a launch.
+    Reads that wait for the end of a launch are left out but for one a launch, and those of the
+    counters of performance, which the runtime in C does not read.
     """
     board = VirtualBoard(model.config, RegisterMap.RTL)
     board.program(blank_bit_file(model.config.board.device).to_bytes())
@@ -132,6 +134,7 @@ def board_traffic(model: Model, arrays: Sequence[np.ndarray]) -> dict[str, int]:
             patch.object(kind, method, traffic.counting(name, getattr(kind, method), amount))
             for kind, method, name, amount in wrapped
         ]
+        patches.append(patch.object(RtlRegisters, "performance", TsimPerformance))
         for each in patches:
             each.start()
         try:

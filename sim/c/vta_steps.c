@@ -62,21 +62,41 @@ VTA_HOT void vta_requantize(int8_t *result, const uint32_t *sums, uint32_t count
 
 /* ------------------------------------------------------------------------------- movement */
 
-VTA_HOT static void copy_row(uint8_t *to, const uint8_t *from, const vta_axis *axis, uint32_t size) {
-  const size_t from_step = (size_t)axis->from_step * size, to_step = (size_t)axis->to_step * size;
-  const uint32_t extent = axis->extent; /* bytes that are stored could be those of the axis */
-  uint32_t i;
-  if (axis->from_step == 1 && axis->to_step == 1) {
-    memcpy(to, from, (size_t)extent * size);
-  } else if (size == 1 && from_step == 0 && to_step == 1) {
-    memset(to, *from, extent);
-  } else if (size == 1 && from_step == 2 && to_step == 1) {
-    for (i = 0; i < extent; ++i) to[i] = from[2 * (size_t)i];
-  } else if (size == 1) {
-    for (i = 0; i < extent; ++i, from += from_step, to += to_step) *to = *from;
-  } else {
-    for (i = 0; i < extent; ++i, from += from_step, to += to_step) memcpy(to, from, size);
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8
+#define UNROLLED _Pragma("GCC unroll 4")
+#else
+#define UNROLLED
+#endif
+
+/* Copies rows along two axes. Where the compiler knows their size, each is a few instructions. */
+static inline void copy_rows(uint8_t *to, const uint8_t *from, vta_axis outer, vta_axis inner,
+                             size_t nbytes) {
+  for (; outer.extent; --outer.extent, from += outer.from_step, to += outer.to_step) {
+    const uint8_t *source = from;
+    uint8_t *target = to;
+    uint32_t i;
+    UNROLLED
+    for (i = inner.extent; i; --i, source += inner.from_step, target += inner.to_step)
+      memcpy(target, source, nbytes);
   }
+}
+
+#define ROWS(n) \
+  case n: copy_rows(to, from, outer, inner, n); break;
+
+/* Copies rows of `nbytes` along the last one or two axes; returns how many. */
+VTA_HOT static uint32_t copy_axes(uint8_t *to, const uint8_t *from, const vta_axis *axes,
+                                  uint32_t rank, uint32_t size, size_t nbytes) {
+  vta_axis inner = axes[rank - 1], outer = {1, 0, 0};
+  if (rank > 1) outer = axes[rank - 2];
+  inner.from_step *= size, inner.to_step *= size;
+  outer.from_step *= size, outer.to_step *= size;
+  switch (nbytes) {
+    ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8)
+    ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14) ROWS(15) ROWS(16)
+    default: copy_rows(to, from, outer, inner, nbytes);
+  }
+  return rank > 1 ? 2 : 1;
 }
 
 #if defined(__GNUC__)
@@ -124,10 +144,20 @@ VTA_HOT static void turn_all(uint8_t *to, const uint8_t *from, const vta_axis *a
   }
 }
 
-/* Moves the innermost one or two axes of a box; returns how many. */
+/* Moves the innermost axes of a box, at most three; returns how many. */
 static uint32_t copy_inner(uint8_t *to, const uint8_t *from, const vta_axis *axes, uint32_t rank,
                            uint32_t size) {
   const vta_axis *const last = axes + rank - 1, *const before = last - 1;
+  const size_t nbytes = (size_t)last->extent * size;
+  if (last->from_step == 1 && last->to_step == 1) {
+    if (rank > 1) return 1 + copy_axes(to, from, axes, rank - 1, size, nbytes);
+    memcpy(to, from, nbytes);
+    return 1;
+  }
+  if (size == 1 && last->from_step == 0 && last->to_step == 1) {
+    memset(to, *from, nbytes);
+    return 1;
+  }
   if (rank > 1 && size == 1) {
     const int turned = before->to_step == 1;
     const vta_axis *const a = turned ? last : before, *const b = turned ? before : last;
@@ -136,8 +166,7 @@ static uint32_t copy_inner(uint8_t *to, const uint8_t *from, const vta_axis *axe
       return 2;
     }
   }
-  copy_row(to, from, last, size);
-  return 1;
+  return copy_axes(to, from, axes, rank, size, size);
 }
 
 static int copy(const vta_model *model, const uint32_t *words, uint32_t count) {

@@ -8,17 +8,20 @@ end every box becomes one `COPY` step of a bundle.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
+from vtaops.export.blob import SlotNumber
 from vtaops.machine.layout import Layout
 from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
 
 Shape = tuple[int, ...]
+InOrder = Callable[["Patchwork"], SlotNumber]
+"""Puts an array in C order in a slot."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,16 @@ class Box:
 
     Attributes
     ----------
-    source : int
-        SlotNumber of the source, or None for a constant.
+    source : SlotNumber or tuple of int
+        The source, or its elements if they are constants.
     first : int
-        Source element at the first corner of the box; or the constant.
+        Source element at the first corner of the box.
     start, extent, steps : tuple of int
         For each axis: the start of the box in the array, its size, and the distance in the source
         between adjacent elements.
     """
 
-    source: int | None
+    source: SlotNumber | Shape
     first: int
     start: Shape
     extent: Shape
@@ -44,7 +47,7 @@ class Box:
 
     def on(self, axis: int, start: int, extent: int, step: int, skipped: int = 0) -> Box:
         """Return the box with another range on an axis, `skipped` source elements later."""
-        first = self.first + skipped * self.steps[axis] if self.source is not None else self.first
+        first = self.first + skipped * self.steps[axis]
         parts = zip((self.start, self.extent, self.steps), (start, extent, step), strict=True)
         found = [(*part[:axis], value, *part[axis + 1 :]) for part, value in parts]
         return Box(self.source, first, *found)
@@ -64,16 +67,22 @@ class Patchwork:
     boxes: tuple[Box, ...]
 
     @staticmethod
-    def of(source: int | None, shape: Shape, first: int = 0) -> Patchwork:
-        """Return a whole source in C order; without a source, the constant `first`."""
-        steps = strides(shape) if source is not None else (0,) * len(shape)
-        return Patchwork(shape, (Box(source, first, (0,) * len(shape), shape, steps),))
+    def of(source: SlotNumber, shape: Shape) -> Patchwork:
+        """Return a whole source in C order."""
+        return Patchwork(shape, (Box(source, 0, (0,) * len(shape), shape, strides(shape)),))
+
+    @staticmethod
+    def constants(values: Iterable[int], shape: Shape, axis: int) -> Patchwork:
+        """Return an array of constants: one value, or one for each element of an axis."""
+        found = tuple(values)
+        steps = tuple(int(at == axis and len(found) > 1) for at in range(len(shape)))
+        return Patchwork(shape, (Box(found, 0, (0,) * len(shape), shape, steps),))
 
     @property
-    def whole(self) -> int | None:
+    def whole(self) -> SlotNumber | None:
         """The source if the array is all of it, from its first element in C order; else None."""
         box, *others = self.boxes
-        if others or box.source is None or box.first or box.extent != self.shape:
+        if others or isinstance(box.source, tuple) or box.first or box.extent != self.shape:
             return None
         pairs = zip(self.shape, box.steps, strides(self.shape), strict=True)
         return box.source if all(n == 1 or a == b for n, a, b in pairs) else None
@@ -110,9 +119,9 @@ class Patchwork:
 
     def padded(self, axis: int, before: int, after: int, value: int) -> Patchwork:
         """Return the array with a constant before and after the elements of an axis."""
-        sides = [Patchwork.of(None, _with(self.shape, axis, n), value) for n in (before, after)]
-        parts = [sides[0], self, sides[1]]
-        return joined([part for part in parts if part.shape[axis]], axis)
+        shapes = [_with(self.shape, axis, count) for count in (before, after)]
+        first, last = (Patchwork.constants([value], shape, axis) for shape in shapes)
+        return joined([part for part in (first, self, last) if part.shape[axis]], axis)
 
     def split(self, axis: int, block: int) -> Patchwork:
         """Return the array with an axis split in two, (extent // block, block)."""
@@ -142,7 +151,13 @@ def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
     return Patchwork(_with(parts[0].shape, axis, starts[-1]), tuple(boxes))
 
 
-def packed(array: Patchwork, layout: Layout) -> Patchwork:
+def constant_lanes(shape: Shape, axis: int, count: int) -> list[Patchwork]:
+    """Return arrays to join for `count` constant lanes on an axis; `shape` says the others."""
+    shape = _with(shape, axis, count)
+    return [Patchwork.constants(constant_values(count), shape, axis)] if count else []
+
+
+def packed(array: Patchwork, layout: Layout, in_order: InOrder) -> Patchwork:
     """Return an array in the order of a layout, like `Layout.pack`.
 
     Raises
@@ -151,7 +166,7 @@ def packed(array: Patchwork, layout: Layout) -> Patchwork:
         If the layout has a view that arguments of networks do not use.
     """
     if layout.view is not None:
-        array = _viewed(array, layout.view)
+        array = _viewed(array, layout.view, in_order)
     blocks, letters = dict(layout.blocks), list(layout.axes)
     for axis in layout.axes:
         if size := blocks.get(axis.lower()):
@@ -169,13 +184,13 @@ def packed(array: Patchwork, layout: Layout) -> Patchwork:
 def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
     """Yield each box, the place of its first element, and (extent, source step, step) by axis.
 
-    Contiguous axes are merged. The last axis is long with small steps, so that a step copies
-    adjacent memory; the others are also ordered by their steps.
+    Contiguous axes are merged. The last axis is one of adjacent elements, else it is long with
+    small steps, so that a step copies adjacent memory; the others are also ordered by their steps.
     """
     places = strides(array.shape)
     for box in array.boxes:
         axes = _joined_axes(zip(box.extent, box.steps, places, strict=True))
-        axes.sort(key=lambda axis: (axis[0] >= 8, -axis[1] - axis[2], axis[0]))
+        axes.sort(key=lambda axis: (axis[1:] == (1, 1), axis[0] >= 8, -axis[1] - axis[2], axis[0]))
         at = sum(start * place for start, place in zip(box.start, places, strict=True))
         yield box, at, axes
 
@@ -192,30 +207,33 @@ def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, i
     return found or [(1, 1, 1)]
 
 
-def _viewed(array: Patchwork, view: View) -> Patchwork:
+def _viewed(array: Patchwork, view: View, in_order: InOrder) -> Patchwork:
     if isinstance(view, Flat):
-        return array.reshaped((math.prod(array.shape),))
-    if isinstance(view, Columns):
-        return _taps(array, view._window, 0)
-    if isinstance(view, Patches):
-        return _taps(array, view._window, view.constants)
+        return Patchwork.of(in_order(array), (math.prod(array.shape),))
+    if isinstance(view, (Columns, Patches)):
+        return _taps(array, view._window, getattr(view, "constants", 0), in_order)
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 
 
-def _taps(array: Patchwork, window: Window, constants: int) -> Patchwork:
-    """Return the pixels of each tap of a window as channels, followed by channels of constants."""
+def _taps(array: Patchwork, window: Window, constants: int, in_order: InOrder) -> Patchwork:
+    """Return the pixels of each tap of a window as channels, followed by channels of constants.
+
+    Of the image with its border, channels last, the pixels of a window's row are adjacent.
+    """
     rows, columns = window.out_size(*array.shape[2:])
     top, left, bottom, right = window.padding
-    array = array.padded(2, top, bottom, 0).padded(3, left, right, 0)
-    (row_step, column_step), (down, across) = window.strides, window.dilation
+    image = array.padded(2, top, bottom, 0).padded(3, left, right, 0).transposed((0, 2, 3, 1))
+    slot, (plane, row, pixel, _) = in_order(image), strides(image.shape)
+    (down, across), (n, *_, channels) = window.dilation, image.shape
+    together = window.kernel[1] if across == 1 else 1
+    shape = n, together * channels, rows, columns
+    steps = plane, 1, row * window.strides[0], pixel * window.strides[1]
     taps = [
-        array.sliced(2, kh * down, rows, row_step).sliced(3, kw * across, columns, column_step)
-        for kh in range(window.kernel[0])
-        for kw in range(window.kernel[1])
+        Patchwork(shape, (Box(slot, y * down * row + x * across * pixel, (0,) * 4, shape, steps),))
+        for y in range(window.kernel[0])
+        for x in range(0, window.kernel[1], together)
     ]
-    shape = (array.shape[0], 1, rows, columns)
-    lanes = [Patchwork.of(None, shape, v) for v in constant_values(constants) if constants]
-    return joined([*taps, *lanes], 1)
+    return joined([*taps, *constant_lanes(shape, 1, constants)], 1)
 
 
 def _split(box: Box, axis: int, block: int) -> Iterator[Box]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.export.blob import Blob, BufferKind, SlotNumber, StepKind
-from vtaops.export.boxes import Box, Patchwork, joined, packed, strides
+from vtaops.export.boxes import Box, Patchwork, constant_lanes, joined, packed, strides
 from vtaops.export.values import Values
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.machine.views import Flat, constant_values
+from vtaops.machine.views import Flat
 from vtaops.model import Argument, Region, RowSums
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.program import MICRO_OPS, NO_BUFFER
@@ -90,9 +91,8 @@ def _buffers(region: Region, blob: Blob, arena: int) -> list[int]:
             made = blob.buffer(BufferKind.PLAIN, buffer.nbytes)
         found.append(made)
     micro_ops = region.program.micro_ops
-    nbytes = max(1, len(micro_ops)) * MICRO_OP_BYTES
     image = micro_ops if len(micro_ops) else np.zeros(1, np.uint32)
-    return [*found, blob.buffer(BufferKind.IMAGE, nbytes, blob.add(image))]
+    return [*found, blob.buffer(BufferKind.IMAGE, len(image) * MICRO_OP_BYTES, blob.add(image))]
 
 
 def _program(program: Program, blob: Blob, numbers: list[int]) -> int:
@@ -135,13 +135,11 @@ def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) ->
         array = array.transposed(argument.axes)
     if argument.sums:
         array = _with_sums(array, argument.sums, values)
-    top, left, bottom, right = argument.border
     if any(argument.border):
-        zero = argument.zero_point
+        (top, left, bottom, right), zero = argument.border, argument.zero_point
         array = array.padded(2, top, bottom, zero).padded(3, left, right, zero)
-    if isinstance(buffer.layout.view, Flat):
-        array = Patchwork.of(values.in_order(array, size), array.shape)
-    return values.in_order(packed(array, buffer.layout), size)
+    in_order = partial(values.in_order, size=size)
+    return in_order(packed(array, buffer.layout, in_order))
 
 
 def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
@@ -150,20 +148,14 @@ def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
     last = len(rows)
     matrix = values.in_order(array, 1)
     parts = [] if sums.part == "units" else [Patchwork.of(matrix, array.shape)]
-    parts += _constants(rows, sums.before)
+    parts += constant_lanes(array.shape, last, sums.before)
     if sums.digits:
         count = math.prod(rows)
         digits = values.blob.temporary(count * sums.digits)
-        part = _PARTS.index(sums.part)
-        words = count, columns, sums.digits, part, sums.factor, sums.constant
-        values.blob.step(StepKind.ROW_SUMS, matrix, digits, *words)
+        words = sums.digits, _PARTS.index(sums.part), sums.factor, sums.constant
+        values.blob.step(StepKind.ROW_SUMS, matrix, digits, count, columns, *words)
         parts.append(Patchwork.of(digits, (*rows, sums.digits)))
-    return joined([*parts, *_constants(rows, sums.behind)], last)
-
-
-def _constants(rows: list[int], count: int) -> list[Patchwork]:
-    numbers = constant_values(count) if count else []
-    return [Patchwork.of(None, (*rows, 1), number) for number in numbers]
+    return joined([*parts, *constant_lanes(array.shape, last, sums.behind)], last)
 
 
 def _unpack(
@@ -175,7 +167,8 @@ def _unpack(
     array = _lanes(argument.lanes, buffer.shape, result)
     if isinstance(buffer.layout.view, Flat) and array.whole is None:
         raise UnsupportedError(f"{tensor.name} is a part of {buffer.name}, which has no channels")
-    values.copy(packed(array, buffer.layout), image, size, back=True)
+    in_order = partial(values.in_order, size=size)
+    values.copy(packed(array, buffer.layout, in_order), image, size, back=True)
 
 
 def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: SlotNumber) -> Patchwork:

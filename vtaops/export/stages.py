@@ -36,11 +36,7 @@ def host_stage(stage: HostStage, graph: Graph) -> Run:
     """Return a function from the values so far to the stage's results that later stages read."""
     wanted = set(stage.nodes)
     parts = list(_parts([node for node in graph.nodes if node.name in wanted], graph))
-
-    def run(values: Mapping[str, Array]) -> Results:
-        return _in_turn(parts, values)
-
-    return run
+    return partial(_in_turn, parts)
 
 
 def _in_turn(parts: Sequence[Callable[[Results], Results]], values: Mapping[str, Array]) -> Results:
@@ -61,12 +57,7 @@ def _parts(nodes: Sequence[Node], graph: Graph) -> Iterator[Run]:
 
 
 def _by_meaning(nodes: Sequence[Node]) -> Run:
-    parts = [partial(evaluate_node, node) for node in nodes]
-
-    def run(values: Mapping[str, Array]) -> Results:
-        return _in_turn(parts, values)
-
-    return run
+    return partial(_in_turn, [partial(evaluate_node, node) for node in nodes])
 
 
 def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:

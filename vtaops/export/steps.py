@@ -12,7 +12,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.export.blob import NONE, Blob, SlotNumber, StepKind
 from vtaops.export.boxes import Patchwork, joined
-from vtaops.export.values import Values
+from vtaops.export.values import Values, itemsize
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
 from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import quotient_scale
@@ -137,9 +137,8 @@ def _turned(window: Window) -> Window:
 def _rows(pixels: int, columns: int) -> list[int]:
     """Return an image shape for pixels that may form rows of any length, with about 64 per row."""
     whole = [n for n in range(1, 65) if pixels % n == 0]
-    return (
-        [pixels // max(whole), max(whole)] if max(whole) > columns else [pixels // columns, columns]
-    )
+    row = max(*whole, columns)
+    return [pixels // row, row]
 
 
 def _work_nbytes(weight: Words, groups: int, found: Words, window: Window) -> int:
@@ -351,7 +350,7 @@ def _(op: operators.Concat, node: Node, values: Values) -> None:
 def _(op: operators.Upsample, node: Node, values: Values) -> None:
     rows, columns = op.factors
     spread = values.array(node.inputs[0]).repeated(4, columns).repeated(3, rows)
-    slot = values.in_order(spread, np.dtype(node.inputs[0].dtype).itemsize)
+    slot = values.in_order(spread, itemsize(node.inputs[0]))
     values.define(node.outputs[0], Patchwork.of(slot, node.outputs[0].shape))
 
 
@@ -375,9 +374,7 @@ def _(op: operators.Slice, node: Node, values: Values) -> None:
 def _(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
     n, c, h, w = node.outputs[0].shape
     grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
-    slot = values.in_order(
-        grouped.transposed((0, 2, 1, 3, 4)), np.dtype(node.inputs[0].dtype).itemsize
-    )
+    slot = values.in_order(grouped.transposed((0, 2, 1, 3, 4)), itemsize(node.inputs[0]))
     values.define(node.outputs[0], Patchwork.of(slot, (n, c, h, w)))
 
 
@@ -435,19 +432,17 @@ def _(op: operators.FixedSoftmax, node: Node, values: Values) -> None:
 @_add.register
 def _(op: operators.Softmax, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    columns = data.shape[-1]
     slots = values.slot(data), values.result(node.outputs[0])
-    values.blob.step(StepKind.SOFTMAX, *slots, data.elements // columns, columns)
+    values.blob.step(StepKind.SOFTMAX, *slots, math.prod(data.shape[:-1]), data.shape[-1])
 
 
 @_add.register
 def _(op: operators.LayerNorm, node: Node, values: Values) -> None:
     data, blob = node.inputs[0], values.blob
-    columns = data.shape[-1]
     slots = values.slot(data), values.result(node.outputs[0])
     terms = blob.constant(op.weight), blob.constant(op.bias)
-    bits = _bits(op.epsilon)
-    blob.step(StepKind.LAYER_NORM, *slots, *terms, data.elements // columns, columns, bits)
+    sizes = math.prod(data.shape[:-1]), data.shape[-1]
+    blob.step(StepKind.LAYER_NORM, *slots, *terms, *sizes, _bits(op.epsilon))
 
 
 @_add.register
@@ -463,6 +458,5 @@ def _(op: operators.Mean, node: Node, values: Values) -> None:
 def _(op: operators.AddTerm, node: Node, values: Values) -> None:
     data = node.inputs[0]
     slots = values.slot(data), values.result(node.outputs[0])
-    repeats = data.elements // op.term.size
-    term = values.blob.constant(op.term)
-    values.blob.step(StepKind.ADD_TERM, *slots, term, repeats, op.term.size)
+    sizes = data.elements // op.term.size, op.term.size
+    values.blob.step(StepKind.ADD_TERM, *slots, values.blob.constant(op.term), *sizes)

@@ -18,9 +18,6 @@ from vtaops.graph import Tensor
 _MANY_BOXES = 16
 """Maximum number of boxes; a larger patchwork is put in order before it is rearranged further."""
 
-_FEW = 4
-"""Bytes that it is no use to store together."""
-
 
 class Values:
     """Map the tensors of a graph to slots of a blob, from inputs to outputs."""
@@ -73,31 +70,21 @@ class Values:
 
     def in_order(self, array: Patchwork, size: int) -> SlotNumber:
         """Return a slot with the elements of an array in C order, `size` bytes each."""
-        if array.whole is not None:
-            return SlotNumber(array.whole)
-        if size == 1 and _is_scattered(array):  # planes first, which are turned together
-            last = len(array.shape) - 1
-            turned = array.transposed((last, *range(last)))
-            planes = self._moved(turned, size)
-            array = Patchwork.of(planes, turned.shape).transposed((*range(1, last + 1), 0))
-        return self._moved(array, size)
-
-    def _moved(self, array: Patchwork, size: int) -> SlotNumber:
-        """Return a new slot with the elements of an array in C order."""
-        slot = self.blob.temporary(math.prod(array.shape) * size)
-        self.copy(array, slot, size)
+        slot = array.whole
+        if slot is None:
+            slot = self.blob.temporary(math.prod(array.shape) * size)
+            self.copy(array, slot, size)
         return slot
 
     def copy(self, array: Patchwork, slot: SlotNumber, size: int, *, back: bool = False) -> None:
         """Copy the elements of an array to a slot; with `back`, from the slot to their sources."""
         for box, at, axes in copies(array):
-            if box.source is None:
+            first, source = box.first, box.source
+            if isinstance(source, tuple):
                 if back:
                     continue
-                value = np.array([box.first], {1: np.int8, 4: np.int32, 8: np.int64}[size])
-                source, first = self.blob.constant(value), 0
-            else:
-                source, first = SlotNumber(box.source), box.first
+                kind = {1: np.int8, 4: np.int32, 8: np.int64}[size]
+                source = self.blob.constant(np.array(source, kind))
             ends = [source, slot, size, first, at] if not back else [slot, source, size, at, first]
             words = [n for e, a, b in axes for n in ((e, b, a) if back else (e, a, b))]
             self.blob.step(StepKind.COPY, *ends, *words)
@@ -110,12 +97,6 @@ class Values:
                 slot = self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
             if self._known[tensor.name].whole != slot:
                 self.copy(self._known[tensor.name], slot, itemsize(tensor))
-
-
-def _is_scattered(array: Patchwork) -> bool:
-    """Return whether most boxes have few of many neighbours: bytes would be stored one by one."""
-    lanes = sum(box.extent[-1] for box in array.boxes)
-    return array.shape[-1] >= 2 * _FEW and lanes < _FEW * len(array.boxes)
 
 
 def itemsize(tensor: Tensor) -> int:
