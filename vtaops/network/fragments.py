@@ -156,25 +156,31 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
     convolution, the mean of its image, and a matrix product), because some steps keep the array
     busy and others the memory. Among overlapping groups, those that save most in total are chosen.
 
-    A chain is tried only if the best choice contains it when each untried chain is assumed to save
-    the most that it can.
+    A chain is tried only if the best choice contains it, with estimates for the untried ones.
     """
     if "post" not in fragments.target.config.extensions:
         return {}
-    known: dict[object, _Chain] = {}
-    chains: dict[range, _Chain] = {}
-    for span in _spans(steps):
-        key = tuple(id(fragments.of(step)) for step in steps[span.start : span.stop])
-        if key not in known:
-            known[key] = _Chain(steps[span.start : span.stop], fragments)
-        chains[span] = known[key]
+    chains = _chains(steps, fragments)
     while True:
         chosen = _most_saving(chains, len(steps))
-        untried = {id(chains[span]): chains[span] for span in chosen if not chains[span].tried}
+        untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
         if not untried:
             return {span: turns for span in chosen if (turns := chains[span].best)}
-        for chain in tracked("pair layer", [*untried.values()], lambda chain: chain.steps[-1].node):
+        for chain in tracked("pair layer", [*untried], lambda chain: chain.steps[-1].node):
             chain.try_together()
+
+
+def _chains(steps: Sequence[MappedOperator], fragments: Fragments) -> dict[range, _Chain]:
+    """Return the candidates by their steps; equal ones are one object."""
+    known: dict[object, _Chain] = {}
+    chains = {}
+    for span in tracked("pair layer", [*_spans(steps)], lambda span: steps[span[-1]].node):
+        chain = steps[span.start : span.stop]
+        key = tuple(id(fragments.of(step)) for step in chain)
+        if key not in known:
+            known[key] = _Chain(chain, fragments)
+        chains[span] = known[key]
+    return chains
 
 
 def _spans(steps: Sequence[MappedOperator]) -> Iterator[range]:
@@ -237,7 +243,7 @@ class _Chain:
     steps : sequence of MappedOperator
         Each reads the result of the one before it.
     saved : int
-        Cycles that are saved; until it is tried, the most that can be.
+        Cycles that are saved; until it is tried, an estimate.
     best : Turns or None
         How they run together, if that is known to pay.
     tried : bool
@@ -258,7 +264,7 @@ class _Chain:
             self._estimate()
 
     def _estimate(self) -> None:
-        """Find tilings, and from their estimates the most that can be saved."""
+        """Find tilings, and estimate from theirs what is saved."""
         self._close = self._fragments.hand_in_hand(self.steps, GAIN * self._cycles)
         self._late = self._fragments.in_turns(self.steps)
         close = self._close.cycles if self._close else self._cycles

@@ -98,14 +98,14 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Togethe
     choices = [
         each for order in orders for each in product(*(_choices(op, config, order) for op in ops))
     ]
-    for found in sorted(choices, key=lambda each: sum(choice.cost for choice in each)):
-        if _hold([choice.used for choice in found], config):
-            tilings = [choice.tiling for choice in found]
-            if "forward" in config.extensions:
-                tilings = _with_results_that_stay(ops, config, tilings)
-            busy = np.sum([choice.busy for choice in found], axis=0)
-            return Together(tilings, float(busy.max()))
-    return None
+    choices.sort(key=lambda each: sum(choice.cost for choice in each))
+    found = next((c for c in choices if _hold([each.used for each in c], config)), None)
+    if found is None:
+        return None
+    tilings, busy = [each.tiling for each in found], np.sum([each.busy for each in found], axis=0)
+    if "forward" in config.extensions:
+        tilings = _with_results_that_stay(ops, config, tilings)
+    return Together(tilings, float(busy.max()))
 
 
 def _hold(used: Sequence[Sequence[int]], config: HardwareConfig) -> bool:
