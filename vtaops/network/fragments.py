@@ -46,6 +46,9 @@ NEAR = 1.1
 """Interleaved steps that take less than this multiple of their busiest unit's cycles are not also
 tried with a lag."""
 
+PASSED = 0.97
+"""Steps that pass tiles to each other take at least about this fraction of their estimate."""
+
 BEYOND = 1.03
 """Interleaved steps with a lag take at least about this multiple of their busiest unit's cycles."""
 
@@ -267,7 +270,7 @@ class _Chain:
         """Find tilings, and estimate from theirs what is saved."""
         self._close = self._fragments.hand_in_hand(self.steps, GAIN * self._cycles)
         self._late = self._fragments.in_turns(self.steps)
-        close = self._close.cycles if self._close else self._cycles
+        close = PASSED * self._close.cycles if self._close else self._cycles
         late = BEYOND * self._late.cycles if self._late else self._cycles
         least = min(close, late)
         if least < GAIN * self._cycles:
