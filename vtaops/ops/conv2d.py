@@ -34,6 +34,7 @@ from vtaops.ops.declarations import (
     declare_sum,
     declare_tiles,
 )
+from vtaops.ops.epilogue import Rounding
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import ChannelGroups, GroupBlocks
 from vtaops.program import Buffer, Role
@@ -130,7 +131,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     bias: bool = False
     shift: int = 8
     clip: tuple[int, int] | None = epilogue.INT8
-    rounding: epilogue.Rounding = "truncate"
+    rounding: Rounding = "truncate"
     multiplier: bool = False
     residual: bool = False
     residual_scale: int = 1

@@ -22,6 +22,7 @@ from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.constants import DIGIT_BITS, check_scale, digits, scale_buffer
 from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
+from vtaops.ops.epilogue import Rounding
 from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -98,7 +99,7 @@ class Elementwise(UniformlyScaled):
     by_channel: bool = False
     shift: int = 0
     clip: tuple[int, int] | None = epilogue.INT8
-    rounding: epilogue.Rounding = "truncate"
+    rounding: Rounding = "truncate"
     multiplier: int = 0
     zero_point: int = 0
     constant: int = 0

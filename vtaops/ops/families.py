@@ -16,6 +16,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, bias_layout, data_layout, vector_layout
 from vtaops.ops import epilogue
 from vtaops.ops.base import Operator
+from vtaops.ops.epilogue import Rounding
 from vtaops.program import Buffer, Role
 
 
@@ -96,7 +97,7 @@ class SumOfProducts(Operator):
     zero_point: int = 0
     shift: int
     clip: tuple[int, int] | None
-    rounding: epilogue.Rounding
+    rounding: Rounding
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,7 +169,7 @@ class UniformlyScaled(Operator):
     nudge: int = 0
     fine: int = 0
     clip: tuple[int, int] | None
-    rounding: epilogue.Rounding
+    rounding: Rounding
 
     @property
     def scaling(self) -> epilogue.UniformScale:
