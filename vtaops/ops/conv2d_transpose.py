@@ -12,6 +12,7 @@ from tvm import te
 
 from vtaops.base import shapes
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Pair, Sides
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
@@ -117,10 +118,10 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     out_channels: int
     height: int
     width: int
-    kernel: shapes.Pair
-    strides: shapes.Pair = 1
-    padding: int | tuple[int, int] | shapes.Sides = 0
-    output_padding: shapes.Pair = 0
+    kernel: Pair
+    strides: Pair = 1
+    padding: int | tuple[int, int] | Sides = 0
+    output_padding: Pair = 0
     bias: bool = False
     shift: int = 8
     clip: tuple[int, int] | None = INT8
