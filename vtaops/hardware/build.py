@@ -246,7 +246,7 @@ def build_library(
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
         links = ["-lz", "-llz4"] if trace == "fst" else []
-        execute_tool([tools.compiler, "-shared", "-o", output, *objects, "-lpthread", *links])
+        _run_compiler(tools, ["-shared", *objects, "-lpthread", *links], output)
         return output
 
     return _cached(f"{top}-{key}.so", make)
@@ -271,7 +271,7 @@ def build_driver(files: dict[str, bytes], driver: str, defines: Sequence[str] = 
     def make(folder: Path) -> Path:
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        execute_tool([tools.compiler, *options, folder / driver, "-o", folder / "model.so"])
+        _run_compiler(tools, [*options, folder / driver], folder / "model.so")
         return folder / "model.so"
 
     return _cached(f"{Path(driver).stem}-{key}.so", make)
@@ -331,8 +331,14 @@ def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> P
 def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
     include = tools.verilator_root / "include"
     flags = [*options, f"-I{include}", f"-I{include / 'vltstd'}"]
-    execute_tool([str(tools.compiler), *flags, "-c", str(source), "-o", str(output)])
+    _run_compiler(tools, [*flags, "-c", source], output)
     return output
+
+
+def _run_compiler(tools: Tools, arguments: Sequence[str | Path], output: Path) -> None:
+    """Run the C++ compiler, whose temporary files go where the output does."""
+    command = [tools.compiler, *arguments, "-o", output]
+    execute_tool(command, environment={"TMPDIR": str(output.parent)})
 
 
 def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:

@@ -137,7 +137,9 @@ def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
 def _store(executable: Any, path: Path) -> None:
     with TemporaryFolder() as folder:
         finished = folder / path.name
-        executable.export_library(str(finished), workspace_dir=str(folder))
+        # GCC keeps its temporary files in the folder too: nobody would remove those of a kill.
+        options = ["-save-temps=obj"]
+        executable.export_library(str(finished), workspace_dir=str(folder), options=options)
         disk.keep_code(finished, path)
     _drop_oldest(path.parent)
 

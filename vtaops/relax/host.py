@@ -43,7 +43,8 @@ class RelaxFunction(HostFunction):
         """Return the compiled function as a shared library for this processor."""
         with TemporaryFolder() as folder:
             path = folder / "host.so"
-            self._compiled().export_library(str(path), workspace_dir=str(folder))
+            options = ["-save-temps=obj"]  # see kernels.cache: GCC's own temporaries
+            self._compiled().export_library(str(path), workspace_dir=str(folder), options=options)
             return path.read_bytes()
 
     @classmethod
