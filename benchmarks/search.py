@@ -28,7 +28,7 @@ from vtaops import HardwareConfig
 from vtaops.compiler.tuner import COMPILED, SHIPPED, search, tuning_key
 from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.schedule import blocked_shape
-from vtaops.schedule.candidates import candidates, depths_of, dram_bytes
+from vtaops.schedule.candidates import candidates, depths_of, dram_traffic
 from vtaops.schedule.workloads import WORKLOADS, Workload
 
 # Milliseconds on Pynq at 100 MHz: TVM's published tuning log for VTA (tophub, vta_v0.10).
@@ -61,7 +61,8 @@ def measure(
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
     bound = max(compute, moved / (config.port_width))
-    least = int(dram_bytes(shape, config, candidates(shape, depths_of(config))[0]).min())
+    fitting = candidates(shape, depths_of(config))[0]
+    least = int(sum(dram_traffic(shape, config, fitting)).min())
     return {
         "tiling": asdict(best.tiling),
         "text": best.tiling.text,

@@ -30,7 +30,7 @@ from vtaops.schedule.candidates import (
     candidates,
     cycle_bound,
     depths_of,
-    dram_bytes,
+    dram_traffic,
 )
 from vtaops.schedule.workloads import WORKLOADS, find
 
@@ -169,7 +169,8 @@ def test_shipped_tilings_reach_the_bound(name):
     assert program.cycles() == best.cycles
     shape, moved = blocked_shape(op, CONFIG), program.stats().dram_nbytes
     assert best.cycles <= 1.08 * max(shape.compute_cycles, moved / 8)
-    assert moved <= 1.25 * dram_bytes(shape, CONFIG, candidates(shape, depths_of(CONFIG))[0]).min()
+    fitting = candidates(shape, depths_of(CONFIG))[0]
+    assert moved <= 1.25 * sum(dram_traffic(shape, CONFIG, fitting)).min()
 
 
 def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
@@ -194,7 +195,7 @@ def test_the_predicted_traffic_is_the_real_one(op):
     """The analytic model of reuse equals what lowering loads, micro-ops aside."""
     shape = blocked_shape(op, CONFIG)
     found = candidates(shape, depths_of(CONFIG))[0]
-    predicted = dram_bytes(shape, CONFIG, found)
+    predicted = sum(dram_traffic(shape, CONFIG, found))
     bound = cycle_bound(shape, CONFIG, found)
     for row in range(0, len(found), max(1, len(found) // 12)):
         program = vtaops.compile(op, CONFIG, found.tiling(row, CONFIG))

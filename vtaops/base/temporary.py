@@ -19,6 +19,12 @@ from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
+LINK_HERE = ["-save-temps=obj"]
+"""Options of a C++ compiler that put the linker's temporary files beside its output.
+
+In a `TemporaryFolder` they are swept after a kill; in the system's, nobody would remove them.
+"""
+
 
 class TemporaryFolder:
     """A private folder that lasts until `close`, or as long as the object and the process.

@@ -21,7 +21,7 @@ from typing import Any
 
 from vtaops.base import cache as disk
 from vtaops.base.forks import ForkLock
-from vtaops.base.temporary import TemporaryFolder
+from vtaops.base.temporary import LINK_HERE, TemporaryFolder
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -137,9 +137,7 @@ def _compile_and_store(compile: Callable[[], Any], path: Path) -> Any:
 def _store(executable: Any, path: Path) -> None:
     with TemporaryFolder() as folder:
         finished = folder / path.name
-        # GCC keeps its temporary files in the folder too: nobody would remove those of a kill.
-        options = ["-save-temps=obj"]
-        executable.export_library(str(finished), workspace_dir=str(folder), options=options)
+        executable.export_library(str(finished), workspace_dir=str(folder), options=LINK_HERE)
         disk.keep_code(finished, path)
     _drop_oldest(path.parent)
 

@@ -203,11 +203,10 @@ def _most_saving(chains: Mapping[range, _Chain], count: int) -> list[range]:
     best: list[tuple[int, list[range]]] = [(0, [])]  # for the first 0, 1, 2, ... steps
     for end in range(1, count + 1):
         choices = [best[-1]]
-        for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
-            chain = chains.get(range(begin, end))
-            if chain is not None and chain.saved > 0:
-                before, spans = best[begin]
-                choices.append((before + chain.saved, [*spans, range(begin, end)]))
+        for span, chain in chains.items():
+            if span.stop == end:
+                before, spans = best[span.start]
+                choices.append((before + chain.saved, [*spans, span]))
         best.append(max(choices, key=lambda choice: choice[0]))
     return best[-1][1]
 
@@ -261,24 +260,24 @@ class _Chain:
         stats, port = apart.stats(), timeline.port
         computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
         self._busy = max(computed, port.read_beats, port.write_beats)
-        self._cycles = timeline.cycles
+        self._cycles, self._limit = timeline.cycles, GAIN * timeline.cycles
         self.saved, self.tried = 0, True
         if self._busy <= WORTH * self._cycles or _is_classifier([step.op for step in steps]):
             self._estimate()
 
     def _estimate(self) -> None:
         """Find tilings, and estimate from theirs what is saved."""
-        self._close = self._fragments.hand_in_hand(self.steps, GAIN * self._cycles)
+        self._close = self._fragments.hand_in_hand(self.steps, self._limit)
         self._late = self._fragments.in_turns(self.steps)
         close = PASSED * self._close.cycles if self._close else self._cycles
         late = BEYOND * self._late.cycles if self._late else self._cycles
         least = min(close, late)
-        if least < GAIN * self._cycles:
+        if least < self._limit:
             self.saved, self.tried = round(self._cycles - least), False
 
     def try_together(self) -> None:
         """Compile the steps with these tilings, and find out what is saved."""
-        fewest = GAIN * self._cycles
+        fewest = self._limit
 
         def run(way: Together | None, *lags: int) -> None:
             """Try each lag, the next one only if the one before saves cycles."""
@@ -288,7 +287,7 @@ class _Chain:
                 return
             for lag in lags:
                 cycles = chained(together, lag).cycles()
-                if cycles >= GAIN * self._cycles:
+                if cycles >= self._limit:
                     return
                 if cycles < fewest:
                     fewest, self.best = cycles, Turns(together, lag)

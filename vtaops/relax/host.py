@@ -11,7 +11,7 @@ from tvm import relax
 
 from vtaops.base.errors import ProgramError, UnsupportedError, raising
 from vtaops.base.shapes import Array
-from vtaops.base.temporary import TemporaryFolder
+from vtaops.base.temporary import LINK_HERE, TemporaryFolder
 from vtaops.graph.host import HostFunction
 from vtaops.relax.messages import last_line
 from vtaops.relax.values import Value, bindings_of
@@ -43,8 +43,7 @@ class RelaxFunction(HostFunction):
         """Return the compiled function as a shared library for this processor."""
         with TemporaryFolder() as folder:
             path = folder / "host.so"
-            options = ["-save-temps=obj"]  # see kernels.cache: GCC's own temporaries
-            self._compiled().export_library(str(path), workspace_dir=str(folder), options=options)
+            self._compiled().export_library(str(path), workspace_dir=str(folder), options=LINK_HERE)
             return path.read_bytes()
 
     @classmethod

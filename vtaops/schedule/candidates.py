@@ -154,20 +154,14 @@ def _fits(used: Used, depths: Depths) -> Grid:
     return np.asarray(np.all([used[memory] <= depths[memory] for memory in used], axis=0))
 
 
-def dram_bytes(shape: BlockedShape, config: HardwareConfig, c: Candidates) -> Grid:
-    """Return each candidate's DRAM traffic of input, weights and output (no micro-ops, bias).
+def dram_traffic(
+    shape: BlockedShape, config: HardwareConfig, c: Candidates
+) -> tuple[Grid, Grid, int]:
+    """Return the DRAM bytes of input, of weights, and of output (no micro-ops, bias).
 
     A tile is reloaded for each tile of the other operand that is swept meanwhile, unless as many
     are held as one sweep reads.
     """
-    inp, wgt, out = dram_traffic(shape, config, c)
-    return np.asarray(inp + wgt + out)
-
-
-def dram_traffic(
-    shape: BlockedShape, config: HardwareConfig, c: Candidates
-) -> tuple[Grid, Grid, int]:
-    """Return the bytes of input, of weights, and of output, as `dram_bytes`."""
     steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
     inp_stays = np.where(keep_wgt, c.inp_tiles >= pixel_tiles * steps, c.inp_tiles >= steps)

@@ -47,7 +47,7 @@ def with_table(fragment: Fragment) -> Fragment:
                 processed[touch.elements] = enabled
         if isinstance(i, Post):
             enabled = bool(i.enable)
-            operation = replace(operation, instruction=replace(i, use_table=i.enable))
+            operation = replace(operation, instruction=i.with_fields(use_table=i.enable))
         elif enabled and isinstance(i, LoopInstruction) and not i.reset:
             operation = replace(operation, touches=(*operation.touches, _READ))
         operations.append(operation)
