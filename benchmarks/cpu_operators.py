@@ -40,6 +40,8 @@ CONVOLUTIONS = {
         (256, 256, 14, 3, 1, 1),
         (1024, 256, 14, 1, 1, 1),
         (512, 512, 7, 3, 1, 1),
+        (512, 512, 14, 3, 2, 1),
+        (256, 64, 56, 1, 1, 1),
     ],
     "MobileNet-v2": [
         (3, 32, 224, 3, 2, 1),
@@ -48,8 +50,21 @@ CONVOLUTIONS = {
         (24, 144, 56, 1, 1, 1),
         (384, 384, 14, 3, 1, 384),
         (960, 320, 7, 1, 1, 1),
+        (32, 16, 112, 1, 1, 1),
     ],
-    "YOLOv8n": [(16, 32, 160, 3, 2, 1), (32, 32, 80, 3, 1, 1), (128, 64, 40, 1, 1, 1)],
+    "YOLOv8n": [
+        (3, 16, 640, 3, 2, 1),
+        (16, 32, 320, 3, 2, 1),
+        (16, 32, 160, 3, 2, 1),
+        (64, 80, 80, 3, 1, 1),
+        (32, 32, 80, 3, 1, 1),
+        (64, 64, 40, 3, 1, 1),
+        (128, 128, 20, 3, 1, 1),
+        (192, 64, 80, 1, 1, 1),
+        (128, 64, 40, 1, 1, 1),
+        (384, 256, 20, 1, 1, 1),
+    ],
+    "DeepLab": [(256, 256, 33, 3, 1, 1, 1, 6)],
     "awkward": [(37, 41, 29, 3, 1, 1), (131, 67, 7, 1, 1, 1)],
     "ResNet-50, several": [
         (256, 256, 14, 3, 1, 1, 4),
@@ -59,7 +74,7 @@ CONVOLUTIONS = {
     ],
     "MobileNet-v2, several": [(384, 384, 14, 3, 1, 384, 16)],
 }
-"""Inputs, outputs, size of the image, window, stride, groups; and images at once, if several."""
+"""Inputs, outputs, size of the image, window, stride, groups, images at once, dilation."""
 
 INT8 = {
     "ResNet-50": [
@@ -78,6 +93,12 @@ PRODUCTS = {
     "awkward": [(31, 127, 61)],
 }
 """Rows, length of the sum, columns of a dense layer."""
+
+MATRICES = {"BERT-base": [(128, 3072, 768), (384, 768, 768)], "awkward": [(7, 513, 1001)]}
+"""Rows, length of the sum, columns of a product of matrices."""
+
+INT8_PRODUCTS = [(32, 768, 768), (128, 768, 768), (384, 3072, 768)]
+"""The same, of bytes with int32 sums."""
 
 STACKS = {"BERT-base": [(12, 128, 64, 128), (12, 128, 128, 64)], "ViT": [(12, 197, 64, 197)]}
 """Products of attention: heads, rows, length of the sum, columns."""
@@ -132,6 +153,9 @@ class Layers:
         for network, products in PRODUCTS.items():
             for m, k, n in products:
                 yield self.dense(network, m, k, n)
+        for network, products in MATRICES.items():
+            for m, k, n in products:
+                yield self.matmul(network, m, k, n)
         for network, stacks in STACKS.items():
             for count, m, k, n in stacks:
                 yield self.stack(network, count, m, k, n)
@@ -141,6 +165,9 @@ class Layers:
                 yield self.int8_convolution(network, *layer)
         for m, k, n in PRODUCTS["BERT-base"]:
             yield self.int8_dense(m, k, n)
+        for m, k, n in INT8_PRODUCTS:
+            yield self.int8_sums(m, k, n, transposed=True)
+            yield self.int8_sums(m, k, n, transposed=False)
         for dtype in STORED:
             yield self.convolution("ResNet-50", 256, 256, 14, 3, 1, 1, dtype=dtype)
             yield self.convolution("MobileNet-v2", 144, 144, 56, 3, 1, 144, dtype=dtype)
@@ -158,6 +185,7 @@ class Layers:
         stride: int,
         groups: int,
         batch: int = 1,
+        dilation: int = 1,
         dtype: str = "float32",
     ) -> tuple[str, str, dict[str, Call]]:
         """Return a convolution without bias, with the padding that keeps the size."""
@@ -166,21 +194,23 @@ class Layers:
         from vtaops import cpu
         from vtaops.cpu import layers
 
-        torch, conv, pad = self.torch, self.functional.conv2d, window // 2
+        torch, conv, pad = self.torch, self.functional.conv2d, window // 2 * dilation
+        steps = {"strides": stride, "padding": pad, "dilation": dilation, "groups": groups}
         x = self.array(batch, ins, size, size, dtype=dtype)
         w = self.array(outs, ins // groups, window, window, dtype=dtype)
         tx, tw = self.tensor(x), self.tensor(w)
         xl, wl = (t.to(memory_format=torch.channels_last) for t in (tx, tw))
-        ours = layers.PackedConv2d(w, strides=stride, padding=pad, groups=groups)
+        ours = layers.PackedConv2d(w, **steps)
         xp = x if ins < layers.block() else layers.pack(x)
         calls = {
             "packed": lambda: ours(xp),
-            "vtaops": lambda: cpu.conv2d(x, w, strides=stride, padding=pad, groups=groups),
-            "eager nchw": lambda: conv(tx, tw, None, stride, pad, 1, groups),
-            "eager channels_last": lambda: conv(xl, wl, None, stride, pad, 1, groups),
+            "vtaops": lambda: cpu.conv2d(x, w, **steps),
+            "eager nchw": lambda: conv(tx, tw, None, stride, pad, dilation, groups),
+            "eager channels_last": lambda: conv(xl, wl, None, stride, pad, dilation, groups),
         }
         if dtype == "float32":
-            module = torch.nn.Conv2d(ins, outs, window, stride, pad, groups=groups, bias=False)
+            sizes = ins, outs, window, stride, pad, dilation, groups
+            module = torch.nn.Conv2d(*sizes, bias=False)
             module.weight.data = tw
             onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
             calls["prepacked"] = lambda: onednn(xm)
@@ -189,6 +219,7 @@ class Layers:
         kind = kind if dtype == "float32" else f"{dtype} {kind}"
         several = f"{batch} x " if batch > 1 else ""
         layer = f"{network}: {several}{ins} to {outs}, {size}x{size}, {window}x{window}"
+        layer += f", dilation {dilation}" if dilation > 1 else ""
         return kind, layer, calls
 
     def dense(
@@ -216,6 +247,15 @@ class Layers:
         kind = "dense" if dtype == "float32" else f"{dtype} dense"
         return kind, f"{network}: {m} x {k} by {n}", calls
 
+    def matmul(self, network: str, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
+        """Return a product of two matrices."""
+        from vtaops import cpu
+
+        x, y = self.array(m, k), self.array(k, n)
+        tx, ty = self.tensor(x), self.tensor(y)
+        calls = {"vtaops": lambda: cpu.matmul(x, y), "eager": lambda: tx @ ty}
+        return "matmul", f"{network}: {m} x {k} by {n}", calls
+
     def stack(
         self, network: str, count: int, m: int, k: int, n: int
     ) -> tuple[str, str, dict[str, Call]]:
@@ -227,15 +267,19 @@ class Layers:
         calls = {"vtaops": lambda: cpu.matmul(x, y), "eager": lambda: tx @ ty}
         return "matmul of stacks", f"{network}: {count} x {m} x {k} by {n}", calls
 
-    def addition(self, dtype: str) -> tuple[str, str, dict[str, Call]]:
-        """Return a sum of two matrices."""
+    def addition(
+        self, dtype: str, *shapes: tuple[int, ...], network: str = "BERT-base"
+    ) -> tuple[str, str, dict[str, Call]]:
+        """Return a sum of two arrays, of two matrices unless `shapes` says otherwise."""
         from vtaops import cpu
 
-        x, y = self.array(128, 3072, dtype=dtype), self.array(128, 3072, dtype=dtype)
+        shapes = shapes or ((128, 3072), (128, 3072))
+        x, y = (self.array(*shape, dtype=dtype) for shape in shapes)
         t, u = self.tensor(x), self.tensor(y)
         calls = {"vtaops": lambda: cpu.add(x, y), "eager": lambda: t + u}
         kind = "add" if dtype == "float32" else f"{dtype} add"
-        return kind, "BERT-base: 128 x 3072", calls
+        named = [" x ".join(map(str, shape)) for shape in dict.fromkeys(shapes)]
+        return kind, f"{network}: {' and '.join(named)}", calls
 
     def int8_convolution(
         self, network: str, ins: int, outs: int, size: int, window: int, stride: int, groups: int
@@ -283,6 +327,20 @@ class Layers:
         }
         return "int8 dense", f"BERT-base: {m} x {k} by {n}", calls
 
+    def int8_sums(
+        self, m: int, k: int, n: int, transposed: bool
+    ) -> tuple[str, str, dict[str, Call]]:
+        """Return a product of int8 matrices with int32 sums; `transposed`: a dense layer."""
+        from vtaops import cpu
+
+        x = self.random.integers(-128, 128, (m, k)).astype("int8")
+        w = self.random.integers(-128, 128, (n, k) if transposed else (k, n)).astype("int8")
+        tx, tw, ours = self.tensor(x), self.tensor(w), cpu.dense if transposed else cpu.matmul
+        right = tw.t() if transposed else tw
+        calls = {"vtaops": lambda: ours(x, w), "eager": lambda: self.torch._int_mm(tx, right)}
+        kind = "dense" if transposed else "matmul"
+        return f"int8 {kind}, int32 sums", f"BERT-base: {m} x {k} by {n}", calls
+
     def quantized(self, values: Any, dtype: str) -> Any:
         """Return bytes as PyTorch's quantized tensor of scale 1."""
         tensor = self.torch.from_numpy(values.astype("float32"))
@@ -315,7 +373,12 @@ class Layers:
         t = torch.from_numpy(x)
         calls = {"vtaops": lambda: cpu.activation(x, "gelu"), "eager": lambda: f.gelu(t)}
         yield "gelu", "BERT-base: 128 x 3072", calls
+        x = self.array(16)
+        t = torch.from_numpy(x)
+        calls = {"vtaops": lambda: cpu.relu(x), "eager": lambda: torch.relu(t)}
+        yield "relu", "awkward: 16", calls
         yield self.addition("float32")
+        yield self.addition("float32", (64, 1, 33), (1, 127, 33), network="awkward")
         s, w = self.array(1, 80, 3000), self.array(384, 80, 3)
         ts, tw = torch.from_numpy(s), torch.from_numpy(w)
         calls = {

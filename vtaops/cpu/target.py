@@ -16,6 +16,13 @@ _FEATURES = (
 )  # fmt: skip
 """Features that affect a schedule, or that a hypervisor may hide."""
 
+_AVX512_TUNING = ["-prefer-256-bit", "+prefer-no-gather", "+prefer-no-scatter"]
+"""LLVM's vectors are whole registers, and it vectorizes the loop along memory.
+
+It would unroll a short inner loop and vectorize the outer one, an element per gather and scatter:
+ten times slower on Zen 4, and slow on Intel since the mitigations of CVE-2022-40982.
+"""
+
 
 @dataclass(frozen=True)
 class CpuTarget:
@@ -129,8 +136,8 @@ class CpuTarget:
             description["mtriple"] = self.triple
             attributes += [f"+{name}" for name in self.features]
         attributes += [f"+{name}" for name in self.features if name.startswith("amx")]
-        if "avx512f" in self.features:  # otherwise LLVM's own vectors are half as long
-            attributes.append("-prefer-256-bit")
+        if "avx512f" in self.features:
+            attributes += _AVX512_TUNING
         if attributes:
             description["mattr"] = attributes
         return Target(description)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, reduce
+from operator import add
 from typing import Any
 
 from tvm import tirx
@@ -20,9 +21,12 @@ from tvm import tirx
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import register_intrinsic
-from vtaops.kernels.ops.common import Expr
+from vtaops.kernels.ops.common import Expr, largest_divisor
 
 _OFFSET = 128
+
+_ADDENDS = 8
+"""Maximum weights that are added in 16 bits, which takes half of the instructions."""
 
 _HEAD = """
 # from tvm.script import tirx as T
@@ -142,10 +146,15 @@ def unshifted(
     epilogue: Callable[..., Expr] = ahead.epilogue()
     if dtype != "int8":
         return epilogue
+    parts = largest_divisor(over[0], _ADDENDS)
+    length = over[0] // parts
+
+    def added(v: Any, channel: Expr, first: Expr, *steps: Expr) -> Expr:
+        at = (part * length + first for part in range(parts))
+        weights = (weight(v, channel, step, *steps).astype("int16") for step in at)
+        return reduce(add, weights).astype("int32")
+
+    summed = (length, *over[1:])
+    sums = ahead.vector("correction", channels, "int32", added, summed, along=along)
     offset = tirx.const(_OFFSET, "int32")
-
-    def added(*at: Any) -> Expr:
-        return weight(*at).astype("int32") * offset
-
-    sums = ahead.vector("correction", channels, "int32", added, over, along=along)
-    return lambda value, channel, *index: epilogue(value - sums[channel], channel, *index)
+    return lambda value, channel, *index: epilogue(value - sums[channel] * offset, channel, *index)

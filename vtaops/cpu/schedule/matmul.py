@@ -54,6 +54,16 @@ Distant rows of B share few cache sets: packed, 256 x 256 takes 0.86 of the time
 """
 
 
+_SAME_SET = 1024
+"""Elements between lines that compete for one set of the first-level cache."""
+
+_WAYS = 8
+"""Lines of a set."""
+
+_LINE = 4
+"""Vectors of 16 bytes to a cache line: B's columns are packed by lines."""
+
+
 @dataclass(frozen=True)
 class MatmulTile:
     """Register tile and packing of a matrix product.
@@ -75,10 +85,9 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     """Choose the tile for an operator: few padded elements, many busy accumulators."""
     lanes = target.lanes
     vectors = [count * max(op.panel // lanes, 1) for count in (1, 2, 3, 4)]
-    # Sums, vectors of B that serve several rows, and an element of A, which only AVX-512 multiplies
-    # from memory.
-    free = target.registers - (lanes < 16)
-    rows = range(1, min(op.m, 14) + 1)
+    # Sums, vectors of B that serve several rows, and an element of A.
+    free = target.registers - 1
+    rows = range(1, min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14) + 1)
     best = min(
         ((r, v) for v in vectors for r in rows if (r + (r > 1)) * v <= free),
         key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
@@ -109,14 +118,14 @@ def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
 
 
 def declare_tiled(op: MatmulOp, tile: MatmulTile, ahead: Prologue, lanes: int) -> Tensor:
-    """Declare the product with its packing stage, for whole tiles; see `_places`.
+    """Declare the product with its packing stage, for whole tiles; see `places_of`.
 
     Cropped columns hold arbitrary values: B's last column stands in for missing ones.
     """
     a, b = ahead.tensors["A"], ahead.tensors["B"]
     rows, columns = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
     k = te.reduce_axis((0, op.k), name="k")
-    places = _places(op, tile, lanes)
+    places = places_of(op, tile, lanes)
 
     def right(j: Expr, step: Expr) -> Expr:
         if op.panel:
@@ -124,27 +133,29 @@ def declare_tiled(op: MatmulOp, tile: MatmulTile, ahead: Prologue, lanes: int) -
             if columns > round_up(op.n, op.panel):
                 panel = tirx.min(panel, ceil_div(op.n, op.panel) - 1)
             return b[panel, step, j % op.panel]
-        column = places(0, j)[1] if _vectors_end(op, lanes) else tirx.min(j, op.n - 1)
+        column = places(0, j)[1] if vectors_end(op, lanes) else tirx.min(j, op.n - 1)
         return b[column, step] if op.transposed_b else b[step, column]
 
+    # Columns of B are written as whole vectors, rows of B are read as far as a tile needs them.
+    panel = lanes if op.transposed_b else tile.columns
     if tile.pack_b:
-        square = lanes if _in_squares(op, tile, lanes) else 1
+        square = lanes if in_squares(op, tile, lanes) else 1
         panels = te.compute(
-            (columns // tile.columns, round_up(op.k, square), tile.columns),
-            lambda p, s, j: right(p * tile.columns + j, placed(s, op.k, square)),
+            (columns // panel, round_up(op.k, square), panel),
+            lambda p, s, j: right(p * panel + j, placed(s, op.k, square)),
             name="pack_b",
         )
 
     def product(i: Expr, j: Expr) -> Expr:
-        value = panels[j // tile.columns, k, j % tile.columns] if tile.pack_b else right(j, k)
+        value = panels[j // panel, k, j % panel] if tile.pack_b else right(j, k)
         return te.sum(a[places(i, 0)[0], k] * value, axis=k)
 
     total = te.compute((rows, columns), product, name="product")
-    tiled = rows, columns if _vectors_end(op, lanes) else op.n
+    tiled = rows, columns if vectors_end(op, lanes) else op.n
     return op.result(total, ahead.epilogue(), tiled, places)
 
 
-def _vectors_end(op: MatmulOp, lanes: int) -> bool:
+def vectors_end(op: MatmulOp, lanes: int) -> bool:
     """Whether the last vectors end with the result; otherwise they are cropped.
 
     Prepacked panels, whose position is fixed, and fewer columns than a vector are cropped.
@@ -152,9 +163,9 @@ def _vectors_end(op: MatmulOp, lanes: int) -> bool:
     return op.panel == 0 and op.n >= lanes
 
 
-def _places(op: MatmulOp, tile: MatmulTile, lanes: int) -> Places:
+def places_of(op: MatmulOp, tile: MatmulTile, lanes: int) -> Places:
     """Return the positions of whole tiles' elements; the last rows end with the result, too."""
-    vectors = _vectors_end(op, lanes)
+    vectors = vectors_end(op, lanes)
 
     def places(i: Expr, j: Expr) -> tuple[Expr, Expr]:
         return placed(i, op.m, tile.rows), placed(j, op.n, lanes, tile.columns) if vectors else j
@@ -162,9 +173,10 @@ def _places(op: MatmulOp, tile: MatmulTile, lanes: int) -> Places:
     return places
 
 
-def _in_squares(op: MatmulOp, tile: MatmulTile, lanes: int) -> bool:
-    """Whether B is transposed in squares when it is packed."""
-    return tile.pack_b and op.transposed_b and min(op.n, op.k) >= lanes
+def in_squares(op: MatmulOp, tile: MatmulTile, lanes: int, group: int = 1) -> bool:
+    """Whether B is transposed in squares of elements of `group` steps when it is packed."""
+    squares = tile.pack_b and op.transposed_b and op.k % group == 0
+    return squares and min(op.n, op.k // group) >= lanes
 
 
 def schedule_matmul(op: MatmulOp, target: CpuTarget, tile: MatmulTile | None = None) -> Any:
@@ -184,11 +196,19 @@ def _schedule_panels(op: MatmulOp, target: CpuTarget, tile: MatmulTile) -> Any:
     lanes = target.lanes
     ahead = Prologue(op)
     s = ahead.create_schedule(declare_tiled(op, tile, ahead, lanes))
-    squares = _in_squares(op, tile, lanes)
+    squares = in_squares(op, tile, lanes)
     schedule_tiles(s, op, tile, Products.of(op.dtype_a, target), target.cores if squares else 0)
-    s = overlapping(ahead.attach(s), "C", _places(op, tile, lanes), op.output.shape)
-    if squares and op.k % lanes:
-        s = overlapping(s, "pack_b", lambda p, k, j: (p, placed(k, op.k, lanes), j))
+    return end_tiles(ahead.attach(s), op, tile, lanes, squares)
+
+
+def end_tiles(
+    s: Any, op: MatmulOp, tile: MatmulTile, lanes: int, squares: bool, group: int = 1
+) -> Any:
+    """Return the finished schedule with its last tiles, and squares, moved to end with C and B."""
+    s = overlapping(s, "C", places_of(op, tile, lanes), op.output.shape)
+    steps = op.k // group
+    if squares and steps % lanes:
+        s = overlapping(s, "pack_b", lambda p, k, *at: (p, placed(k, steps, lanes), *at))
     return s
 
 
@@ -207,21 +227,26 @@ def schedule_tiles(
     i, row = s.split(i, [None, tile.rows])
     j, vector, lane = s.split(j, [None, tile.columns // lanes, lanes])
     s.reorder(j, i, k, row, vector, lane, *byte)
-    near = squares and op.k % lanes == 0 and ceil_div(op.n, tile.columns) >= squares
+    whole = op.k % (lanes * products.group) == 0
+    near = squares and whole and ceil_div(op.n, tile.columns) >= squares
     outer, inner = (j, i) if near else [s.fuse(j, i)] * 2
     s.reverse_compute_at(result, inner, preserve_unit_loops=True)
     if extents[0] == extents[1]:
         store_vectors(s, result, 2, lanes)
     parallel_if(s, outer, worth)
-    hold_in_registers(s, product, k, lane, vector, row, intrinsic=products.intrinsic)
-    for block in map(s.get_sblock, block_names(s) & {"pack_a", "pack_b"}):
-        if near:
+    for name in block_names(s) & {"pack_a", "pack_b"}:
+        block, right = s.get_sblock(name), name == "pack_b"
+        if near and right:
             s.compute_at(block, j, preserve_unit_loops=True)
         else:
             parallel_if(s, s.get_loops(block)[0], worth)
-        if squares:
-            step, column = s.get_loops(block)[-2:]
-            transpose_squares(s, step, column, lanes)
+        if squares and right:
+            step, column, *four = s.get_loops(block)[-2 - len(byte) :]
+            transpose_squares(s, step, column, lanes, *four)
+        elif byte and right and not op.transposed_b:
+            panel, step = s.get_loops(block)[-4:-2]
+            s.reorder(step, s.split(panel, [None, _LINE])[1])
+    hold_in_registers(s, product, k, lane, vector, row, intrinsic=products.intrinsic)
 
 
 def schedule_row_sums(op: MatmulOp) -> Any:

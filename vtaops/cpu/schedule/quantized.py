@@ -9,11 +9,18 @@ from tvm import te, tirx
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.cpu.schedule.dot import Products, unshifted, unsigned
-from vtaops.cpu.schedule.matmul import MatmulTile, schedule_tiles
+from vtaops.cpu.schedule.matmul import (
+    MatmulTile,
+    end_tiles,
+    in_squares,
+    places_of,
+    schedule_tiles,
+    vectors_end,
+)
+from vtaops.cpu.schedule.overlap import placed
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
 from vtaops.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, ceil_div, round_up, zero
-from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.matmul import MatmulOp
 
 
@@ -34,42 +41,68 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     if op.dtype_a == "int8" and op.panel:
         raise UnsupportedError("panels of int8 data; shift them to uint8")
     tile = choose_tile(op, products)
-    m, n, k = round_up(op.m, tile.rows), round_up(op.n, tile.columns), round_up(op.k, group)
+    places, squares = places_of(op, tile, lanes), in_squares(op, tile, lanes, group)
+    steps = ceil_div(op.k, group)
     ahead = Prologue(op)
-    a, b = ahead.tensors["A"], ahead.tensors["B"]
-
-    def left_element(i: Expr, s: Expr) -> Expr:
-        inside = tirx.all(i < op.m, s < op.k)
-        return tirx.if_then_else(inside, unsigned(a[i, s], op.dtype_a), zero("uint8"))
-
-    in_place = op.dtype_a == "uint8" and op.m % tile.rows == op.k % group == 0
-    left = te.compute((m, k), left_element, name="pack_a") if not in_place else a
-
-    def right_element(p: Expr, s: Expr, j: Expr, g: Expr) -> Expr:
-        column, step = p * lanes + j, s * group + g
-        index = (column, step) if op.transposed_b else (step, column)
-        return inside_or(b, index, (0, 1), zero("int8"))
-
-    right = b
+    left, right = ahead.tensors["A"], ahead.tensors["B"]
+    if op.dtype_a == "int8" or op.k % group:
+        left = _pack_left(op, left, group * steps)
     if tile.pack_b:
-        right = te.compute((n // lanes, k // group, lanes, group), right_element, name="pack_b")
-    step = te.reduce_axis((0, k // group), name="step")
+        right = _pack_right(op, right, tile, products, squares)
+    step = te.reduce_axis((0, steps), name="step")
     byte = te.reduce_axis((0, group), name="byte")
 
     def product(i: Expr, j: Expr) -> Expr:
-        value = left[i, step * group + byte].astype("int32")
+        value = left[places(i, 0)[0], step * group + byte].astype("int32")
         weight = right[j // lanes, step, j % lanes, byte].astype("int32")
         return te.sum(value * weight, axis=[step, byte])
 
-    total = te.compute((m, n), product, name="product")
+    tiles = round_up(op.m, tile.rows), round_up(op.n, tile.columns)
+    total = te.compute(tiles, product, name="product")
 
     def weight(v: Vectors, j: Expr, k: Expr) -> Expr:
         return v["B"][j, k] if op.transposed_b else v["B"][k, j]
 
     epilogue = unshifted(ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
-    s = ahead.create_schedule(op.result(total, epilogue))
-    schedule_tiles(s, op, tile, products)
-    return ahead.attach(s)
+    tiled = tiles[0], tiles[1] if vectors_end(op, lanes) else op.n
+    s = ahead.create_schedule(op.result(total, epilogue, tiled, places))
+    schedule_tiles(s, op, tile, products, target.cores if squares else 0)
+    return end_tiles(ahead.attach(s), op, tile, lanes, squares, group)
+
+
+def _pack_left(op: MatmulOp, a: Tensor, columns: int) -> Tensor:
+    """Declare A without signs, its rows zero-padded to `columns`."""
+
+    def element(i: Expr, k: Expr) -> Expr:
+        inside = tirx.all(k < op.k)
+        return tirx.if_then_else(inside, unsigned(a[i, k], op.dtype_a), zero("uint8"))
+
+    return te.compute((op.m, columns), element, name="pack_a")
+
+
+def _pack_right(
+    op: MatmulOp, b: Tensor, tile: MatmulTile, products: Products, squares: bool
+) -> Tensor:
+    """Declare B in panels of vectors, (vectors, groups of steps, columns, group).
+
+    Only what a vector or group lacks is zero; the last squares end with B.
+    """
+    lanes, group = products.lanes, products.group
+    steps = ceil_div(op.k, group)
+    places, ends = places_of(op, tile, lanes), vectors_end(op, lanes)
+
+    def element(p: Expr, s: Expr, j: Expr, g: Expr) -> Expr:
+        column = places(0, p * lanes + j)[1]
+        step = (placed(s, steps, lanes) if squares else s) * group + g
+        at = (column, step) if op.transposed_b else (step, column)
+        inside = [] if ends else [column < op.n]
+        inside += [step < op.k] if op.k % group else []
+        value = b[at]
+        return tirx.if_then_else(tirx.all(*inside), value, zero("int8")) if inside else value
+
+    vectors = round_up(op.n, tile.columns) // lanes
+    steps_packed = round_up(steps, lanes) if squares else steps
+    return te.compute((vectors, steps_packed, lanes, group), element, name="pack_b")
 
 
 def choose_tile(op: MatmulOp, products: Products) -> MatmulTile:
@@ -86,4 +119,4 @@ def choose_tile(op: MatmulOp, products: Products) -> MatmulTile:
         return tiles * (max(rows * vectors / 2, 4.0) + 0.5)
 
     rows, vectors = min(candidates, key=cost)
-    return MatmulTile(rows, vectors * lanes, not op.panel)
+    return MatmulTile(min(rows, op.m), vectors * lanes, not op.panel)

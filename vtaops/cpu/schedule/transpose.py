@@ -1,8 +1,8 @@
-"""Transpose float32 squares in registers, for packing matrices and weights by rows.
+"""Transpose squares of 32-bit elements in registers, for packing matrices and weights by rows.
 
 Each vector is read, exchanged with its partner at half the distance, a quarter, and so on (Eklundh,
 1972), and written: vectors times halvings two-vector shuffles, where LLVM would gather element by
-element.
+element. An element is a float32, or four bytes that stay together.
 """
 
 from __future__ import annotations
@@ -20,39 +20,59 @@ _SQUARE = """
 def transpose(a: T.handle, b: T.handle) -> None:
     across = T.int32()
     down = T.int32()
-    A = T.match_buffer(a, ({n}, {n}), "float32", strides=[across, 1], offset_factor=1, align=4)
-    B = T.match_buffer(b, ({n}, {n}), "float32", strides=[down, 1], offset_factor=1, align=4)
+    A = T.match_buffer(a, ({n}, {row}), "{dtype}", strides=[across, 1], offset_factor=1, align={size})
+    B = T.match_buffer(b, ({n}, {to}), "{dtype}", strides=[down, {by}1], offset_factor=1, align={size})
     with T.sblock("root"):
-        T.reads(A[0:{n}, 0:{n}])
-        T.writes(B[0:{n}, 0:{n}])
+        T.reads(A[0:{n}, 0:{row}])
+        T.writes(B[0:{n}, {all}])
         {body}
 """
 
-_DESCRIPTION = """
+_FLOATS = """
         for i, j in T.grid({n}, {n}):
             with T.sblock("move"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi, vj] = A[vj, vi]
 """
 
+_BYTES = """
+        for i, j, g in T.grid({n}, {n}, 4):
+            with T.sblock("move"):
+                vi, vj, vg = T.axis.remap("SSS", [i, j, g])
+                B[vi, vj, vg] = A[vj, vi * 4 + vg]
+"""
+
 
 @cache
-def transposition(lanes: int) -> str:
-    """Register ``B[i, j] = A[j, i]`` for `lanes` by `lanes` elements; return its name."""
-    name = f"vtaops_transpose_{lanes}"
-    loops = _SQUARE.format(n=lanes, body=_DESCRIPTION.format(n=lanes).strip())
-    stores = [f"B[{i}, T.ramp(0, 1, {lanes})] = rows[{i}]" for i in range(lanes)]
-    lines = ["rows = T.meta_var(columns(A))", *stores]
-    shuffles = _SQUARE.format(n=lanes, body="\n        ".join(lines))
-    return register_intrinsic(name, loops, shuffles, columns=partial(_columns, lanes))
+def transposition(lanes: int, of_bytes: bool = False) -> str:
+    """Register ``B[i, j] = A[j, i]`` for `lanes` by `lanes` elements; return its name.
+
+    With `of_bytes` elements are four bytes: ``B[i, j, g] = A[j, 4 * i + g]``.
+    """
+    if of_bytes:
+        shape = {"row": 4 * lanes, "dtype": "int8", "size": 1}
+        shape |= {"to": f"{lanes}, 4", "by": "4, ", "all": f"0:{lanes}, 0:4"}
+    else:
+        shape = {"row": lanes, "dtype": "float32", "size": 4}
+        shape |= {"to": str(lanes), "by": "", "all": f"0:{lanes}"}
+    square, first = partial(_SQUARE.format, n=lanes, **shape), "0, " if of_bytes else ""
+    loops = square(body=(_BYTES if of_bytes else _FLOATS).format(n=lanes).strip())
+    ramp = f"T.ramp(0, 1, {shape['row']})"
+    stores = [f"B[{i}, {first}{ramp}] = rows[{i}]" for i in range(lanes)]
+    shuffles = square(body="\n        ".join(["rows = T.meta_var(columns(A))", *stores]))
+    name = f"vtaops_transpose_{lanes}_{shape['dtype']}"
+    return register_intrinsic(name, loops, shuffles, columns=partial(_columns, lanes, of_bytes))
 
 
-def _columns(lanes: int, square: Any) -> list[Any]:
+def _columns(lanes: int, of_bytes: bool, square: Any) -> list[Any]:
     """Return the columns of a square as vectors, each a tree of shuffles that LLVM computes once.
 
     A name in TVMScript would be a place in memory.
     """
-    rows = [square.vload([i, 0], f"float32x{lanes}") for i in range(lanes)]
+    row = f"int8x{4 * lanes}" if of_bytes else f"float32x{lanes}"
+    rows = [square.vload([i, 0], row) for i in range(lanes)]
+    if of_bytes:
+        rows = [tirx.reinterpret(f"int32x{lanes}", values) for values in rows]
     distance = lanes // 2
     while distance:
         low = [j if not j & distance else lanes + (j ^ distance) for j in range(lanes)]
@@ -61,12 +81,15 @@ def _columns(lanes: int, square: Any) -> list[Any]:
             pair = [rows[i], rows[i | distance]]
             rows[i], rows[i | distance] = tirx.Shuffle(pair, low), tirx.Shuffle(pair, high)
         distance //= 2
-    return rows
+    return [tirx.reinterpret(row, values) for values in rows] if of_bytes else rows
 
 
-def transpose_squares(s: Any, row: Any, column: Any, lanes: int) -> None:
-    """Compute the two innermost loops of a transposing copy in squares; both must be whole."""
+def transpose_squares(s: Any, row: Any, column: Any, lanes: int, *byte: Any) -> None:
+    """Compute the innermost loops of a transposing copy in squares; the first two must be whole.
+
+    `byte` is the loop over the four bytes of an element, if they are bytes.
+    """
     row, i = s.split(row, [None, lanes])
     column, j = s.split(column, [None, lanes])
-    s.reorder(row, column, i, j)
-    s.tensorize(i, transposition(lanes))
+    s.reorder(row, column, i, j, *byte)
+    s.tensorize(i, transposition(lanes, bool(byte)))
