@@ -336,12 +336,14 @@ def _schedule_channel_lanes(
     c, vector, lane = s.split(c, [None, block // products.lanes, products.lanes])
     j, pixels = s.split(j, [None, tile.columns])
     outside = images_and_channels(op, n, c)
+    # The weights of a block are packed just before their use, if each thread has a block.
+    near = op.batch == 1 and op.groups * blocks >= target.cores
     sum_inside = (pixels, vector, lane, ici) if of_bytes else (ici, pixels, vector, lane)
     # LLVM keeps pixels shared by two taps of a row in registers. That pays if they are split up
     # first; otherwise sums are spilled for it.
     whole = of_bytes and target.dot_instruction != "pmaddwd"
     s.reorder(*outside, i, j, ico, *((kw, kh) if whole else (kh, kw)), *sum_inside)
-    outer = s.fuse(*outside, i)
+    outer = s.fuse(*outside) if near else s.fuse(*outside, i)
     s.reverse_compute_at(copy, j, preserve_unit_loops=True)
     store_vectors(s, copy, 2, products.lanes)
     if not ragged:  # otherwise a separate pass crops the padded channels of the groups
@@ -353,7 +355,9 @@ def _schedule_channel_lanes(
     parallel_if(s, outer, worth)
     hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
     weave(s, worth, target.lanes)
-    _pack_in_parts(s, worth, products)
+    if near:
+        s.compute_at(s.get_sblock("pack_kernel"), outer, preserve_unit_loops=True)
+    _pack_in_parts(s, worth and not near, products)
     return ahead.attach(s)
 
 
@@ -473,7 +477,7 @@ def _pack_kernel(
 
 def _pack_in_parts(s: Any, worth: bool, products: Products) -> None:
     """Schedule the packing of a kernel, for floats a few output channels at a time."""
-    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))
+    o, ico, kh, kw, *last = s.get_loops(s.get_sblock("pack_kernel"))[-6:]
     if products.group == 1:
         ici, c = last
         part, c = s.split(c, [None, min(products.lanes, _WAYS)])

@@ -20,8 +20,8 @@ _SQUARE = """
 def transpose(a: T.handle, b: T.handle) -> None:
     across = T.int32()
     down = T.int32()
-    A = T.match_buffer(a, ({n}, {row}), "{dtype}", strides=[across, 1], offset_factor=1, align={size})
-    B = T.match_buffer(b, ({n}, {to}), "{dtype}", strides=[down, {by}1], offset_factor=1, align={size})
+    A = T.match_buffer(a, ({n}, {row}), "{dtype}", {kept}, strides=[across, 1])
+    B = T.match_buffer(b, ({n}, {to}), "{dtype}", {kept}, strides=[down, {by}1])
     with T.sblock("root"):
         T.reads(A[0:{n}, 0:{row}])
         T.writes(B[0:{n}, {all}])
@@ -50,17 +50,17 @@ def transposition(lanes: int, of_bytes: bool = False) -> str:
     With `of_bytes` elements are four bytes: ``B[i, j, g] = A[j, 4 * i + g]``.
     """
     if of_bytes:
-        shape = {"row": 4 * lanes, "dtype": "int8", "size": 1}
-        shape |= {"to": f"{lanes}, 4", "by": "4, ", "all": f"0:{lanes}, 0:4"}
+        kind = {"dtype": "int8", "row": 4 * lanes, "to": f"{lanes}, 4", "by": "4, "}
+        kind |= {"all": f"0:{lanes}, 0:4", "kept": "offset_factor=1, align=1"}
     else:
-        shape = {"row": lanes, "dtype": "float32", "size": 4}
-        shape |= {"to": str(lanes), "by": "", "all": f"0:{lanes}"}
-    square, first = partial(_SQUARE.format, n=lanes, **shape), "0, " if of_bytes else ""
+        kind = {"dtype": "float32", "row": lanes, "to": str(lanes), "by": ""}
+        kind |= {"all": f"0:{lanes}", "kept": "offset_factor=1, align=4"}
+    square, first = partial(_SQUARE.format, n=lanes, **kind), "0, " if of_bytes else ""
     loops = square(body=(_BYTES if of_bytes else _FLOATS).format(n=lanes).strip())
-    ramp = f"T.ramp(0, 1, {shape['row']})"
+    ramp = f"T.ramp(0, 1, {kind['row']})"
     stores = [f"B[{i}, {first}{ramp}] = rows[{i}]" for i in range(lanes)]
     shuffles = square(body="\n        ".join(["rows = T.meta_var(columns(A))", *stores]))
-    name = f"vtaops_transpose_{lanes}_{shape['dtype']}"
+    name = f"vtaops_transpose_{lanes}_{kind['dtype']}"
     return register_intrinsic(name, loops, shuffles, columns=partial(_columns, lanes, of_bytes))
 
 
