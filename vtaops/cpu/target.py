@@ -88,6 +88,11 @@ class CpuTarget:
         return 32 if {"avx512f", "neon"} & set(self.features) else 16
 
     @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of whole registers per cycle: Zen 4 takes two cycles for 512 bits."""
+        return 1 if self.mcpu == "znver4" and self.lanes == 16 else 2
+
+    @property
     def accumulators(self) -> int:
         """Vector registers available for a tile of sums; the others hold operands."""
         return self.registers - 4
