@@ -21,14 +21,17 @@ from vtaops.cpu.schedule.overlap import Places, overlapping, placed
 from vtaops.cpu.schedule.prologue import Prologue
 from vtaops.cpu.schedule.tiles import (
     FIRST_CACHE,
+    HIDING,
     PARALLEL_FLOPS,
     STEPS,
     add_to_stretch,
     hold_in_registers,
     parallel_if,
     register_tiles,
+    rows_of_tile,
     store_vectors,
     stretch_of,
+    widest,
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
@@ -53,6 +56,9 @@ Distant rows of B share few cache sets: packed, 256 x 256 takes 0.86 of the time
 1.03.
 """
 
+
+_PANEL_BYTES = 1 << 17
+"""Maximum bytes of a panel of one vector: longer ones share pages and lines of B with others."""
 
 _SAME_SET = 1024
 """Elements between lines that compete for one set of the first-level cache."""
@@ -87,7 +93,11 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     vectors = [count * max(op.panel // lanes, 1) for count in (1, 2, 3, 4)]
     # Sums, vectors of B that serve several rows, and an element of A.
     free = target.registers - 1
-    rows = range(1, min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14) + 1)
+    most = min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14)
+    rows = [*range(1, most + 1)]
+    near = op.transposed_b or 4 * lanes * op.k <= _PANEL_BYTES
+    if widest(target) == 1 and op.m >= HIDING and not op.panel and near:
+        vectors, rows = [1], [min(most, rows_of_tile(op.m, 1, target))]
     best = min(
         ((r, v) for v in vectors for r in rows if (r + (r > 1)) * v <= free),
         key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
