@@ -33,7 +33,6 @@ from vtaops.cpu.schedule.tiles import (
     register_tiles,
     rows_of_tile,
     store_vectors,
-    widest,
     write_back,
     write_cut,
 )
@@ -104,20 +103,19 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     op, _ = without_idle_taps(op)
     products = Products.of(op.dtype, target)
     if products.group > 1:
-        return _channel_tile(op, products, target)
+        return _channel_tile(op, products)
     by_column = _column_tile(op, target)
     if op.group_out < target.lanes or (op.groups > 1 and op.group_out % target.lanes):
         return by_column
-    by_channel = _channel_tile(op, products, target)
+    by_channel = _channel_tile(op, products)
     inner = min(op.group_in, target.lanes)
-    narrow = widest(target) == 1
-    alone = by_channel.channels == target.lanes and not narrow
+    alone = by_channel.channels == target.lanes and not target.narrow_tiles
     # Idle lanes are those at the ends of tiles, and input channels at the end of a block.
     gain = _busy(op, by_column) / _busy(op, by_channel) * round_up(op.group_in, inner) / op.group_in
     gain *= _NARROW if alone else 1
     steps = op.group_in * prod(op.window.kernel)
     length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
-    strided = length > 0 and op.window.strides[1] > 1 and not narrow
+    strided = length > 0 and op.window.strides[1] > 1 and not target.narrow_tiles
     return by_column if gain >= _COLUMN_GAIN[length] + _STRIDED * strided else by_channel
 
 
@@ -151,16 +149,17 @@ def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
         computed = round_up(columns, vectors * lanes)
         return computed * max(more[vectors], HIDING / (vectors * channels(vectors))), computed
 
-    vectors = min(more, key=cost) if widest(target) > 1 else 1
+    vectors = 1 if target.narrow_tiles else min(more, key=cost)
     return ConvTile("columns", channels(vectors), vectors * lanes)
 
 
-def _channel_tile(op: Conv2dOp, products: Products, target: CpuTarget) -> ConvTile:
+def _channel_tile(op: Conv2dOp, products: Products) -> ConvTile:
     blocks, of_bytes = ceil_div(op.group_out, products.lanes), products.group > 1
     steps = ceil_div(op.group_in, products.group) * prod(op.window.kernel)
     divide = op.groups > 1 and not of_bytes  # no tile spans two groups
-    most = widest(target)
-    vectors, width = blocks_by_columns(op.out_size[1], blocks, steps, products.sums, divide, most)
+    vectors, width = blocks_by_columns(
+        op.out_size[1], blocks, steps, products.sums, divide, products.widest
+    )
     return ConvTile("channels", vectors * products.lanes, width)
 
 

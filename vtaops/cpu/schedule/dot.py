@@ -19,6 +19,7 @@ from typing import Any
 from tvm import tirx
 
 from vtaops.cpu.schedule.prologue import Prologue
+from vtaops.cpu.schedule.tiles import WIDEST
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import register_intrinsic
 from vtaops.kernels.ops.common import Expr, largest_divisor
@@ -106,18 +107,22 @@ class Products:
         Vector registers available for a tile of sums.
     intrinsic : str
         Intrinsic for a vector of sums, a group each; empty: LLVM vectorizes.
+    widest : int
+        Maximum vectors of sums that share an element of data.
     """
 
     group: int
     lanes: int
     sums: int
     intrinsic: str = ""
+    widest: int = WIDEST
 
     @classmethod
     def of(cls, dtype: str, target: CpuTarget) -> Products:
         """Return the products for data of a dtype."""
         if dtype not in ("int8", "uint8"):
-            return cls(1, target.lanes, target.accumulators)
+            widest = 1 if target.narrow_tiles else WIDEST
+            return cls(1, target.lanes, target.accumulators, widest=widest)
         instruction, lanes = target.dot_instruction, target.dot_lanes
         halves = 4 if instruction == "pmaddwd" else 0  # registers for the operands' halves
         name = dot_intrinsic(instruction, lanes) if lanes else ""

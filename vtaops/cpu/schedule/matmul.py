@@ -31,7 +31,6 @@ from vtaops.cpu.schedule.tiles import (
     rows_of_tile,
     store_vectors,
     stretch_of,
-    widest,
 )
 from vtaops.cpu.schedule.transpose import transpose_squares
 from vtaops.cpu.target import CpuTarget
@@ -96,7 +95,7 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     most = min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14)
     rows = [*range(1, most + 1)]
     near = op.transposed_b or 4 * lanes * op.k <= _PANEL_BYTES
-    if widest(target) == 1 and op.m >= HIDING and not op.panel and near:
+    if target.narrow_tiles and op.m >= HIDING and not op.panel and near:
         vectors, rows = [1], [min(most, rows_of_tile(op.m, 1, target))]
     best = min(
         ((r, v) for v in vectors for r in rows if (r + (r > 1)) * v <= free),

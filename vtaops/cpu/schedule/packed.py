@@ -26,7 +26,6 @@ from vtaops.cpu.schedule.tiles import (
     part_tiles,
     register_tiles,
     store_vectors,
-    widest,
 )
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, ceil_div, round_up, window_axes
@@ -72,7 +71,7 @@ def schedule_packed_conv2d(
         steps * inner // group * prod(op.window.kernel),
         products.sums // ceil_div(op.block, products.lanes),
         divide=True,
-        most=widest(target),
+        most=products.widest,
     )
     window, strides = without_gaps(op.window)
     padding = PaddedCopy(window, rows, round_up(columns, width), by_phase=False)

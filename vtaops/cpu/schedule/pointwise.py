@@ -30,7 +30,6 @@ from vtaops.cpu.schedule.tiles import (
     rows_of_tile,
     split_vector,
     stretch_of,
-    widest,
     write_back,
 )
 from vtaops.cpu.target import CpuTarget
@@ -80,7 +79,7 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
         tiles = op.batch * ceil_div(pixels_of(op), width)
         return ceil_div(tiles, threads) * width * (_NARROW if vectors == 1 else 1.0)
 
-    vectors = min((2, 4, 1), key=cost) if widest(target) > 1 else 1
+    vectors = 1 if target.narrow_tiles else min((2, 4, 1), key=cost)
     return PointwiseTile(rows_of_tile(op.out_channels, vectors, target), vectors)
 
 

@@ -19,6 +19,7 @@ from vtaops.cpu.schedule.matmul import (
 )
 from vtaops.cpu.schedule.overlap import placed
 from vtaops.cpu.schedule.prologue import Prologue, Vectors
+from vtaops.cpu.schedule.tiles import HIDING
 from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero
 from vtaops.kernels.ops.matmul import MatmulOp
@@ -40,7 +41,8 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
     if op.dtype_a == "int8" and op.panel:
         raise UnsupportedError("panels of int8 data; shift them to uint8")
-    tile = choose_tile(op, products)
+    few = target.narrow_tiles and op.m >= 4
+    tile = choose_tile(op, products, HIDING if few else products.sums)
     places, squares = places_of(op, tile, lanes), in_squares(op, tile, lanes, group)
     steps = ceil_div(op.k, group)
     ahead = Prologue(op)
@@ -105,11 +107,11 @@ def _pack_right(
     return te.compute((vectors, steps_packed, lanes, group), element, name="pack_b")
 
 
-def choose_tile(op: MatmulOp, products: Products) -> MatmulTile:
-    """Choose the register tile with the least waste."""
+def choose_tile(op: MatmulOp, products: Products, most: int) -> MatmulTile:
+    """Choose the register tile with the least waste, of at most `most` vectors of sums."""
     lanes = products.lanes
     candidates = [(8, 2), (4, 4), (12, 2), (4, 2), (8, 1), (4, 1), (2, 1), (1, 1)]
-    candidates = [tile for tile in candidates if prod(tile) <= products.sums]
+    candidates = [tile for tile in candidates if prod(tile) <= most]
     if op.panel:
         candidates = [tile for tile in candidates if ceil_div(op.n, lanes) % tile[1] == 0]
 

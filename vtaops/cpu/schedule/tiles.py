@@ -23,6 +23,9 @@ STRETCH = 1024
 STEPS = 8
 """Reduction steps that are added to a stretch at a time."""
 
+WIDEST = 6
+"""Maximum vectors of a tile's rows."""
+
 HIDING = 8
 """Vectors of sums that hide a multiply-add's latency: two per cycle, four cycles each."""
 
@@ -41,7 +44,7 @@ def register_tiles(
 
 
 def blocks_by_columns(
-    columns: int, blocks: int, steps: int, limit: int, divide: bool = False, most: int = 6
+    columns: int, blocks: int, steps: int, limit: int, divide: bool = False, most: int = WIDEST
 ) -> tuple[int, int]:
     """Return the register tile (blocks, columns) of sums whose lanes are channels.
 
@@ -60,7 +63,7 @@ def blocks_by_columns(
     divide : bool
         Whether a tile's blocks must divide `blocks`.
     most : int
-        Maximum vectors of channels in a tile; see `widest`.
+        Maximum vectors of channels in a tile.
     """
 
     def cost(tile: tuple[int, int]) -> float:
@@ -75,15 +78,6 @@ def blocks_by_columns(
         widest = {count: min(8, (limit + 3) // count - 1) for count in counts}
     widths = [(c, w) for c in counts for w in range(1, min(widest[c], columns) + 1)]
     return min(widths, key=cost)
-
-
-def widest(target: CpuTarget) -> int:
-    """Return the maximum vectors in a tile's rows, each with its loads.
-
-    More vectors share a broadcast value. Where a multiply-add takes longer than its load anyway,
-    narrow tiles are up to a quarter faster (measured on Zen 4).
-    """
-    return 6 if target.multiply_adds > 1 else 1
 
 
 def stretch_of(columns: int) -> int:
@@ -114,7 +108,7 @@ def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
     The sums fill half of the registers: LLVM keeps broadcast values in registers as well. Of 16
     registers 12 if no row is left over then: 8 just hide a multiply-add's latency.
     """
-    if widest(target) == 1:
+    if target.narrow_tiles:
         fitting = range(min(rows, HIDING), min(rows, 12) + 1)
         return min(fitting, key=lambda most: round_up(rows, most))
     most = min(target.accumulators, 16) // vectors
