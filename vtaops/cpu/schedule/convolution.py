@@ -109,14 +109,15 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
         return by_column
     by_channel = _channel_tile(op, products)
     inner = min(op.group_in, target.lanes)
-    alone = by_channel.channels == target.lanes and not target.narrow_tiles
     # Idle lanes are those at the ends of tiles, and input channels at the end of a block.
     gain = _busy(op, by_column) / _busy(op, by_channel) * round_up(op.group_in, inner) / op.group_in
-    gain *= _NARROW if alone else 1
     steps = op.group_in * prod(op.window.kernel)
     length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
-    strided = length > 0 and op.window.strides[1] > 1 and not target.narrow_tiles
-    return by_column if gain >= _COLUMN_GAIN[length] + _STRIDED * strided else by_channel
+    needed = _COLUMN_GAIN[length]
+    if not target.narrow_tiles:
+        gain *= _NARROW if by_channel.channels == target.lanes else 1
+        needed += _STRIDED if length > 0 and op.window.strides[1] > 1 else 0
+    return by_column if gain >= needed else by_channel
 
 
 def _busy(op: Conv2dOp, tile: ConvTile) -> float:
@@ -299,12 +300,49 @@ def _schedule_column_lanes(
 def _schedule_channel_lanes(
     op: Conv2dOp, target: CpuTarget, tile: ConvTile, ahead: Prologue, first: tuple[int, int]
 ) -> Any:
-    (rows, columns), products = op.out_size, Products.of(op.dtype, target)
-    of_bytes, worth = products.group > 1, op.flops >= PARALLEL_FLOPS
-    block, blocks = tile.channels, ceil_div(op.group_out, tile.channels)
+    products, worth = Products.of(op.dtype, target), op.flops >= PARALLEL_FLOPS
+    of_bytes, block = products.group > 1, tile.channels
+    s = ahead.create_schedule(_declare_channel_lanes(op, target, tile, ahead, first))
+    product = s.get_sblock("total")
+    # The tile leaves the registers in whole vectors; only this copy of it is transposed.
+    copy = s.cache_write(product, 0, "global")
+    n, i, j, c, ico, kh, kw, ici = s.get_loops(product)
+    c, vector, lane = s.split(c, [None, block // products.lanes, products.lanes])
+    j, pixels = s.split(j, [None, tile.columns])
+    outside = images_and_channels(op, n, c)
+    sum_inside = (pixels, vector, lane, ici) if of_bytes else (ici, pixels, vector, lane)
+    # LLVM keeps pixels shared by two taps of a row in registers. That pays if they are split up
+    # first; otherwise sums are spilled for it.
+    whole = of_bytes and target.dot_instruction != "pmaddwd"
+    s.reorder(*outside, i, j, ico, *((kw, kh) if whole else (kh, kw)), *sum_inside)
+    # The weights of a block are packed just before their use, if each thread has a block.
+    near = op.batch == 1 and op.groups * ceil_div(op.group_out, block) >= target.cores
+    outer = s.fuse(*outside) if near else s.fuse(*outside, i)
+    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
+    store_vectors(s, copy, 2, products.lanes)
+    if not _ragged(op, tile):  # otherwise a separate pass crops the padded channels of the groups
+        exact = op.out_size[1] % tile.columns == 0 == op.group_out % block
+        _transpose_tiles(s, j, exact, of_bytes)
+    parallel_if(s, outer, worth)
+    hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
+    weave(s, worth, target.lanes)
+    if near:
+        s.compute_at(s.get_sblock("pack_kernel"), outer, preserve_unit_loops=True)
+    _pack_in_parts(s, worth and not near, products)
+    return ahead.attach(s)
+
+
+def _declare_channel_lanes(
+    op: Conv2dOp, target: CpuTarget, tile: ConvTile, ahead: Prologue, first: tuple[int, int]
+) -> Tensor:
+    """Declare the convolution in whole tiles of channels, ``total`` and ``result``."""
+    products = Products.of(op.dtype, target)
+    of_bytes, block = products.group > 1, tile.channels
+    blocks = ceil_div(op.group_out, block)
     inner = products.group if of_bytes else min(op.group_in, target.lanes)
     inputs = ceil_div(op.group_in, inner)
-    padding = PaddedCopy(op.window, rows, round_up(columns, tile.columns), by_phase=False)
+    rows, columns = op.out_size[0], round_up(op.out_size[1], tile.columns)
+    padding = PaddedCopy(op.window, rows, columns, by_phase=False)
     image = declare_woven(op, padding, inner, ahead.tensors["data"])
     width = products.lanes if of_bytes else block
     kernel = ahead.tensors["kernel"]
@@ -321,46 +359,29 @@ def _schedule_channel_lanes(
         weight = packed(c // width, ico, kh, kw, *at)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[ico, kh, kw, ici])
 
-    shape = (op.batch, rows, padding.columns, op.groups * blocks * block)
-    total = te.compute(shape, dot, name="total")
-    ragged = op.groups > 1 and op.group_out % block != 0
+    total = te.compute((op.batch, rows, columns, op.groups * blocks * block), dot, name="total")
 
     def sums(n: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        if ragged:
+        if _ragged(op, tile):
             c = c // op.group_out * (blocks * block) + c % op.group_out
         return total[n, i, j, c]
 
-    s = ahead.create_schedule(_write_back(op, ahead, sums, first))
-    product, result = s.get_sblock("total"), s.get_sblock("result")
-    # The tile leaves the registers in whole vectors; only this copy of it is transposed.
-    copy = s.cache_write(product, 0, "global")
-    n, i, j, c, ico, kh, kw, ici = s.get_loops(product)
-    c, vector, lane = s.split(c, [None, block // products.lanes, products.lanes])
-    j, pixels = s.split(j, [None, tile.columns])
-    outside = images_and_channels(op, n, c)
-    # The weights of a block are packed just before their use, if each thread has a block.
-    near = op.batch == 1 and op.groups * blocks >= target.cores
-    sum_inside = (pixels, vector, lane, ici) if of_bytes else (ici, pixels, vector, lane)
-    # LLVM keeps pixels shared by two taps of a row in registers. That pays if they are split up
-    # first; otherwise sums are spilled for it.
-    whole = of_bytes and target.dot_instruction != "pmaddwd"
-    s.reorder(*outside, i, j, ico, *((kw, kh) if whole else (kh, kw)), *sum_inside)
-    outer = s.fuse(*outside) if near else s.fuse(*outside, i)
-    s.reverse_compute_at(copy, j, preserve_unit_loops=True)
-    store_vectors(s, copy, 2, products.lanes)
-    if not ragged:  # otherwise a separate pass crops the padded channels of the groups
-        s.reverse_compute_at(result, j, preserve_unit_loops=True)
-        if columns % tile.columns == 0 == op.group_out % block:
-            column = s.get_loops(result)[-1]
-            # Scalars for floats: a vector would have to be assembled from them.
-            (s.vectorize if of_bytes else s.unroll)(column)
-    parallel_if(s, outer, worth)
-    hold_in_registers(s, product, ico, lane, vector, pixels, intrinsic=products.intrinsic)
-    weave(s, worth, target.lanes)
-    if near:
-        s.compute_at(s.get_sblock("pack_kernel"), outer, preserve_unit_loops=True)
-    _pack_in_parts(s, worth and not near, products)
-    return ahead.attach(s)
+    return _write_back(op, ahead, sums, first)
+
+
+def _ragged(op: Conv2dOp, tile: ConvTile) -> bool:
+    """Whether the last tile of a group's channels exceeds the group."""
+    return op.groups > 1 and op.group_out % tile.channels != 0
+
+
+def _transpose_tiles(s: Any, tile: Any, exact: bool, of_bytes: bool) -> None:
+    """Write the result inside the loop over tiles, whose copies have channels last."""
+    result = s.get_sblock("result")
+    s.reverse_compute_at(result, tile, preserve_unit_loops=True)
+    if exact:
+        column = s.get_loops(result)[-1]
+        # Scalars for floats: a vector would have to be assembled from them.
+        (s.vectorize if of_bytes else s.unroll)(column)
 
 
 def images_and_channels(op: WindowedSum, n: Any, c: Any) -> tuple[Any, Any]:

@@ -88,23 +88,24 @@ class MatmulTile:
 
 def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
     """Choose the tile for an operator: few padded elements, many busy accumulators."""
-    lanes = target.lanes
-    vectors = [count * max(op.panel // lanes, 1) for count in (1, 2, 3, 4)]
+    rows, vectors = min(
+        _sides(op, target), key=lambda sides: _cost(op, sides[0], sides[1], target.lanes)
+    )
+    large = op.k * op.n * 4 > (_PACK_BYTES if op.m < _REUSES else FIRST_CACHE // 2)
+    pack_b = not op.panel and (op.transposed_b or op.n < target.lanes or large)
+    return MatmulTile(rows, vectors * target.lanes, pack_b)
+
+
+def _sides(op: MatmulOp, target: CpuTarget) -> list[tuple[int, int]]:
+    """Return the rows and vectors of the tiles to choose from."""
+    most = min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14)
+    near = op.transposed_b or 4 * target.lanes * op.k <= _PANEL_BYTES
+    if target.narrow_tiles and op.m >= HIDING and not op.panel and near:
+        return [(min(most, rows_of_tile(op.m, 1, target)), 1)]
     # Sums, vectors of B that serve several rows, and an element of A.
     free = target.registers - 1
-    most = min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14)
-    rows = [*range(1, most + 1)]
-    near = op.transposed_b or 4 * lanes * op.k <= _PANEL_BYTES
-    if target.narrow_tiles and op.m >= HIDING and not op.panel and near:
-        vectors, rows = [1], [min(most, rows_of_tile(op.m, 1, target))]
-    best = min(
-        ((r, v) for v in vectors for r in rows if (r + (r > 1)) * v <= free),
-        key=lambda tile: _cost(op, tile[0], tile[1] * lanes, lanes),
-    )
-    columns = best[1] * lanes
-    large = op.k * op.n * 4 > (_PACK_BYTES if op.m < _REUSES else FIRST_CACHE // 2)
-    pack_b = not op.panel and (op.transposed_b or op.n < lanes or large)
-    return MatmulTile(best[0], columns, pack_b)
+    vectors = [count * max(op.panel // target.lanes, 1) for count in (1, 2, 3, 4)]
+    return [(r, v) for v in vectors for r in range(1, most + 1) if (r + (r > 1)) * v <= free]
 
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
@@ -115,10 +116,9 @@ def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
             yield MatmulTile(rows, vectors * target.lanes, packed)
 
 
-def _cost(op: MatmulOp, rows: int, columns: int, lanes: int) -> float:
+def _cost(op: MatmulOp, rows: int, vectors: int, lanes: int) -> float:
     """Estimate the cycles of a product: padded multiply-adds, or operand loads if these bound."""
-    vectors = columns // lanes
-    tiles = round_up(op.m, rows) // rows * (round_up(op.n, columns) // columns)
+    tiles = ceil_div(op.m, rows) * ceil_div(op.n, vectors * lanes)
     arithmetic = rows * vectors / 2  # two multiply-adds per cycle
     latency = 4.0  # of a multiply-add: fewer accumulators than 8 stall the units
     loads = max((rows + vectors) / 2 + 0.5, vectors)  # of B one per cycle, from the next cache
@@ -243,19 +243,26 @@ def schedule_tiles(
     if extents[0] == extents[1]:
         store_vectors(s, result, 2, lanes)
     parallel_if(s, outer, worth)
-    for name in block_names(s) & {"pack_a", "pack_b"}:
-        block, right = s.get_sblock(name), name == "pack_b"
-        if near and right:
-            s.compute_at(block, j, preserve_unit_loops=True)
+    if "pack_a" in block_names(s):
+        parallel_if(s, s.get_loops(s.get_sblock("pack_a"))[0], worth)
+    if tile.pack_b:
+        right = s.get_sblock("pack_b")
+        if near:
+            s.compute_at(right, j, preserve_unit_loops=True)
         else:
-            parallel_if(s, s.get_loops(block)[0], worth)
-        if squares and right:
-            step, column, *four = s.get_loops(block)[-2 - len(byte) :]
-            transpose_squares(s, step, column, lanes, *four)
-        elif byte and right and not op.transposed_b:
-            panel, step = s.get_loops(block)[-4:-2]
-            s.reorder(step, s.split(panel, [None, _LINE])[1])
+            parallel_if(s, s.get_loops(right)[0], worth)
+        _pack_right(s, op, right, products, bool(squares))
     hold_in_registers(s, product, k, lane, vector, row, intrinsic=products.intrinsic)
+
+
+def _pack_right(s: Any, op: MatmulOp, block: Any, products: Products, squares: bool) -> None:
+    """Pack the columns of B in squares, or the rows of bytes by whole lines."""
+    if squares:
+        step, column, *four = s.get_loops(block)[-2 - (products.group > 1) :]
+        transpose_squares(s, step, column, products.lanes, *four)
+    elif products.group > 1 and not op.transposed_b:
+        panel, step = s.get_loops(block)[-4:-2]
+        s.reorder(step, s.split(panel, [None, _LINE])[1])
 
 
 def schedule_row_sums(op: MatmulOp) -> Any:

@@ -33,14 +33,9 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     UnsupportedError
         If the matrices are of 16-bit numbers (`StoredOp` has these), or panels do not fit.
     """
-    if op.accumulator != "int32":
-        raise UnsupportedError(f"unsupported product of {op.dtype_a}; give float32, int8 or uint8")
     products = Products.of(op.dtype_a, target)
     lanes, group = products.lanes, products.group
-    if op.panel not in (0, lanes):
-        raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
-    if op.dtype_a == "int8" and op.panel:
-        raise UnsupportedError("panels of int8 data; shift them to uint8")
+    _check(op, lanes)
     few = target.narrow_tiles and op.m >= 4
     tile = choose_tile(op, products, HIDING if few else products.sums)
     places, squares = places_of(op, tile, lanes), in_squares(op, tile, lanes, group)
@@ -66,10 +61,19 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
         return v["B"][j, k] if op.transposed_b else v["B"][k, j]
 
     epilogue = unshifted(ahead, op.dtype_a, op.n, weight, (op.k,), op.transposed_b)
-    tiled = tiles[0], tiles[1] if vectors_end(op, lanes) else op.n
+    tiled = tiles if vectors_end(op, lanes) else (tiles[0], op.n)
     s = ahead.create_schedule(op.result(total, epilogue, tiled, places))
     schedule_tiles(s, op, tile, products, target.cores if squares else 0)
     return end_tiles(ahead.attach(s), op, tile, lanes, squares, group)
+
+
+def _check(op: MatmulOp, lanes: int) -> None:
+    if op.accumulator != "int32":
+        raise UnsupportedError(f"unsupported product of {op.dtype_a}; give float32, int8 or uint8")
+    if op.panel not in (0, lanes):
+        raise UnsupportedError(f"panels have {op.panel} columns; this processor takes {lanes}")
+    if op.dtype_a == "int8" and op.panel:
+        raise UnsupportedError("panels of int8 data; shift them to uint8")
 
 
 def _pack_left(op: MatmulOp, a: Tensor, columns: int) -> Tensor:

@@ -75,13 +75,18 @@ def _columns(lanes: int, of_bytes: bool, square: Any) -> list[Any]:
         rows = [tirx.reinterpret(f"int32x{lanes}", values) for values in rows]
     distance = lanes // 2
     while distance:
-        low = [j if not j & distance else lanes + (j ^ distance) for j in range(lanes)]
-        high = [j | distance if not j & distance else lanes + j for j in range(lanes)]
-        for i in (i for i in range(lanes) if not i & distance):
-            pair = [rows[i], rows[i | distance]]
-            rows[i], rows[i | distance] = tirx.Shuffle(pair, low), tirx.Shuffle(pair, high)
+        rows = _exchanged(rows, distance)
         distance //= 2
     return [tirx.reinterpret(row, values) for values in rows] if of_bytes else rows
+
+
+def _exchanged(rows: list[Any], distance: int) -> list[Any]:
+    """Return the rows after each pair at a distance has exchanged half of its elements."""
+    lanes = len(rows)
+    low = [j if not j & distance else lanes + (j ^ distance) for j in range(lanes)]
+    high = [j | distance if not j & distance else lanes + j for j in range(lanes)]
+    pairs = [[rows[i & ~distance], rows[i | distance]] for i in range(lanes)]
+    return [tirx.Shuffle(pair, high if i & distance else low) for i, pair in enumerate(pairs)]
 
 
 def transpose_squares(s: Any, row: Any, column: Any, lanes: int, *byte: Any) -> None:
