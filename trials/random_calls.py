@@ -32,19 +32,20 @@ PROCESSORS = (
     CpuTarget("nehalem", (), (), thread_count()),
     CpuTarget("haswell", _AVX2, (), thread_count()),
     CpuTarget("haswell", (*_AVX2, "avx512f"), (), thread_count()),
+    CpuTarget("znver4", (*_AVX2, "avx512f"), ("avx512f",), thread_count()),
     CpuTarget("skylake-avx512", _AVX512, (), thread_count()),
     CpuTarget.detect(),
 )
-"""SSE4.2; AVX2; the schedules of AVX-512 in AVX2's code, for LLVM halves their vectors; AVX-512
-without dot products of bytes; this one."""
+"""SSE4.2; AVX2; the schedules of AVX-512, wide and narrow, in AVX2's code, for LLVM halves their
+vectors; AVX-512 without dot products of bytes; this one."""
 
 
 @contextmanager
 def processor(target):
     """Compile as for another processor meanwhile; for this one where it lacks what that has."""
     detect, plans = CpuTarget.detect, cpu._cpu._plans
-    needed = _AVX2 if target.mcpu == "haswell" else target.features
-    if set(needed) <= set(detect().features):
+    emulated = {"avx512f"} if "avx512vl" not in target.features else set()
+    if set(target.features) - emulated <= set(detect().features):
         CpuTarget.detect = classmethod(lambda cls: target)
     cpu._cpu._plans = {}
     kernel.cache_clear()
