@@ -15,9 +15,6 @@ from trials.onnx_models import Builder
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig
 from vtaops.base.window import Window
-from vtaops.export import stages
-from vtaops.export.boxes import Patchwork, packed
-from vtaops.export.values import Values
 from vtaops.graph import (
     AddTerm,
     Concat,
@@ -38,6 +35,9 @@ from vtaops.graph.host import HostFunction
 from vtaops.graph.tensor import Tensor
 from vtaops.machine.layout import data_layout
 from vtaops.machine.views import Columns, Patches
+from vtaops.model.export import stages
+from vtaops.model.export.boxes import Patchwork, packed
+from vtaops.model.export.values import Values
 
 
 class Halved(HostFunction):

@@ -23,9 +23,9 @@ from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.region import HostStage, Region, Row, Stage
 from vtaops.model.report import layers_by_cycle
 from vtaops.program import Program, Statistics
+from vtaops.program.region import HostStage, Region, Row, Stage
 from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class Model:
 
         Returns
         -------
-        vtaops.export.bundle.Bundle
+        vtaops.model.export.bundle.Bundle
             Sizes of the blob, of the arena, and of the device's memory, in bytes.
 
         Raises

@@ -15,9 +15,9 @@ from itertools import accumulate, pairwise
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
-from vtaops.export.blob import SlotNumber
 from vtaops.machine.layout import Layout
 from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
+from vtaops.model.export.blob import SlotNumber
 
 Shape = tuple[int, ...]
 InOrder = Callable[["Patchwork"], SlotNumber]
