@@ -211,7 +211,7 @@ def _viewed(array: Patchwork, view: View, in_order: InOrder) -> Patchwork:
     if isinstance(view, Flat):
         return Patchwork.of(in_order(array), (math.prod(array.shape),))
     if isinstance(view, (Columns, Patches)):
-        return _taps(array, view._window, getattr(view, "constants", 0), in_order)
+        return _taps(array, view.window, view.constants, in_order)
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 
 
