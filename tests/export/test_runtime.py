@@ -107,12 +107,12 @@ import sys
 for name in ("tvm", "typer", "rich", "vtaops._fsim", "vtaops._steps", "vtaops._timing"):
     sys.modules[name] = None  # importing them fails
 import numpy as np
-from vtaops.base.doors import door
 from vtaops.graph import Graph, MaxPool
 from vtaops.model import HostStage
+from vtaops.model.export.stages import host_stage
 graph = Graph("pool")
 graph.output(graph.add(MaxPool((2, 2), (2, 2)), graph.input("x", (1, 1, 2, 2))))
-run = door("Model.run")(HostStage(tuple(node.name for node in graph.nodes)), graph)
+run = host_stage(HostStage(tuple(node.name for node in graph.nodes)), graph)
 (result,) = run({"x": np.array([[[[1, 5], [-3, 2]]]], np.int8)}).values()
 print(result.item())
 """
