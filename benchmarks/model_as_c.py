@@ -33,9 +33,9 @@ from examples import networks
 from trials import c_bundles
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import compile_model, quantize
-from vtaops.export import stages
 from vtaops.graph import Graph, LookupTable, Multiply, Requantization, Upsample
 from vtaops.model import Model
+from vtaops.model.export import stages
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.fsim import Fsim
 

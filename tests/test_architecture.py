@@ -29,9 +29,8 @@ ALLOWED = {
     "schedule": "base machine program ops",
     "board": "base machine program hardware runtime",
     "lowering": "base machine program ops schedule",
-    "model": "base graph machine program runtime",
-    "export": "base graph machine program hardware runtime model",
-    "proof": "base graph machine program runtime model",
+    "proof": "base graph machine program runtime",
+    "model": "base graph machine program hardware runtime proof",
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",
     "network": "base graph machine program relax ops schedule lowering model compiler",
@@ -41,9 +40,7 @@ ALLOWED = {
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
-TVM_FREE = {
-    *("base", "machine", "program", "hardware", "graph", "runtime", "model", "board", "export")
-}
+TVM_FREE = {*("base", "machine", "program", "hardware", "graph", "runtime", "model", "board")}
 WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm"}
 """Files of rooms without TVM that need it: they run on the side of the host."""
 

@@ -26,7 +26,6 @@ import numpy as np
 from vtaops import HardwareConfig
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.data import data_directory
-from vtaops.export.bundle import bundle_files, config_word
 from vtaops.graph import (
     Add,
     AddTerm,
@@ -60,6 +59,7 @@ from vtaops.graph import (
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
 from vtaops.machine.capabilities import FULL
 from vtaops.model import HostStage, Model
+from vtaops.model.export.bundle import bundle_files, config_word
 from vtaops.runtime.fsim import Fsim
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]

@@ -247,8 +247,8 @@ BUGS = (
     Bug(
         "mean without padding: constant of the whole window",
         "network/averages.py",
-        "- data.zero_point * factor * count",
-        "- data.zero_point * factor * window.count",
+        "scaled(pool, scaling, factor, data.zero_point, scales)",
+        "scaled(pool, scaling, factor, data.zero_point * window.count // count, scales)",
     ),
     Bug(
         "digits of a bias: rest of the other sign",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from vtaops import HardwareConfig
+from vtaops.base.cache import cache_directory, obtain
 from vtaops.machine.isa import Encoding
 from vtaops.runtime.fsim import sizes_of, slots_of
 
@@ -25,7 +28,10 @@ NO_TOOLS = "needs a C++ compiler, the libraries of its sanitizers and the source
 
 
 def build(folder: Path) -> Path | None:
-    """Return the fuzzer, with all kernels of this kind of CPU; None where it cannot be built."""
+    """Return the fuzzer, with all kernels of this kind of CPU; None where it cannot be built.
+
+    Its objects are kept in the cache: compiling them takes half a minute.
+    """
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None or not (SOURCES / "engine.cpp").is_file():
         return None
@@ -33,20 +39,29 @@ def build(folder: Path) -> Path | None:
     if platform.machine() in ("x86_64", "AMD64"):
         files = (*files, "kernels_avx2", "kernels_avxvnni", "kernels_avx512vnni")
         options = (*options, "-DFSIM_X86")
+    sources = [FUZZER, *(SOURCES / f"{name}.cpp" for name in files)]
 
-    def compiled(source: Path) -> Path:
-        target = folder / f"{source.stem}.o"
-        subprocess.run([compiler, *options, "-O0", "-c", source, "-o", target], check=True)
-        return target
+    def compiled(source: Path, target: Path) -> Path:
+        command = [compiler, *options, "-O0", "-c", source, "-o", target / f"{source.stem}.o"]
+        subprocess.run(command, check=True)
+        return target / f"{source.stem}.o"
 
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compiled, [FUZZER, *(SOURCES / f"{name}.cpp" for name in files)]))
+    def objects(target: Path) -> Path:
+        with ThreadPoolExecutor(2) as pool:
+            parts = [*pool.map(partial(compiled, target=target), sources)]
+        subprocess.run(["ld", "-r", "-o", target / "fuzz.o", *parts], check=True)
+        return target / "fuzz.o"
+
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    read = b"".join(path.read_bytes() for path in [*sources, *sorted(SOURCES.glob("*.hpp"))])
+    key = hashlib.sha256(version + " ".join(OPTIONS).encode() + read).hexdigest()[:12]
     linked = subprocess.run(
-        [compiler, *OPTIONS, *objects, "-o", folder / "fuzz", "-lpthread"],
+        [compiler, *OPTIONS, obtain(cache_directory("c") / f"fuzz-{key}.o", objects),
+         "-o", folder / "fuzz", "-lpthread"],
         capture_output=True,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     if "cannot find" in linked.stderr and "san" in linked.stderr:
         return None
     linked.check_returncode()

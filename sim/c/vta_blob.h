@@ -1,4 +1,4 @@
-/* The format of a blob, as written by vtaops/export: 32-bit words, little-endian.
+/* The format of a blob, as written by vtaops/model/export: 32-bit words, little-endian.
  *
  * A blob is a header, tables, and constants, at offsets in bytes from its start:
  *

@@ -1,5 +1,5 @@
-/* The words of each host step, in the order in which vtaops/export/steps.py writes them; and what is
- * shared by the files that execute them. */
+/* The words of each host step, in the order in which vtaops/model/export/steps.py writes them; and
+ * what is shared by the files that execute them. */
 #ifndef VTA_STEPS_H
 #define VTA_STEPS_H
 

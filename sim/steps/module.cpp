@@ -1,5 +1,5 @@
 // Python binding (vtaops._steps): runs a blob without launches on arrays.
-// vtaops/export/stages.py makes such blobs from the host stages of a model.
+// vtaops/model/export/stages.py makes such blobs from the host stages of a model.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>

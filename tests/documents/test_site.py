@@ -4,6 +4,7 @@ Every page at four widths: nothing is wider than the screen, pictures load and s
 links and anchors lead somewhere; the keyboard reaches the text, the pages and the search.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -60,11 +61,14 @@ class Silent(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Build and serve the site; return its folder and address."""
-    pytest.importorskip("mkdocs", reason="the extra `docs`")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    """Serve the site, that of VTAOPS_SITE or a new one; return its folder and address."""
+    if built := os.environ.get("VTAOPS_SITE"):
+        folder = Path(built)
+    else:
+        pytest.importorskip("mkdocs", reason="the extra `docs`")
+        folder = tmp_path_factory.mktemp("site")
+        command = [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(folder)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield folder, f"http://127.0.0.1:{server.server_port}/"

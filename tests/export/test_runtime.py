@@ -15,9 +15,6 @@ from trials.onnx_models import Builder
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig
 from vtaops.base.window import Window
-from vtaops.export import stages
-from vtaops.export.boxes import Patchwork, packed
-from vtaops.export.values import Values
 from vtaops.graph import (
     AddTerm,
     Concat,
@@ -38,6 +35,9 @@ from vtaops.graph.host import HostFunction
 from vtaops.graph.tensor import Tensor
 from vtaops.machine.layout import data_layout
 from vtaops.machine.views import Columns, Patches
+from vtaops.model.export import stages
+from vtaops.model.export.boxes import Patchwork, packed
+from vtaops.model.export.values import Values
 
 
 class Halved(HostFunction):
@@ -107,12 +107,12 @@ import sys
 for name in ("tvm", "typer", "rich", "vtaops._fsim", "vtaops._steps", "vtaops._timing"):
     sys.modules[name] = None  # importing them fails
 import numpy as np
-from vtaops.base.doors import door
 from vtaops.graph import Graph, MaxPool
 from vtaops.model import HostStage
+from vtaops.model.export.stages import host_stage
 graph = Graph("pool")
 graph.output(graph.add(MaxPool((2, 2), (2, 2)), graph.input("x", (1, 1, 2, 2))))
-run = door("Model.run")(HostStage(tuple(node.name for node in graph.nodes)), graph)
+run = host_stage(HostStage(tuple(node.name for node in graph.nodes)), graph)
 (result,) = run({"x": np.array([[[[1, 5], [-3, 2]]]], np.int8)}).values()
 print(result.item())
 """

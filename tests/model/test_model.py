@@ -13,7 +13,7 @@ from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeEr
 from vtaops.graph import Convolution, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads
 from vtaops.model.checks import check_stages
-from vtaops.model.region import HostStage
+from vtaops.program.region import HostStage
 from vtaops.runtime import Fsim, LoadedProgram
 
 SEED = 34

@@ -26,8 +26,15 @@ _TO_ROOMS = {
 }
 """Modules of 0.1 right below ``vtaops/``, by the room that they moved to."""
 
+_EXPORT = ("blob", "boxes", "bundle", "regions", "stages", "steps", "values")
 _BETWEEN_ROOMS = {
     "explore.cluster": "explore.engine",
+    "export": "model.export",
+    **{
+        f"export.{n}": f"model.export.{n}" for n in ["blob", "boxes", "bundle", "regions", "stages"]
+    },
+    **{f"export.{name}": f"model.export.{name}" for name in _EXPORT},
+    "model.region": "program.region",
     "ops.batch_matmul": "ops.matmul",
     "ops.diagonal": "ops.constants",
     "ops.gemm": "ops.matmul",
@@ -79,6 +86,9 @@ class MovedModules:
 
 
 def find_moved_modules() -> None:
-    """Install the finder of moved modules, after all other finders; idempotent."""
+    """Install the finder of moved modules; idempotent.
+
+    It comes first: others would find the files of a moved folder again, as modules of the old name.
+    """
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-        sys.meta_path.append(MovedModules())
+        sys.meta_path.insert(0, MovedModules())

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from vtaops.base.cache import cache_directory, obtain
@@ -73,13 +73,14 @@ class Tools:
 
     @cached_property
     def identity(self) -> list[str]:
-        """Strings that identify the versions of these tools."""
-        files = (self.verilator, self.compiler, self.verilator_root / "include" / "verilated.cpp")
-        stats = [file.resolve().stat() for file in files]
-        return [
-            f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-            for file, stat in zip(files, stats, strict=True)
-        ]
+        """Strings that identify the versions of these tools.
+
+        Each environment has its own Verilator, and all of one version share the models in the
+        cache: its files count by their content, the compiler by its place and time.
+        """
+        place, stat = self.compiler.resolve(), self.compiler.stat()
+        files = (self.verilator, self.verilator_root / "include" / "verilated.cpp")
+        return [f"{place} {stat.st_size} {stat.st_mtime_ns}", *map(_content, files)]
 
 
 def find_tools() -> Tools:
@@ -367,6 +368,11 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
             "FST waveforms need the headers of lz4 and zlib: install them (Debian: liblz4-dev and "
             "zlib1g-dev), or write a .vcd file"
         ) from error
+
+
+@cache
+def _content(file: Path) -> str:
+    return _digest(file.read_bytes())
 
 
 def _digest(*parts: str | bytes) -> str:

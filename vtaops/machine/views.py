@@ -193,6 +193,7 @@ class Columns(View):
     dilation: int
     before: int
     after: int
+    constants: ClassVar = 0
     rank = 4
     ranges: ClassVar = {
         **dict.fromkeys(("size", "stride", "dilation"), (1, LARGEST)),
@@ -206,7 +207,8 @@ class Columns(View):
         return Columns(window.kernel[1], window.strides[1], window.dilation[1], left, right)
 
     @property
-    def _window(self) -> Window:
+    def window(self) -> Window:
+        """The window."""
         sides = 0, self.before, 0, self.after
         return Window((1, self.size), (1, self.stride), sides, (1, self.dilation))
 
@@ -214,10 +216,10 @@ class Columns(View):
         n, c, h, w = shape
         if w + self.before + self.after > LARGEST:
             raise ShapeError(f"{self} pads an image of {w} columns; at most {LARGEST} can be")
-        return n, self.size * c, *self._window.out_size(h, w)
+        return n, self.size * c, *self.window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        return _pixels_of_taps(array, self._window, self.shape(array.shape))
+        return _pixels_of_taps(array, self.window, self.shape(array.shape))
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ class Patches(View):
         )
 
     @property
-    def _window(self) -> Window:
+    def window(self) -> Window:
+        """The window."""
         sides = self.top, self.left, self.bottom, self.right
         steps, gaps = (self.row_step, self.column_step), (self.row_dilation, self.column_dilation)
         return Window((self.rows, self.columns), steps, sides, gaps)
@@ -272,10 +275,10 @@ class Patches(View):
     def shape(self, shape: Shape) -> Shape:
         n, c, h, w = shape
         channels = self.rows * self.columns * c + self.constants
-        return n, channels, *self._window.out_size(h, w)
+        return n, channels, *self.window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        found = _pixels_of_taps(array, self._window, self.shape(array.shape))
+        found = _pixels_of_taps(array, self.window, self.shape(array.shape))
         if self.constants:
             found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
         return found

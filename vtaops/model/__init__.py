@@ -2,6 +2,6 @@
 
 from vtaops.model.artefact import load as load_model
 from vtaops.model.model import Model
-from vtaops.model.region import Argument, HostStage, Region, Row, RowSums, Stage
+from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
 
 __all__ = ["Argument", "HostStage", "Model", "Region", "Row", "RowSums", "Stage", "load_model"]

@@ -38,9 +38,9 @@ from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.checks import check_graph, check_stages, check_types
 from vtaops.model.model import Model
-from vtaops.model.region import Argument, HostStage, Region, Row, RowSums, Stage
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
+from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
 
 MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 2

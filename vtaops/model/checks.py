@@ -18,8 +18,8 @@ from vtaops.base.errors import ProgramError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
 from vtaops.machine.views import lanes_for
-from vtaops.model.region import Argument, Region, RowSums, Stage
 from vtaops.program import Buffer
+from vtaops.program.region import Argument, Region, RowSums, Stage
 
 MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""

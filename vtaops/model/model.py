@@ -7,6 +7,7 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,12 +24,13 @@ from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.region import HostStage, Region, Row, Stage
 from vtaops.model.report import layers_by_cycle
 from vtaops.program import Program, Statistics
+from vtaops.program.region import HostStage, Region, Row, Stage
 from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
+    from vtaops.model.export.stages import Run
     from vtaops.model.report import ModelReport
 
 
@@ -89,7 +91,7 @@ class Model:
         self.stages = tuple(stages)
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
-        self._stages: dict[HostStage, Callable[[Mapping[str, Array]], dict[str, Array]]] = {}
+        self._stages: dict[HostStage, Run] = {}
 
     def __repr__(self) -> str:
         on_vta = sum(len(region.nodes) for region in self.regions)
@@ -213,10 +215,12 @@ class Model:
             f"trusted=True), or vtaops run FILE --trust"
         )
 
-    def _on_host(self, stage: HostStage) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    def _on_host(self, stage: HostStage) -> Run:
+        from vtaops.model.export.stages import host_stage
+
         with self._lock:
             if stage not in self._stages:
-                self._stages[stage] = door("Model.run")(stage, self.graph)
+                self._stages[stage] = host_stage(stage, self.graph)
             return self._stages[stage]
 
     def _residents(self) -> ResidentPrograms:
@@ -264,8 +268,9 @@ class Model:
         VerificationError
             If a program is not safe and deterministic.
         """
-        proof: Proof = door("Model.prove")(self, rounds=rounds, seed=seed)
-        return proof
+        from vtaops.proof import prove
+
+        return prove(self, rounds=rounds, seed=seed)
 
     def certified(self, proof: Proof) -> Model:
         """Return the model with a certificate of the proof in each program.
@@ -275,8 +280,14 @@ class Model:
         ProgramError
             If something is unproven.
         """
-        model: Model = door("Model.certified")(self, proof)
-        return model
+        from vtaops.proof import all_certified
+
+        proven = iter(all_certified(self.programs, proof))
+        stages = [
+            replace(stage, program=next(proven)) if isinstance(stage, Region) else stage
+            for stage in self.stages
+        ]
+        return Model(self.graph, self.config, self.capabilities, self.plan, stages)
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
@@ -314,7 +325,7 @@ class Model:
 
         Returns
         -------
-        vtaops.export.bundle.Bundle
+        vtaops.model.export.bundle.Bundle
             Sizes of the blob, of the arena, and of the device's memory, in bytes.
 
         Raises

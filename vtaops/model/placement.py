@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vtaops.graph import Graph, Host
 from vtaops.graph.operators import Convolution, Dense, Matmul, TransposedConvolution
-from vtaops.model.region import Row
+from vtaops.program.region import Row
 
 _PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
 _FLOAT_PRODUCTS = ("conv", "dense", "matmul")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.base.doors import door
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.region import Region, Row
 from vtaops.program import OperatorRecord, Program, Statistics
+from vtaops.program.region import Region, Row
 
 if TYPE_CHECKING:  # the timing model is native, and boards lack it
     from vtaops.program.timing import Timeline

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from vtaops.model.region import Row
     from vtaops.model.report import Layer, ModelReport
+    from vtaops.program.region import Row
 
 _MEMORIES = ("inp", "wgt", "acc", "uop", "out")
 _DRAM = "DRAM kB"

@@ -16,7 +16,7 @@ from itertools import groupby
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Sides
 from vtaops.base.window import Window
-from vtaops.graph import Tensor
+from vtaops.graph import Requantization, Tensor
 from vtaops.graph.operators import AveragePool
 from vtaops.network.epilogue import divided, uniform
 from vtaops.ops import AvgPool2d
@@ -108,21 +108,33 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
                 rounding="half_up",
                 clip=scaling.clip,
             )
-            if scaling.rounding == "quotient":
-                pool = replace(pool, **divided(count))
-            elif scales:
-                scale = uniform(scaling, factor)
-                if scale is None:
-                    raise ShapeError("its factor and its multiplier exceed 16 bits together")
-                pool = replace(pool, **scale, constant=-data.zero_point * count)
-            else:
-                shift = scaling.right_shift
-                if shift is None:
-                    raise ShapeError("its scales need a multiplier")
-                offset = (scaling.zero_point << max(0, shift)) - data.zero_point * factor * count
-                pool = replace(pool, division=(factor, shift), offset=offset)
             yield WindowsPart(
-                pool,
+                scaled(pool, scaling, factor, data.zero_point, scales),
                 (-rows.begin, -columns.begin, rows.end - image[2], columns.end - image[3]),
                 (-rows.first, -columns.first, rows.stop - outputs[2], columns.stop - outputs[3]),
             )
+
+
+def scaled(
+    pool: AvgPool2d, scaling: Requantization, factor: int, zero_point: int, scales: bool
+) -> AvgPool2d:
+    """Return a pool with the scale of a mean, a fixed-point one if the hardware has `scales`.
+
+    Raises
+    ------
+    ShapeError
+        If it needs a scale that the hardware lacks.
+    """
+    count = pool.window.count
+    if scaling.rounding == "quotient":
+        return replace(pool, **divided(count))
+    if scales:
+        scale = uniform(scaling, factor)
+        if scale is None:
+            raise ShapeError("its factor and its multiplier exceed 16 bits together")
+        return replace(pool, **scale, constant=-zero_point * count)
+    shift = scaling.right_shift
+    if shift is None:
+        raise ShapeError("its scales need a multiplier")
+    offset = (scaling.zero_point << max(0, shift)) - zero_point * factor * count
+    return replace(pool, division=(factor, shift), offset=offset)

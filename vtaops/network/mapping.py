@@ -25,8 +25,8 @@ from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.machine.views import constant_digits
 from vtaops.network import rules
-from vtaops.network.averages import parts
-from vtaops.network.epilogue import MappedEpilogue, as_int32, divided, uniform
+from vtaops.network.averages import parts, scaled
+from vtaops.network.epilogue import MappedEpilogue, as_int32, uniform
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Places, image_of, unique
 from vtaops.network.rules import Target
@@ -430,39 +430,16 @@ class Mapper(Places):
             rounding="half_up",
             clip=op.requantization.clip,
         )
-        found: AvgPool2d | None
-        if op.requantization.rounding == "quotient":
-            found = replace(pool, **divided(kernel[0] * kernel[1]))
-        elif self.scales:
-            scaling = uniform(op.requantization, op.factor)
-            zeros = -source.zero_point * kernel[0] * kernel[1]
-            found = replace(pool, **scaling, constant=zeros) if scaling else None
-        else:
-            found = self._divided(op, pool, source.zero_point)
-        if not found:
-            return False
-        self._step(node, found, {"data": data, "res": self._kept(node, place)})
-        return True
-
-    def _divided(self, op: ops.AveragePool, pool: AvgPool2d, zero: int) -> AvgPool2d | None:
-        """Return a pool that divides by a shift; None if a depthwise convolution is better.
-
-        That is the case if the pool needs passes over the results to add a constant, which is a
-        product in a convolution, and if the results outnumber the weights.
-        """
-        shift = op.requantization.right_shift
-        assert shift is not None
-        offset = op.requantization.zero_point << max(0, shift)
-        offset -= zero * op.factor * pool.window.count
-        (h, w), division = pool.out_size, (op.factor, shift)
-        if shift < 0 or (offset and h * w > pool.window.count):
-            return None
-        if pool.factor == division and not offset:
-            return pool
         try:
-            return replace(pool, division=division, offset=offset)
+            pool = scaled(pool, op.requantization, op.factor, source.zero_point, self.scales)
         except ShapeError:
-            return None
+            return False
+        if not pool.offset and pool.division == (plain := replace(pool, division=None)).factor:
+            pool = plain
+        elif pool.offset and math.prod(pool.out_size) > pool.window.count:
+            return False  # an offset costs passes over the results, in a convolution a product
+        self._step(node, pool, {"data": data, "res": self._kept(node, place)})
+        return True
 
     @_map.register
     def _(self, op: ops.Requantize, node: Node) -> None:

@@ -10,7 +10,7 @@ With zero points, the row sums of both operands are part of the result::
 
 The second term is one number per row of the result, the third one per column. The host, which packs
 both operands, appends these numbers as digits to the operands, so that the product of the appended
-columns adds them (`vtaops.model.region.RowSums`).
+columns adds them (`vtaops.program.region.RowSums`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
-from vtaops.model import Argument, Region, RowSums
 from vtaops.network.epilogue import uniform
 from vtaops.network.fragments import Fragments
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer
+from vtaops.program.region import Argument, Region, RowSums
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.passes.placement import alternating
 from vtaops.machine.layout import Layout, data_layout
-from vtaops.model import Argument, Region
 from vtaops.network.fragments import Fragments, find_groups
 from vtaops.network.mapping import Mapper
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator, StoredImage
 from vtaops.program import Buffer, Role
 from vtaops.program.memory import Lifetime, place
+from vtaops.program.region import Argument, Region
 
 _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
 

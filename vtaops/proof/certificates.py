@@ -7,44 +7,39 @@ of error. Nobody needs to trust it: `rechecked` repeats the proof.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from vtaops.base.errors import ProgramError
 from vtaops.base.proof import Proof
-from vtaops.model import Model, Region, Stage
 from vtaops.program import Program
 from vtaops.proof.prover import CHECKER, prove
+from vtaops.proof.tasks import CompiledNetwork
 
 KEY = "proof"
 """Key in a program's metadata."""
 
-Subject = TypeVar("Subject", Program, Model)
-
 _COMPARED = ("program", "weights", "definition")
 
 
-def certified(subject: Subject, proof: Proof) -> Subject:
-    """Return a program or a model with the certificates of its proof.
+def certified(program: Program, proof: Proof) -> Program:
+    """Return a program with the certificate of its proof.
 
     Raises
     ------
     ProgramError
         If something is unproven, because there are no partial certificates.
     """
+    return all_certified([program], proof)[0]
+
+
+def all_certified(programs: Sequence[Program], proof: Proof) -> list[Program]:
+    """Return the programs of a proof with their certificates; raises as `certified`."""
     if not proof.complete:
         raise ProgramError(f"no certificate: {'; '.join(proof.unproven) or 'nothing is proven'}")
-    parts = iter(proof.certificate["parts"])
-    if isinstance(subject, Program):
-        return _with(subject, next(parts))
-    stages: list[Stage] = [
-        replace(stage, program=_with(stage.program, next(parts)))
-        if isinstance(stage, Region)
-        else stage
-        for stage in subject.stages
-    ]
-    return Model(subject.graph, subject.config, subject.capabilities, subject.plan, stages)
+    parts = proof.certificate["parts"]
+    return [_with(program, part) for program, part in zip(programs, parts, strict=True)]
 
 
 def _with(program: Program, part: Mapping[str, Any]) -> Program:
@@ -52,7 +47,7 @@ def _with(program: Program, part: Mapping[str, Any]) -> Program:
     return replace(program, metadata={**program.metadata, KEY: certificate})
 
 
-def rechecked(subject: Program | Model) -> Proof | None:
+def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
     """Repeat the proof of a certificate; return None if there is none.
 
     Raises

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.machine.views import constant_values
-from vtaops.model.region import Argument, RowSums
 from vtaops.program import Buffer
+from vtaops.program.region import Argument, RowSums
 from vtaops.proof.terms import BYTE, Fields, Floats, Terms
 
 Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]

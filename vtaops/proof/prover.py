@@ -12,13 +12,13 @@ import numpy as np
 
 from vtaops.base.errors import NotEquivalent, ProgramError
 from vtaops.base.proof import Proof
-from vtaops.model import Model, Region
 from vtaops.program import Program
+from vtaops.program.region import Region
 from vtaops.proof.counterexamples import TRIES, search
 from vtaops.proof.machine import TermMachine
 from vtaops.proof.names import NameMachine
 from vtaops.proof.operators import Unknown
-from vtaops.proof.tasks import ProofTask, launch_task, operator_task
+from vtaops.proof.tasks import CompiledNetwork, ProofTask, launch_task, operator_task
 from vtaops.proof.terms import SMALL, Fields, Terms
 
 CHECKER = 2
@@ -28,7 +28,7 @@ FEW = 8.0
 
 
 def prove(
-    subject: Program | Model,
+    subject: Program | CompiledNetwork,
     *,
     against: Any = None,
     rounds: int | None = None,
@@ -60,14 +60,14 @@ def prove(
     ProgramError
         If `subject` is neither a Program nor a Model, or `rounds` is not a positive number.
     """
-    if not isinstance(subject, Program | Model) or not (
+    if not isinstance(subject, Program | CompiledNetwork) or not (
         rounds is None or (isinstance(rounds, int) and rounds >= 1)
     ):
         raise ProgramError(
             f"prove takes a Program or a Model, and at least one round; not {subject!r} and "
             f"rounds={rounds!r}"
         )
-    if isinstance(subject, Model) and against is not None:
+    if not isinstance(subject, Program) and against is not None:
         raise ProgramError("a Model is proven against its own graph; against must be None")
     begin = time.process_time()
     subject.verify()

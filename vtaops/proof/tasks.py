@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph
-from vtaops.model import Region
 from vtaops.program import Buffer, Program, Role
+from vtaops.program.region import Region, Stage
 from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.machine import Image
 from vtaops.proof.networks import meaning
@@ -22,6 +22,25 @@ from vtaops.proof.terms import Fields, Floats, Terms
 
 Values = Mapping[str, Terms]
 """Terms of tensors by name."""
+
+
+@runtime_checkable
+class CompiledNetwork(Protocol):
+    """What a proof reads of a `vtaops.Model`."""
+
+    graph: Graph
+    stages: tuple[Stage, ...]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The stages on VTA."""
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs of the regions."""
+
+    def verify(self) -> None:
+        """Verify every program."""
 
 
 @dataclass(frozen=True)

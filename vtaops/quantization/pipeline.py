@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -182,37 +182,31 @@ def run_quantization(
     *,
     config: Any = None,
     scales: Scales | None = None,
-    zero_points: bool | None = None,
     method: str = "minmax",
-    equalization: bool | None = None,
-    learned_rounding: bool | None = None,
-    bias_correction: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
+    **way: bool | None,
 ) -> Quantization:
-    """Quantise like `quantize`, and keep what the comparison with the float model needs."""
+    """Quantise like `quantize`, and keep what the comparison with the float model needs.
+
+    `way` are the fields of `Way` that are given; a field that is None, or missing, is chosen here.
+    """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     device = None if config is None else _device(config)
     scales = scales or (device.scales if device else "pow2")
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
-    given = {
-        "zero_points": zero_points,
-        "equalization": equalization,
-        "learned_rounding": learned_rounding,
-        "bias_correction": bias_correction,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in way.items() if value is not None}
     start = Way(**{"zero_points": scales == "free", **options})
     if device is None:
         return _quantized(prepared, samples, scales, method, start)
     kept, judges = split(samples)
 
-    def quantized(way: Way) -> Quantization:
-        return _quantized(deepcopy(prepared), kept, scales, method, way, tables=device.tables)
+    def quantized(tried: Way) -> Quantization:
+        return _quantized(deepcopy(prepared), kept, scales, method, tried, tables=device.tables)
 
-    changes = [name for name in given if name not in options]
+    changes = [field.name for field in fields(Way) if field.name not in options]
     best, trials = try_ways(quantized, device, judges, start, changes)
     found: Quantization = replace(best, trials=tuple(trials))
     return found

@@ -212,6 +212,19 @@ def test_a_built_model_is_found_again():
     assert build.build_model(config, RtlParameters(port_bytes=64)) != first
 
 
+def test_environments_with_the_same_tools_share_their_models(tmp_path):
+    def tools(folder, text):
+        root = tmp_path / folder
+        (root / "include").mkdir(parents=True)
+        for file in ("verilator_bin", "include/verilated.cpp"):
+            (root / file).write_text(text)
+        return build.Tools(root / "verilator_bin", root, compiler)
+
+    (compiler := tmp_path / "g++").touch()
+    one, same, other = (tools(*names) for names in (("a", "5.0"), ("b", "5.0"), ("c", "5.1")))
+    assert one.identity == same.identity != other.identity
+
+
 @needs_tools
 def test_trace_shows_the_chosen_window(tmp_path):
     import numpy as np

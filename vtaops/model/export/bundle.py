@@ -11,10 +11,6 @@ from typing import Any
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, ProgramError
 from vtaops.base.files import write_file
-from vtaops.export.blob import BufferKind
-from vtaops.export.regions import add_region, dram_field
-from vtaops.export.steps import add_node
-from vtaops.export.values import Values, nbytes_of
 from vtaops.graph import Tensor
 from vtaops.hardware.build import VERILATOR_OPTIONS, model_defines
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
@@ -23,7 +19,12 @@ from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, words_to_array
-from vtaops.model import HostStage, Model
+from vtaops.model.export.blob import BufferKind
+from vtaops.model.export.regions import add_region, dram_field
+from vtaops.model.export.steps import add_node
+from vtaops.model.export.values import Values, nbytes_of
+from vtaops.model.model import Model
+from vtaops.program.region import HostStage
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
 STACK_NBYTES = 2560

@@ -14,11 +14,11 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import Array
-from vtaops.export.steps import add_node
-from vtaops.export.values import Values
 from vtaops.graph import Graph, Host, Node, Tensor, operators
 from vtaops.graph.executor import evaluate_node
-from vtaops.model import HostStage
+from vtaops.model.export.steps import add_node
+from vtaops.model.export.values import Values
+from vtaops.program.region import HostStage
 
 try:
     from vtaops._steps import Steps

@@ -15,9 +15,9 @@ from itertools import accumulate, pairwise
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
-from vtaops.export.blob import SlotNumber
 from vtaops.machine.layout import Layout
 from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
+from vtaops.model.export.blob import SlotNumber
 
 Shape = tuple[int, ...]
 InOrder = Callable[["Patchwork"], SlotNumber]
@@ -211,7 +211,7 @@ def _viewed(array: Patchwork, view: View, in_order: InOrder) -> Patchwork:
     if isinstance(view, Flat):
         return Patchwork.of(in_order(array), (math.prod(array.shape),))
     if isinstance(view, (Columns, Patches)):
-        return _taps(array, view._window, getattr(view, "constants", 0), in_order)
+        return _taps(array, view.window, view.constants, in_order)
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 
 

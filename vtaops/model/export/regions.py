@@ -9,16 +9,16 @@ from itertools import groupby
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.export.blob import Blob, BufferKind, SlotNumber, StepKind
-from vtaops.export.boxes import Box, Patchwork, constant_lanes, joined, packed, strides
-from vtaops.export.values import Values
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.machine.views import Flat
-from vtaops.model import Argument, Region, RowSums
+from vtaops.model.export.blob import Blob, BufferKind, SlotNumber, StepKind
+from vtaops.model.export.boxes import Box, Patchwork, constant_lanes, joined, packed, strides
+from vtaops.model.export.values import Values
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.program import MICRO_OPS, NO_BUFFER
+from vtaops.program.region import Argument, Region, RowSums
 
 _PARTS = ("all", "units", "rest")
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vtaops.export.blob import Blob, SlotKind, SlotNumber, StepKind
-from vtaops.export.boxes import Patchwork, copies
 from vtaops.graph import Tensor
+from vtaops.model.export.blob import Blob, SlotKind, SlotNumber, StepKind
+from vtaops.model.export.boxes import Patchwork, copies
 
 _MANY_BOXES = 16
 """Maximum number of boxes; a larger patchwork is put in order before it is rearranged further."""

@@ -10,12 +10,12 @@ import numpy as np
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
-from vtaops.export.blob import NONE, Blob, SlotNumber, StepKind
-from vtaops.export.boxes import Patchwork, joined
-from vtaops.export.values import Values, itemsize
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
 from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import quotient_scale
+from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
+from vtaops.model.export.boxes import Patchwork, joined
+from vtaops.model.export.values import Values, itemsize
 
 Words = tuple[int, ...]
 
