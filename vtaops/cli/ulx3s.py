@@ -62,12 +62,7 @@ def build_board(
     """
     from vtaops.machine.config import HardwareConfig
 
-    if board not in ("ulx3s", "pynq"):
-        raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s or pynq")
-    if board == "pynq" and not open_tools:
-        raise typer.BadParameter(
-            "Vivado builds for a Pynq (see: vtaops rtl); --open builds with open tools"
-        )
+    _check_board(board, open_tools)
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
     console = Console(stderr=True)
     with console.status("building") as status:
@@ -88,6 +83,15 @@ def build_board(
     )
     reached = [f"{name}: {mhz} MHz reached" for name, mhz in made.clocks.items()]
     show(asdict(made) | {"path": str(made.path)}, as_json, cells, *reached, f"{made.path}")
+
+
+def _check_board(board: str, open_tools: bool) -> None:
+    if board not in ("ulx3s", "pynq"):
+        raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s or pynq")
+    if board == "pynq" and not open_tools:
+        raise typer.BadParameter(
+            "Vivado builds for a Pynq (see: vtaops rtl); --open builds with open tools"
+        )
 
 
 def _build_ulx3s(
