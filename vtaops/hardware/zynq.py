@@ -155,7 +155,7 @@ def map_design(
         "opt_expr -mux_undef -noclkinv; read_verilog -icells -lib -specify +/xilinx/abc9_model.v; "
         f"abc9 -W {NET_PS}; clean; xilinx_srl -fixed -minlen 3; "
         "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6; "
-        "opt_lut_ins -tech xilinx; clean; tee -o statistics.json stat -json; "
+        "opt_lut_ins -tech xilinx; clean; delete t:$scopeinfo; tee -o statistics.json stat -json; "
         "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
     )
     run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
