@@ -3,11 +3,12 @@
     python -m benchmarks all_sides --minutes 5      # again until nothing is left
 
 Each case is a random program that verifies, a random stream of instructions, or a random operator
-with a random tiling (any, with fixed-point scales, behind a table, or a chain in turns). The sides
-are the interpreter, the functional simulator, the RTL behind its bare port and the RTL behind AXI
-with irregular memory; of operators NumPy is the judge. Besides: the timing model against the cycles
-of the RTL, by extension, by how long a program takes, and on layers of networks. Cases of other
-code than today's run again with `--again`. Exit code: 1 if a case differs, 2 if some are left.
+with a random tiling (any, with fixed-point scales, behind a table, or a chain in turns); in every
+seventh a tile has two rows. The sides are the interpreter, the functional simulator, the RTL behind
+its bare port and the RTL behind AXI with irregular memory; of operators NumPy is the judge.
+Besides: the timing model against the cycles of the RTL, by extension, by how long a program takes,
+and on layers of networks. Cases of other code than today's run again with `--again`. Exit code: 1
+if a case differs, 2 if some are left.
 """
 
 from __future__ import annotations

