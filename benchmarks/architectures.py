@@ -7,18 +7,15 @@ enough, also where torchvision's own operators do not load). Weights are random 
 norms have the statistics of random images, so ranges are those of real networks. Each network is
 quantised with the defaults of `vtaops.quantize` on four images, and then runs a fifth one: on VTA,
 on the integer executor, which has to give the same bits, and in float, which gives the noise. A
-network that vtaops refuses stands in the table with the reason. Each runs in a process of its own;
-times are its CPU time. Exit code: 1 if a result differs or an error is not vtaops' own, 2 if some
+network that vtaops refuses stands in the table with the reason. Times are CPU time. Exit code: 1 if a result differs or an error is not vtaops' own, 2 if some
 networks are left.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import traceback
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,6 +74,15 @@ SCALES = ("free", "pow2")
 NAMES = (*(f"torchvision/{name}" for name in TORCHVISION), *(f"timm/{name}" for name in TIMM))
 
 
+@cache
+def _declare_operators() -> None:
+    """Declare what torchvision cannot be imported without, though nothing here calls it."""
+    import torch
+
+    for missing in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
+
+
 def built(name: str) -> tuple[Any, Any]:
     """Return a network with random weights, and five images of the size that it was made for."""
     import torch
@@ -84,8 +90,7 @@ def built(name: str) -> tuple[Any, Any]:
 
     torch.manual_seed(0)
     source, _, model = name.partition("/")
-    for missing in ("nms", "qnms"):  # torchvision cannot be imported without, but nothing calls it
-        torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
+    _declare_operators()
     if source == "torchvision":
         from torchvision.models import get_model
 
@@ -157,7 +162,7 @@ def measure(name: str, scales: str) -> dict[str, Any]:
     }
 
 
-def tried(case: str) -> dict[str, Any]:
+def trial(case: str) -> dict[str, Any]:
     """Measure one network; an error of vtaops is a refusal, any other one is a bug."""
     from vtaops import VTAError
 
@@ -169,19 +174,6 @@ def tried(case: str) -> dict[str, Any]:
         return {"refused": f"{type(error).__name__}: {error}", "error": ""}
     except Exception:
         return {"refused": "", "error": traceback.format_exc()[-2000:]}
-
-
-def trial(case: str) -> dict[str, Any]:
-    """Measure one network in a process of its own."""
-    made = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "architectures", "--one", case],
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    if made.returncode:
-        return {"refused": "", "error": f"the process ended with {made.returncode}"}
-    result: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
-    return result
 
 
 # ------------------------------------------------------------------------------ the table
@@ -229,12 +221,8 @@ def main(
     write_page: Annotated[
         bool, typer.Option("--write", help="Put the table into docs/networks_measured.md.")
     ] = False,
-    one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> int:
     """Run from the command line."""
-    if one:
-        print(json.dumps(tried(one)))
-        return 0
     if unknown := {*only} - {*NAMES}:
         raise typer.BadParameter(f"{sorted(unknown)} are none of {NAMES}")
     cases = [f"{scales}/{name}" for name in only or NAMES]
