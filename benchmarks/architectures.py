@@ -7,8 +7,8 @@ enough, also where torchvision's own operators do not load). Weights are random 
 norms have the statistics of random images, so ranges are those of real networks. Each network is
 quantised with the defaults of `vtaops.quantize` on four images, and then runs a fifth one: on VTA,
 on the integer executor, which has to give the same bits, and in float, which gives the noise. A
-network that vtaops refuses stands in the table with the reason. Times are CPU time. Exit code: 1 if a result differs or an error is not vtaops' own, 2 if some
-networks are left.
+network that vtaops refuses stands in the table with the reason. Times are CPU time. Exit code: 1
+if a result differs or an error is not vtaops' own, 2 if some networks are left.
 """
 
 from __future__ import annotations
