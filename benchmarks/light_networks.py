@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.options import ROOT, Again, Json, choice, read_json
+from benchmarks.options import ROOT, Again, Json, choice, read_json, write_between
 from benchmarks.resumable import code
 from examples import networks
 
@@ -38,7 +38,6 @@ TITLES = {
     "free": "free scales, per channel",
     "ort": "defaults of `quantize_static`",
 }
-BEGIN, END = "<!-- light networks: begin -->", "<!-- light networks: end -->"
 
 
 def measure(name: str, scales: str, config: str) -> dict[str, Any]:
@@ -75,7 +74,6 @@ def measure(name: str, scales: str, config: str) -> dict[str, Any]:
     values = evaluate_all(graph, images[:1])
     clock("reference")
     report = compiled.report()
-    reasons = Counter((row.operator, row.reason) for row in compiled.plan if row.where == "host")
     on_vta = sum(row.where == "vta" for row in compiled.plan)
     outputs = np.concatenate(results).reshape(len(images), -1)
     exact = exact.reshape(outputs.shape)
@@ -98,7 +96,7 @@ def measure(name: str, scales: str, config: str) -> dict[str, Any]:
         "same_maximum": int((outputs.argmax(1) == exact.argmax(1)).sum()),
         "images": len(images),
         "equal": bool(np.array_equal(results[0], values[graph.outputs[0].name])),
-        "host": [[kind, reason, count] for (kind, reason), count in reasons.items()],
+        "host": host_part(compiled.plan),
         "cpu_s": clock.spent,
         "peak_rss_nbytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
@@ -120,6 +118,12 @@ class Clock:
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """Return results as a tuple, also a single one."""
     return value if isinstance(value, tuple) else (value,)
+
+
+def host_part(plan: Any) -> list[list[Any]]:
+    """Return what a plan leaves to the host: operator, reason, how often."""
+    reasons = Counter((row.operator, row.reason) for row in plan if row.where == "host")
+    return [[kind, reason, count] for (kind, reason), count in reasons.items()]
 
 
 def macs(node: Any) -> int:
@@ -247,14 +251,6 @@ def _reasons(rows: list[dict[str, Any]]) -> str:
     return "On the host, besides quantize and dequantize:\n\n" + "\n".join(lines)
 
 
-def write(rows: list[dict[str, Any]], page: Path) -> None:
-    """Put the table between its marks in a page."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}")
-
-
 def main(
     only: Annotated[list[str], typer.Option(help="Names of networks.")] = [],  # noqa: B006
     chosen: Annotated[list[str] | None, typer.Option("--scales", **choice(CONFIGS))] = None,
@@ -302,4 +298,4 @@ def main(
             part.replace(json_file)
     print(table(rows))
     if write_page:
-        write(rows, ROOT / "docs" / "networks_measured.md")
+        write_between(ROOT / "docs" / "networks_measured.md", "light networks", table(rows))

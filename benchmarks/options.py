@@ -54,6 +54,14 @@ def write_json(path: Path | None, figures: Any) -> None:
         path.write_text(json.dumps(figures, indent=1, default=str) + "\n")
 
 
+def write_between(page: Path, name: str, text: str) -> None:
+    """Put a text into a page, between the comments that mark its place."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
 def figure_table(title: str, names: Iterable[str], figures: Iterable[str]) -> Table:
     """Return an empty table: columns of text, then columns of figures, which stand at the right."""
     table = Table(title=title)

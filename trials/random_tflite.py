@@ -2,7 +2,8 @@
 
 Convolutions (also depthwise, per tensor or per channel), pools, sums, differences, products, means,
 concatenations, fully connected layers and a softmax, with scales and zero points over wide ranges:
-ratios from well below one to above it, results that saturate and results that hardly move.
+ratios from well below one to above it, results that saturate and results that hardly move. On
+request there are transposed convolutions, too.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def reference(content: bytes | Path) -> Callable[..., list[np.ndarray]]:
     return run
 
 
-def random_tflite(seed: int) -> bytes:
-    """Return a file of a random network with one input and one or two outputs."""
-    return _Network(seed).content()
+def random_tflite(seed: int, transposed: bool = False) -> bytes:
+    """Return a file of a random network with one input and one output."""
+    return _Network(seed).content(transposed)
 
 
 class _Network:
@@ -60,10 +61,11 @@ class _Network:
         self.rounded: set[int] = set()
         """What a scale made, or is made of that."""
 
-    def content(self) -> bytes:
+    def content(self, transposed: bool) -> bytes:
         """Add operators; return the file."""
         kinds = [self.convolution] * 3 + [self.depthwise] * 2
         kinds += [self.combine] * 3 + [self.pool, self.concatenation]
+        kinds += [self.transposed] * 4 if transposed else []
         for _ in range(int(self.rng.integers(2, 8))):
             kinds[self.rng.integers(len(kinds))]()
         if self.images[-1] not in self.rounded:
@@ -109,9 +111,9 @@ class _Network:
         kernel = tuple(int(self.rng.integers(1, min(5, e) + 1)) for e in (h, w))
         self._products(x, (1, *kernel, c), 3, kernel, "DEPTHWISE_CONV_2D", DepthMultiplier=1)
 
-    def _products(self, x: int, shape: Any, axis: int, kernel: Any, kind: str, **more: int) -> None:
+    def _parameters(self, x: int, shape: Any, axis: int) -> tuple[int, int, float]:
+        """Return weights and biases for sums of `x`, and how far these reach."""
         rng, writer = self.rng, self.writer
-        n, h, w, _ = writer.shapes[x]
         outputs, taps = shape[axis], int(np.prod(shape)) // shape[axis]
         data = rng.integers(-127, 128, shape).astype(np.int8)
         if rng.random() < 0.2:
@@ -131,6 +133,12 @@ class _Network:
         steps = np.broadcast_to(writer.grids[x][0] * scales, (outputs,)).astype(np.float32)
         values = np.clip(np.rint(rng.normal(0, reach / 2, outputs) / steps), -1e8, 1e8)
         bias = writer.tensor((outputs,), "int32", steps, data=values.astype(np.int32))
+        return weight, bias, reach
+
+    def _products(self, x: int, shape: Any, axis: int, kernel: Any, kind: str, **more: int) -> None:
+        rng, writer = self.rng, self.writer
+        n, h, w, _ = writer.shapes[x]
+        weight, bias, reach = self._parameters(x, shape, axis)
         strides = [int(s) for s in rng.integers(1, 3, 2)]
         if kind != "CONV_2D":
             strides[1] = strides[0]
@@ -139,7 +147,7 @@ class _Network:
             -(-(extent if same else extent - k + 1) // s)
             for extent, k, s in zip((h, w), kernel, strides, strict=True)
         ]
-        y = self._result((n, *size, outputs), reach)
+        y = self._result((n, *size, shape[axis]), reach)
         self.rounded.add(y)
         writer.operator(
             kind,
@@ -152,6 +160,33 @@ class _Network:
             DilationWFactor=1,
             FusedActivationFunction=self._activation(),
             **more,
+        )
+        self.images.append(y)
+
+    def transposed(self) -> None:
+        """A transposed convolution of a small image, SAME or VALID."""
+        x, stride = self._image(), int(self.rng.integers(1, 3))
+        n, h, w, c = self.writer.shapes[x]
+        kernel = [int(k) for k in self.rng.integers(stride, 4, 2)]
+        if max(h, w) > 16:
+            return
+        filters = int(self.rng.choice([4, 8, 17]))
+        weight, bias, reach = self._parameters(x, (filters, *kernel, c), 0)
+        same = self.rng.random() < 0.5
+        size = [
+            extent * stride if same else (extent - 1) * stride + k
+            for extent, k in zip((h, w), kernel, strict=True)
+        ]
+        y = self._result((n, *size, filters), reach)
+        self.rounded.add(y)
+        self.writer.operator(
+            "TRANSPOSE_CONV",
+            [self.writer.constant([n, *size, filters]), weight, x, bias],
+            [y],
+            Padding=tflite.Padding.SAME if same else tflite.Padding.VALID,
+            StrideH=stride,
+            StrideW=stride,
+            FusedActivationFunction=0,
         )
         self.images.append(y)
 

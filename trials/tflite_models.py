@@ -162,6 +162,7 @@ OPTIONS = {
     "MUL": "MulOptions",
     "SUB": "SubOptions",
     "LEAKY_RELU": "LeakyReluOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
     "RESIZE_BILINEAR": "ResizeBilinearOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
 }

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import vtaops
-from benchmarks import figures
-from benchmarks.options import RESULTS
+from benchmarks import architectures, figures
+from benchmarks.options import RESULTS, read_json
 from vtaops.schedule.workloads import find
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,6 +28,13 @@ def test_the_documents_say_what_was_measured():
 def test_what_was_measured_is_what_the_code_gives(group):
     found = {label: compute() for label, compute in figures.GROUPS[group][1]().items()}
     assert found == LEDGER["computed"][group]
+
+
+def test_the_table_of_architectures_is_what_was_measured():
+    results = read_json(RESULTS / "architectures.json", {})
+    assert len(results) >= 20
+    assert all(row["refused"] or row["equal"] for row in results.values())
+    assert architectures.table(results) in (DOCS / "networks_measured.md").read_text()
 
 
 CHANGED = [name for name in TEXTS if figures.said(TEXTS[name])]

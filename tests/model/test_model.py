@@ -10,7 +10,7 @@ import pytest
 import vtaops
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
-from vtaops.graph import Convolution, MaxPool, Requantization
+from vtaops.graph import Convolution, Dense, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads
 from vtaops.model.checks import check_stages
 from vtaops.program.region import HostStage
@@ -127,6 +127,18 @@ def test_the_report_adds_up(model):
     text = str(report)
     assert all(layer.name in text for layer in report.layers)
     assert f"{report.cycles:,} cycles" in text
+
+
+def test_each_row_of_a_batch_is_a_frame():
+    graph = vtaops.Graph("dense")
+    x = graph.input("x", (4, 16))
+    weight = np.ones((8, 16), np.int8)
+    graph.output(graph.add(Dense(weight, None, Requantization(1, 4)), x))
+    report = vtaops.compile_model(graph, "tiny").report()
+    assert report.batch == 4
+    assert report.frames_per_second == pytest.approx(4e6 * report.clock_mhz / report.cycles)
+    assert f"{report.frames_per_second:,.1f} frames/s in batches of 4 at" in str(report)
+    assert " in batches" not in str(vtaops.compile_model(small(), "tiny").report())
 
 
 def test_progress_names_every_stage(model, arrays):

@@ -26,11 +26,14 @@ def extremes(shape, seed):
     return noise, np.full(shape, 127, np.int8), np.full(shape, -128, np.int8)
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4, 7, 12, 15])
-def test_random_networks_equal_litert(seed, tmp_path):
+@pytest.mark.parametrize(
+    ("seed", "transposed"),
+    [*((seed, False) for seed in (1, 3, 4, 7, 12, 15)), (5, True), (7, True)],
+)
+def test_random_networks_equal_litert(seed, transposed, tmp_path):
     """`python -m benchmarks mlperf_tiny --random 300` runs more of them."""
     pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")
-    content = random_tflite(seed)
+    content = random_tflite(seed, transposed)
     path = tmp_path / "random.tflite"
     path.write_bytes(content)
     run, graph = reference(content), import_model(path)

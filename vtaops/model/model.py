@@ -24,14 +24,13 @@ from vtaops.graph import Graph, Host, evaluate
 from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.report import layers_by_cycle
+from vtaops.model.report import ModelReport, layers_by_cycle, report
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, Region, Row, Stage
 from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
     from vtaops.model.export.stages import Run
-    from vtaops.model.report import ModelReport
 
 
 class RunsPrograms(Protocol):
@@ -297,9 +296,7 @@ class Model:
         quality : mapping, optional
             Known signal-to-quantization-noise ratios of tensors, in dB, by name.
         """
-        from vtaops.model.report import report
-
-        return report(self.name, self.config, self.plan, self.regions, quality or {})
+        return report(self.graph, self.config, self.plan, self.regions, quality or {})
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file: programs, packed weights, graph, plan.

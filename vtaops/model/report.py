@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from vtaops.base.doors import door
+from vtaops.graph import Graph
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import OperatorRecord, Program, Statistics
 from vtaops.program.region import Region, Row
@@ -72,6 +73,8 @@ class ModelReport:
         DRAM for scratch images, for weights, and for instructions with micro-ops.
     proven : bool
         Whether every launch has a certificate that it computes its nodes for every input.
+    batch : int
+        Frames of a run: the first extent, if all inputs and outputs share it.
     """
 
     name: str
@@ -84,6 +87,7 @@ class ModelReport:
     weights_nbytes: int
     instructions_nbytes: int
     proven: bool = False
+    batch: int = 1
 
     @property
     def milliseconds(self) -> float:
@@ -92,8 +96,8 @@ class ModelReport:
 
     @property
     def frames_per_second(self) -> float:
-        """Frame rate, excluding host time."""
-        return 1e3 / self.milliseconds if self.cycles else 0.0
+        """Frame rate, excluding host time: a run has as many frames as the batch."""
+        return 1e3 * self.batch / self.milliseconds if self.cycles else 0.0
 
     @property
     def macs(self) -> int:
@@ -129,7 +133,7 @@ class ModelReport:
 
 
 def report(
-    name: str,
+    graph: Graph,
     config: HardwareConfig,
     plan: Sequence[Row],
     regions: Sequence[Region],
@@ -138,8 +142,9 @@ def report(
     """Return a model's report; as `Model.report`."""
     layers, cycles = _layers(plan, regions, quality)
     programs = [region.program for region in regions]
+    extents = {tensor.shape[:1] for tensor in (*graph.inputs, *graph.outputs)}
     return ModelReport(
-        name=name,
+        name=graph.name,
         config=config.name,
         clock_mhz=config.board.clock_mhz,
         layers=layers,
@@ -149,6 +154,7 @@ def report(
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
         proven=bool(programs) and all("proof" in program.metadata for program in programs),
+        batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
     )
 
 

@@ -38,11 +38,10 @@ def network_table(report: ModelReport, width: int = _WIDE) -> Table:
     if any(layer.sqnr is not None for layer in layers):
         numbers.append("SQNR dB")
     table = _table(f"{report.name} on {report.config}", *texts, numbers=numbers)
-    for row in (_row(layer, stem, reasons) for layer in layers):
-        table.add_row(*(row.get(column, "") for column in (*texts, *numbers)))
-    table.add_section()
-    total = _total(report, wide)
-    table.add_row(*(total.get(column, "") for column in (*texts, *numbers)))
+    rows = [*(_row(layer, stem, reasons) for layer in layers), _total(report, wide)]
+    for number, row in enumerate(rows, 1):
+        cells = [row.get(column, "") for column in (*texts, *numbers)]
+        table.add_row(*cells, end_section=number == len(layers))
     return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
 
 
@@ -81,9 +80,11 @@ def summary(report: ModelReport) -> str:
     if not report.cycles:
         return f"nothing runs on VTA: {len(report.layers)} operators on the host"
     on_vta = sum(layer.where == "vta" for layer in report.layers)
+    batch = f" in batches of {report.batch}" if report.batch > 1 else ""
     return (
         f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
-        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz without the host\n"
+        f"{report.frames_per_second:,.1f} frames/s{batch} "
+        f"at {report.clock_mhz} MHz without the host\n"
         f"{on_vta} of {len(report.layers)} operators on VTA\n"
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
@@ -127,11 +128,9 @@ def text(report: ModelReport, width: int = 160) -> str:
 
 def _kilobytes(counters: dict[str, int]) -> dict[str, str]:
     """Return the kilobytes of each memory, and of all."""
-    loads = {
-        m: counters["out_store_nbytes" if m == "out" else f"{m}_load_nbytes"] for m in _MEMORIES
-    }
-    found = {f"{memory} kB": f"{nbytes / 1e3:,.0f}" for memory, nbytes in loads.items()}
-    return {**found, _DRAM: f"{sum(nbytes / 1e3 for nbytes in loads.values()):,.0f}"}
+    loads = [counters["out_store_nbytes" if m == "out" else f"{m}_load_nbytes"] for m in _MEMORIES]
+    names = *(f"{memory} kB" for memory in _MEMORIES), _DRAM
+    return {n: f"{k / 1e3:,.0f}" for n, k in zip(names, (*loads, sum(loads)), strict=True)}
 
 
 def _ratio(first: int, second: int) -> list[str]:

@@ -171,11 +171,8 @@ def _grids(bindings: Iterable[Any]) -> dict[Any, Grid]:
             found[binding.var] = found[value.args[0]]
     for binding in reversed(every):  # operators that move an input before it is dequantised
         name = getattr(getattr(binding.value, "op", None), "name", "")
-        if (
-            name in KEEPING
-            and binding.var in found
-            and isinstance(binding.value.args[0], relax.Var)
-        ):
+        kept = name in KEEPING and binding.var in found
+        if kept and isinstance(binding.value.args[0], relax.Var):
             found.setdefault(binding.value.args[0], found[binding.var])
     return found
 
@@ -215,6 +212,12 @@ def _convolution(value: Any, get: Get, rewriter: _Rewriter) -> Any:
     )
 
 
+def _transposed_convolution(value: Any, get: Get, rewriter: _Rewriter) -> Any:
+    attrs = _attributes(value, "strides", "padding", "output_padding", "dilation", "groups")
+    weight = rewriter.as_written(value.args[1])  # TVM's front end writes IOHW
+    return relax.op.nn.conv2d_transpose(get(value.args[0]), weight, **attrs)
+
+
 def _pool(value: Any, get: Get, _: _Rewriter) -> Any:
     make = getattr(relax.op.nn, value.op.name.removeprefix("relax.nn."))
     window = _attributes(value, "pool_size", "strides", "padding", "dilation")
@@ -223,8 +226,7 @@ def _pool(value: Any, get: Get, _: _Rewriter) -> Any:
 
 
 def _resize(value: Any, get: Get, _: _Rewriter) -> Any:
-    names = "method", "coordinate_transformation_mode", "rounding_method"
-    attrs = _attributes(value, *names)
+    attrs = _attributes(value, "method", "coordinate_transformation_mode", "rounding_method")
     return relax.op.image.resize2d(get(value.args[0]), value.args[1], layout="NCHW", **attrs)
 
 
@@ -242,23 +244,20 @@ def _concat(value: Any, get: Get, _: _Rewriter) -> Any:
     return relax.op.concat([get(field) for field in value.args[0].fields], axis=1)
 
 
-def _reshape(value: Any, get: Get, _: _Rewriter) -> Any:
-    return relax.op.reshape(get(value.args[0]), value.args[1])
-
-
 OPERATORS: dict[str, Callable[[Any, Get, _Rewriter], Any]] = {
     "relax.nn.conv2d": _convolution,
+    "relax.nn.conv2d_transpose": _transposed_convolution,
     "relax.nn.max_pool2d": _pool,
     "relax.nn.avg_pool2d": _pool,
     "relax.image.resize2d": _resize,
     "relax.nn.pad": _pad,
     "relax.mean": _mean,
     "relax.concat": _concat,
-    "relax.reshape": _reshape,
+    "relax.reshape": lambda value, get, _: relax.op.reshape(get(value.args[0]), value.args[1]),
 }
 """How to compute operators with axes on images."""
 
-IMAGES = frozenset(list(OPERATORS)[:5])
+IMAGES = frozenset(list(OPERATORS)[:6])
 """Operators that are always computed on images."""
 
 FOLLOWING: dict[str, Callable[[Any], bool]] = {

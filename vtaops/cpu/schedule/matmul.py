@@ -99,13 +99,18 @@ def choose_tile(op: MatmulOp, target: CpuTarget) -> MatmulTile:
 def _sides(op: MatmulOp, target: CpuTarget) -> list[tuple[int, int]]:
     """Return the rows and vectors of the tiles to choose from."""
     most = min(op.m, _WAYS if op.k % _SAME_SET == 0 else 14)
-    near = op.transposed_b or 4 * target.lanes * op.k <= _PANEL_BYTES
-    if target.narrow_tiles and op.m >= HIDING and not op.panel and near:
+    if _narrow(op, target):
         return [(min(most, rows_of_tile(op.m, 1, target)), 1)]
     # Sums, vectors of B that serve several rows, and an element of A.
     free = target.registers - 1
     vectors = [count * max(op.panel // target.lanes, 1) for count in (1, 2, 3, 4)]
     return [(r, v) for v in vectors for r in range(1, most + 1) if (r + (r > 1)) * v <= free]
+
+
+def _narrow(op: MatmulOp, target: CpuTarget) -> bool:
+    """Whether tiles are one vector wide; layers' panels are wider, and one row needs more sums."""
+    near = op.transposed_b or 4 * target.lanes * op.k <= _PANEL_BYTES
+    return target.narrow_tiles and op.m >= HIDING and not op.panel and near
 
 
 def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
