@@ -43,7 +43,7 @@ from vtaops.hardware.synthesis import (
 )
 from vtaops.runtime.tsim import RtlParameters
 
-SHIPPED = ("tiny", "pynq", "pynq_ext")
+SHIPPED = ("tiny", "pynq", "pynq_ext", "pynq_512")
 GEOMETRIES = (
     (0, 3),
     (0, 3),
@@ -177,7 +177,7 @@ TERMS = {
     "scratchpads": ("port", "parts", "banks", "lanes", "forward"),
     "fetch and dispatch": ("once", "port"),
     "load unit": ("once", "lanes", "with post", "forward"),
-    "post-processing": ("with post", "post", "channels", "table"),
+    "post-processing": ("with post", "port with post", "post", "channels", "table"),
     "compute unit, rest": (
         *("once", "lanes", "port", "slots"),
         *("overwrite", "depthwise", "pool", "forward", "post"),

@@ -230,7 +230,7 @@ LIMITS = {
     "arrows": 131,
     "arrows upwards": 5,
     "files in the largest circle": 6,
-    "lines of code": 45_705,
+    "lines of code": 45_708,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 68,
 }

@@ -39,6 +39,7 @@ QUANTITIES = {
     "doubling of the banks 0.4 times as many more",
     "slots": "lanes of the further tiles that a word of the port holds",
     "with post": "with the extension",
+    "port with post": "bits of the DRAM port, with the extension",
     "channels": "of an output tile, with the extension post: what all rows of a batch share",
     **{name: f"lanes, with the extension {name}" for name in EXTENSIONS},
     "pairs": "products of the array, with the extension",
@@ -46,18 +47,19 @@ QUANTITIES = {
 """The quantities in which LUTs and flip-flops are linear."""
 
 LUTS: dict[str, dict[str, float]] = {
-    "GEMM core": {"adders": 0.91, "lanes": 10.6, "pairs": 0.37},
+    "GEMM core": {"adders": 0.91, "lanes": 10.6, "pairs": 1.89},
     "vector ALU": {"lanes": 429.25},
     "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1},
     "fetch and dispatch": {"once": 733, "port": 1.2},
     "load unit": {"once": 1808, "with post": 6, "forward": 1.4},
     "post-processing": {
-        **{"with post": 207, "post": 344, "channels": 36.7},
-        **{"table": 113, "exact": 118, "pairs": 2},
+        **{"with post": -251, "port with post": 7.16, "post": 344, "channels": 36.7},
+        **{"table": 113, "exact": 119},
     },
     "compute unit, rest": {
         **{"once": 2199, "lanes": 260, "port": 3.5, "slots": 64},
         **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "forward": 3.4, "post": 0.7},
+        "pairs": 0.4,
     },
     "store unit": {"once": 1037, "port": 0.73, "parts": 65},
     "registers and counters": {"once": 1416},
@@ -70,10 +72,10 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "fetch and dispatch": {"once": 444},
     "load unit": {"once": 1212, "with post": 4, "forward": 6},
     "post-processing": {
-        **{"with post": 175, "post": 99, "channels": 82},
-        **{"table": 73, "exact": 101, "pairs": 4},
+        **{"with post": -849, "port with post": 16, "post": 99, "channels": 82},
+        **{"table": 73, "exact": 101},
     },
-    "compute unit, rest": {"once": 2080, "lanes": 148.7, "slots": 32, "pool": 33},
+    "compute unit, rest": {"once": 2080, "lanes": 148.7, "slots": 32, "pool": 33, "pairs": 0.92},
     "store unit": {"once": 600, "port": 1.1},
     "registers and counters": {"once": 2402},
     "port, tokens, wiring": {"once": 258},
@@ -82,8 +84,8 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
 an earlier RTL; what every design has (`once`, `lanes`) was set anew to the shipped configurations
 of benchmarks/results/area_runs.json. Not identifiable from them: `with post` versus `post`, so a
 lane takes a single module's resources; and `slots`, which no run has, so it is the expected size of
-a lane's registers and multiplexers. `pairs` and `exact` are the differences between runs of
-`pynq_ext` and of `pynq_512` without and with `exact`."""
+a lane's registers and multiplexers. `pairs`, `exact` and `port with post` are the differences
+between runs of `pynq_ext` without and with `pairs`, and of `pynq_512` with and without both."""
 
 
 def share(resources: FpgaResources, part: str) -> float:
@@ -156,6 +158,7 @@ def quantities(design: Design, title: str) -> dict[str, float]:
         "slots": lanes * (_slots(design, config.out) - 1),
         "windows": lanes * reads_windows(config),
         "with post": "post" in config.extensions,
+        "port with post": port * ("post" in config.extensions),
         "channels": config.block_out * ("post" in config.extensions),
         **has,
     }
