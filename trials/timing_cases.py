@@ -12,6 +12,7 @@ import vtaops
 from vtaops import HardwareConfig, Program
 from vtaops.base.errors import VTAError
 from vtaops.program.timing import TimingParameters
+from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule import default_tiling
 
@@ -20,6 +21,9 @@ from .tilings import random_operator
 
 LONGEST = 2_000_000
 """Cycles of a case by the model, without limit of the bandwidth; larger ones are drawn anew."""
+
+TIMEOUT = 600
+"""Seconds: at a byte a cycle, a case takes ten times as many cycles."""
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 
@@ -54,7 +58,9 @@ def compare(seed: int) -> dict[str, Any]:
     config = program.config
     port = p.port_width(config)
     with Tsim(config, port_bytes=port, latency=p.dram_latency, bandwidth=p.bandwidth) as device:
-        program.run(device, *(np.zeros(b.shape, b.dtype) for b in program.inputs))
+        with LoadedProgram(program, device) as loaded:
+            inputs = (np.zeros(b.shape, b.dtype) for b in program.inputs)
+            loaded.run(*inputs, timeout=TIMEOUT)
         rtl = device.performance().cycles
     return {
         "operator": operator,
