@@ -230,11 +230,7 @@ LIMITS = {
     "arrows": 123,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-<<<<<<< HEAD
     "lines of code": 45_808,
-=======
-    "lines of code": 45_708,
->>>>>>> wt-chip
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 68,
 }
