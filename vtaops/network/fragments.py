@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
+from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
@@ -118,14 +120,14 @@ class Fragments:
     ) -> list[Fragment] | None:
         """Return the operations of steps side by side in the scratchpads; None if too large."""
         rows = parameter_rows(tilings, self.target.config)
-        return beside([*map(self._emitted, steps, tilings, rows)])
+        with suppress(ScheduleError):  # estimates do not count rows of POST
+            return beside([*map(self._emitted, steps, tilings, rows)])
+        return None
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
-        borders = {name: use.hidden() for name, use in step.uses.items()}
-        borders = {name: border for name, border in borders.items() if border != Border()}
+        borders = {n: b for n, use in step.uses.items() if (b := use.hidden()) != Border()}
         tabulated = TABLE in step.weights
-        borders_key = tuple(sorted(borders.items(), key=lambda item: item[0]))
-        key = step.op, tiling, rows, tabulated, borders_key
+        key = step.op, tiling, rows, tabulated, tuple(sorted(borders.items(), key=lambda b: b[0]))
         if key not in self._known:
             fragment = emit(
                 step.op,
@@ -148,8 +150,7 @@ class Fragments:
 
 def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:
     """Return the rows of POST for each step: an equal share, or as many as its tile needs."""
-    share = POST_ROWS // len(tilings)
-    return [max(share, tiling.oc // config.block_out) for tiling in tilings]
+    return [max(POST_ROWS // len(tilings), tiling.oc // config.block_out) for tiling in tilings]
 
 
 def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
