@@ -526,3 +526,18 @@ def test_an_input_without_axes():
     model = vtaops.compile_model(vtaops.quantize(b.model(), data))
     first = [data["x"][:1], data["factor"][0]]
     np.testing.assert_array_equal(model.run(*first), model.reference(*first))
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+def test_what_is_always_zero_takes_an_ordinary_scale(scales):
+    """A residual branch whose last normalisation starts at zero, as networks are initialised."""
+    b = Builder(3)
+    stem = b.conv(b.input([1, 16, 8, 8]), 16, 16, relu=True)
+    zeros = [b.constant(np.zeros(shape, np.float32)) for shape in ((16, 16, 3, 3), (16,))]
+    branch = b.add("Conv", b.conv(stem, 16, 16), *zeros, kernel_shape=[3, 3], pads=[1] * 4)
+    b.output(b.add("Add", branch, stem))
+    data = images(shape=(16, 8, 8))
+    file = vtaops.quantize(b.model(), {"x": data}, scales=scales)
+    model = vtaops.compile_model(file, "pynq_ext")
+    boundary = ["quantize", "dequantize"]
+    assert [row.operator for row in model.plan if row.where == "host"] == boundary

@@ -235,9 +235,11 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
 
 def _covering(found: Range, zero_points: bool) -> Grid:
     low, high = found
+    if high - low < 1e-12:  # always 0: any scale is exact, and one like the others' is computable
+        low, high = -1.0, 1.0
     if not zero_points:
-        return Grid(max(-low, high, 1e-12) / 127)
-    scale = max(high - low, 1e-12) / 255
+        return Grid(max(-low, high) / 127)
+    scale = (high - low) / 255
     return Grid(scale, int(np.clip(np.rint(-128 - low / scale), -128, 127)), symmetric=False)
 
 
