@@ -123,8 +123,8 @@ class CallPlan:
             If `out` has the wrong shape, dtype or layout.
         """
         if out is None:
-            result = self._allocate()
-        elif (
+            return self.run_fresh(arrays)
+        if (
             type(out) is np.ndarray
             and out.dtype is self._dtype
             and out.shape == self._shape
@@ -133,16 +133,26 @@ class CallPlan:
             result = out
         else:
             result = as_output(out, self._shape, self._kernel.op.output.dtype)
-        if out is not None and self._disturbs(result, arrays):
-            result[...] = self.run(arrays, None)
-        elif self._views:
+        if self._disturbs(result, arrays):
+            result[...] = self.run_fresh(arrays)
+        else:
+            self._fill(result, arrays)
+        return result
+
+    def run_fresh(self, arrays: tuple[Array, ...]) -> Array:
+        """Run on checked arrays; return a new array."""
+        result = self._allocate()
+        self._fill(result, arrays)
+        return result
+
+    def _fill(self, result: Array, arrays: tuple[Array, ...]) -> None:
+        if self._views:
             shaped = [*arrays, result]
             for at, view in self._views:
                 shaped[at] = view(shaped[at])
             self._kernel.run(*shaped)
         else:
             self._kernel.run(*arrays, result)
-        return result
 
     def _disturbs(self, result: Array, arrays: tuple[Array, ...]) -> bool:
         """Whether writing the result would overwrite inputs that the kernel has yet to read.
@@ -302,6 +312,10 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
         @wraps(describe)
         def call(self: Backend, *given: Any, out: Any = None, **keywords: Any) -> Array:
             if len(given) == arrays:
+                if out is None and not keywords:  # `Backend.call`, without its other cases
+                    plan = self._plans.get(_with_arrays((describe, ()), given))
+                    if plan is not None:
+                        return plan.run_fresh(given)
                 return self.call(describe, given, out, (), keywords)
             if len(given) < arrays:  # some by keyword
                 bound = described.bind(self, *given, **keywords)
@@ -340,13 +354,20 @@ def _key(
     keywords: dict[str, Any],
 ) -> tuple[Any, ...] | None:
     """Return the plan key of a call; None if a kernel cannot read an array directly."""
-    key: tuple[Any, ...] = (describe, parameters)
+    key = _with_arrays((describe, parameters), arrays)
+    if key is None:
+        return None
+    for name, value in keywords.items():
+        key += (name, value is None if name in FUSED_ARRAYS else value)
+    return key
+
+
+def _with_arrays(key: tuple[Any, ...], arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the key with the shapes and dtypes of arrays; None if a kernel cannot read one."""
     for array in arrays:
         if type(array) is not np.ndarray or not array.flags.carray:
             return None
         key += (array.shape, array.dtype)
-    for name, value in keywords.items():
-        key += (name, value is None if name in FUSED_ARRAYS else value)
     return key
 
 
