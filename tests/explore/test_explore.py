@@ -419,7 +419,7 @@ def test_a_copy_of_the_tables_for_each_lane_takes_no_block_ram():
 
 
 def test_the_share_is_that_of_the_scarcest_resource():
-    assert share(area(PYNQ), "xc7z020") == pytest.approx(128 / 140)
+    assert share(area(PYNQ), "xc7z020") == pytest.approx(129.5 / 140)
     assert share(area(Design(HardwareConfig.load("1x32_i8w8a32_15_15_20_17"))), "xc7z020") > 1
 
 
