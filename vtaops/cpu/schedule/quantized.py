@@ -36,7 +36,7 @@ def schedule_matmul(op: MatmulOp, target: CpuTarget) -> Any:
     products = Products.of(op.dtype_a, target)
     lanes, group = products.lanes, products.group
     _check(op, lanes)
-    few = target.narrow_tiles and op.m >= 4
+    few = target.narrow_tiles and op.m >= 4  # fewer rows hide no latency by eight sums
     tile = choose_tile(op, products, HIDING if few else products.sums)
     places, squares = places_of(op, tile, lanes), in_squares(op, tile, lanes, group)
     steps = ceil_div(op.k, group)
