@@ -106,8 +106,8 @@ def rows_of_tile(rows: int, vectors: int, target: CpuTarget) -> int:
     """Return the rows, of `vectors` vectors each, of a tile whose lanes are columns.
 
     The sums fill half of the registers: LLVM keeps broadcast values in registers as well. Of 16
-    registers 12 if no row is left over then: 8 just hide a multiply-add's latency. Narrow tiles have
-    8 to 12 rows, the number that leaves the fewest over.
+    registers 12 if no row is left over then: 8 just hide a multiply-add's latency. Narrow tiles
+    have 8 to 12 rows, the number that leaves the fewest over.
     """
     if target.narrow_tiles:
         fitting = range(min(rows, HIDING), min(rows, 12) + 1)
