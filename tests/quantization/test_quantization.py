@@ -541,3 +541,14 @@ def test_what_is_always_zero_takes_an_ordinary_scale(scales):
     model = vtaops.compile_model(file, "pynq_ext")
     boundary = ["quantize", "dequantize"]
     assert [row.operator for row in model.plan if row.where == "host"] == boundary
+
+
+@pytest.mark.parametrize("shape", [(8, 16), (4, 16, 6), (1, 16, 4, 4)])
+def test_a_batch_norm_of_any_rank_keeps_its_meaning(shape):
+    b = Builder(5)
+    channels = shape[1]
+    parameters = [b.rng.uniform(0.5, 2, channels).astype(np.float32) for _ in range(4)]
+    first = b.add("Relu", b.input(list(shape)))
+    b.output(b.add("BatchNormalization", first, *map(b.constant, parameters)))
+    x = b.rng.standard_normal(shape).astype(np.float32)
+    assert difference(b.model(), prepare(b.model()), x) < 1e-5

@@ -76,7 +76,10 @@ def _sum(_: ModelProto, node: NodeProto) -> list[NodeProto]:
 
 
 def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation."""
+    """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
+
+    That of a matrix becomes a product and a sum, which `fold_affine` may fold.
+    """
     constants = initializers(model)
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
@@ -89,10 +92,15 @@ def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
         )
     factor = scale / np.sqrt(spread)
     names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
-    weight = factor.reshape(-1, 1, 1, 1)
+    rank = _rank(model, node.input[0]) or 4
+    weight = factor.reshape(-1, *[1] * (rank - 1)) if rank > 2 else factor
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
         replace_initializer(model, name, value.astype(np.float32))
-    kernel = {"kernel_shape": [1, 1], "group": len(factor)}
+    if rank == 2:
+        scaled = f"{node.output[0]}_scaled"
+        product = make_node("Mul", [node.input[0], names[0]], [scaled])
+        return [product, make_node("Add", [scaled, names[1]], node.output)]
+    kernel = {"kernel_shape": [1] * (rank - 2), "group": len(factor)}
     return [make_node("Conv", [node.input[0], *names], node.output, **kernel)]
 
 
