@@ -84,16 +84,10 @@ def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
     scale, shift, mean, variance = (constants[n].astype(np.float64) for n in node.input[1:])
-    spread = variance + attributes(node).get("epsilon", 1e-5)
-    if not (np.isfinite(spread).all() and spread.min(initial=1.0) > 0):
-        raise ModelError(
-            f"BatchNormalization {node.name or node.output[0]!r} has a variance of "
-            f"{spread.min():g} with epsilon; it must be positive and finite"
-        )
-    factor = scale / np.sqrt(spread)
-    names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
+    factor = scale / _deviation(node, variance)
     rank = _rank(model, node.input[0]) or 4
     weight = factor.reshape(-1, *[1] * (rank - 1)) if rank > 2 else factor
+    names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
         replace_initializer(model, name, value.astype(np.float32))
     if rank == 2:
@@ -102,6 +96,17 @@ def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
         return [product, make_node("Add", [scaled, names[1]], node.output)]
     kernel = {"kernel_shape": [1] * (rank - 2), "group": len(factor)}
     return [make_node("Conv", [node.input[0], *names], node.output, **kernel)]
+
+
+def _deviation(node: NodeProto, variance: Array) -> Array:
+    """Return the standard deviation by which a batch norm divides."""
+    spread = variance + attributes(node).get("epsilon", 1e-5)
+    if not (np.isfinite(spread).all() and spread.min(initial=1.0) > 0):
+        raise ModelError(
+            f"BatchNormalization {node.name or node.output[0]!r} has a variance of "
+            f"{spread.min():g} with epsilon; it must be positive and finite"
+        )
+    return np.sqrt(spread)
 
 
 def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
