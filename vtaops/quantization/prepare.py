@@ -106,7 +106,8 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
             f"BatchNormalization {node.name or node.output[0]!r} has a variance of "
             f"{spread.min():g} with epsilon; it must be positive and finite"
         )
-    return np.sqrt(spread)
+    deviation: Array = np.sqrt(spread)
+    return deviation
 
 
 def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
