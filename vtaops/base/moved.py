@@ -30,9 +30,6 @@ _EXPORT = ("blob", "boxes", "bundle", "regions", "stages", "steps", "values")
 _BETWEEN_ROOMS = {
     "explore.cluster": "explore.engine",
     "export": "model.export",
-    **{
-        f"export.{n}": f"model.export.{n}" for n in ["blob", "boxes", "bundle", "regions", "stages"]
-    },
     **{f"export.{name}": f"model.export.{name}" for name in _EXPORT},
     "model.region": "program.region",
     "ops.batch_matmul": "ops.matmul",
