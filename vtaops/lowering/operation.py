@@ -7,7 +7,6 @@ encodes them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,56 +27,72 @@ def distinct(elements: Elements) -> Elements:
     """
     if not elements.size:
         return elements.ravel()
-    present = np.zeros(int(elements.max()) + 1, np.bool_)
+    present = np.zeros(largest(elements.ravel()) + 1, np.bool_)
     present[elements] = True
     return np.flatnonzero(present)
 
 
-@dataclass(frozen=True)
+def largest(elements: Elements) -> int:
+    """Return the largest of one or more numbers.
+
+    As `elements.max()`, in a third of the time for the few that an instruction touches.
+    """
+    return int(elements[elements.argmax()])
+
+
 class Touch:
     """Elements of one memory that an operation reads or writes.
 
-    Attributes
+    Parameters
     ----------
     space : str
         ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds DRAM spaces.
-    elements : ndarray of int64
-        Distinct element numbers.
+    elements : ndarray of int64, or range
+        Distinct element numbers; a range is listed when it is asked for.
     write : bool
         Whether they are written.
+
+    Attributes
+    ----------
+    size : int
+        Number of elements.
+    end : int
+        One past the last element; 0 if empty.
+    index : ndarray of int64 or slice
+        Index of the elements in an array, in any order: a slice if they are contiguous.
     """
 
-    space: str
-    elements: Elements
-    write: bool
+    __slots__ = ("_elements", "end", "index", "size", "space", "write")
 
-    @cached_property
-    def end(self) -> int:
-        """One past the last element; 0 if empty."""
-        return int(self.elements.max(initial=-1)) + 1
-
-    @cached_property
-    def index(self) -> Elements | slice:
-        """Index of the elements in an array, in any order: a slice if they are contiguous."""
-        begin = self.end - len(self.elements)
-        if not len(self.elements) or self.elements.min() < begin:
-            return self.elements
-        return slice(begin, self.end)
+    def __init__(self, space: str, elements: Elements | range, write: bool) -> None:
+        self.space, self.write, self._elements = space, write, elements
+        self.size = len(elements)
+        self.index: Elements | slice
+        if isinstance(elements, range):
+            self.end = elements.stop if self.size else 0
+            self.index = slice(elements.start, elements.stop)
+        else:
+            self.end = largest(elements) + 1 if self.size else 0
+            begin = self.end - self.size
+            contiguous = self.size and elements[elements.argmin()] == begin
+            self.index = slice(begin, self.end) if contiguous else elements
 
     @staticmethod
     def of_run(space: str, begin: int, size: int, write: bool) -> Touch:
-        """Return a touch of `size` consecutive elements, whose end and index need no search."""
-        touch = Touch(space, np.arange(begin, begin + size), write)
-        if size:
-            vars(touch).update(end=begin + size, index=slice(begin, begin + size))
-        return touch
+        """Return a touch of `size` consecutive elements."""
+        return Touch(space, range(begin, begin + size), write)
+
+    @property
+    def elements(self) -> Elements:
+        """The distinct element numbers."""
+        if isinstance(self._elements, range):
+            self._elements = np.arange(self._elements.start, self._elements.stop)
+        return self._elements
 
     def moved(self, by: int) -> Touch:
         """Return the same elements, `by` further."""
         if isinstance(self.index, slice):
-            return Touch.of_run(
-                self.space, self.end - len(self.elements) + by, len(self.elements), self.write
-            )
+            return Touch.of_run(self.space, self.end - self.size + by, self.size, self.write)
         return Touch(self.space, self.elements + by, self.write)
 
 

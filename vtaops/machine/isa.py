@@ -108,18 +108,20 @@ class Instruction:
         cls: Any = type(self)
         values, setters = _access(cls)
         new: Changed = object.__new__(cls)
-        for value, (name, set_field) in zip(values(self), setters, strict=True):
-            set_field(new, changes.pop(name, value))
-        if changes:
-            raise TypeError(f"{cls.__name__} has no field {next(iter(changes))!r}")
+        for value, set_field in zip(values(self), setters.values(), strict=True):
+            set_field(new, value)
+        for name, value in changes.items():
+            if name not in setters:
+                raise TypeError(f"{cls.__name__} has no field {name!r}")
+            setters[name](new, value)
         return new
 
 
 @cache
-def _access(cls: type[Instruction]) -> tuple[Callable[[Any], Any], list[tuple[str, Any]]]:
+def _access(cls: type[Instruction]) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """Return how to get the values of all fields, and how to set each of them."""
     names = [field.name for field in fields(cls)]
-    return attrgetter(*names), [(name, getattr(cls, name).__set__) for name in names]
+    return attrgetter(*names), {name: getattr(cls, name).__set__ for name in names}
 
 
 @dataclass(frozen=True, slots=True)

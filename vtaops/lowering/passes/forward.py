@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.copies import MAX_SIZE
-from vtaops.lowering.operation import Elements, Operation, Touch
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
 from vtaops.lowering.passes.uses import LastUses, Live, PerElement
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Store
@@ -61,7 +61,7 @@ class _Held:
     def sources(self, touch: Touch) -> Elements:
         """Return the output-memory elements that hold the loaded data; -1 if none."""
         source = self._stored_from.of(touch.space, touch.end)[touch.elements]
-        if (source < 0).all():
+        if largest(source) < 0:
             return source
         written = self._uses.last_writes("acc", source)
         intact = (source >= 0) & (written < self._uses.last_writes(touch.space, touch.elements))
@@ -73,7 +73,7 @@ class _Held:
         for touch in operation.writes:
             self._uses.note(touch, place)
             if isinstance(i, Store):
-                own = i.sram_base + np.arange(len(touch.elements))
+                own = i.sram_base + np.arange(touch.size)
                 self._stored_from.of(touch.space, touch.end)[touch.elements] = own
 
 
@@ -132,29 +132,35 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
     if piece.source >= 0:
         load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)
         rows = piece.source + np.arange(piece.rows)[:, None] * piece.stride
-        read = Touch("acc", np.unique(rows + np.arange(piece.columns)), write=False)
+        read = Touch("acc", distinct(rows + np.arange(piece.columns)), write=False)
         relocation = NO_BUFFER
     else:
         load = load.with_fields(dram_base=i.dram_base + piece.y * i.x_stride + piece.x)
         box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
-        read = Touch(operation.touches[1].space, np.unique(box), write=False)
+        read = Touch(operation.touches[1].space, box.ravel(), write=False)
     written = Touch.of_run("inp", base, load.sram_size, write=True)
     return replace(operation, instruction=load, relocation=relocation, touches=(written, read))
 
 
 def _pieces(sources: Elements) -> Iterator[_Piece]:
-    """Split a matrix of sources into DRAM pieces and regular output-memory pieces."""
-    width = sources.shape[1]
-    rows = [_runs(row) for row in sources]
+    """Split a matrix of sources into DRAM pieces and regular output-memory pieces.
+
+    A run is a part of a row in DRAM, or of consecutive output-memory elements.
+    """
+    height, width = sources.shape
+    before, after = sources[:, :-1], sources[:, 1:]
+    joined = np.where(before >= 0, after - before == 1, after < 0)
+    broken = np.flatnonzero(~joined.all(axis=1)).tolist()  # rows of several runs
     y = 0
-    while y < len(rows):
-        if len(rows[y]) > 1:
-            for x, columns in rows[y]:
-                yield _Piece(y, 1, x, columns, int(sources[y, x]), columns)
+    while y < height:
+        if broken and y == broken[0]:
+            broken.pop(0)
+            edges = [0, *(np.flatnonzero(~joined[y]) + 1).tolist(), width]
+            for x, end in pairwise(edges):
+                yield _Piece(y, 1, x, end - x, int(sources[y, x]), end - x)
             y += 1
         else:
-            cut = next((k for k in range(y, len(rows)) if len(rows[k]) > 1), len(rows))
-            firsts = sources[y:cut, 0]
+            firsts = sources[y : broken[0] if broken else height, 0]
             count, stride = _regular(firsts, width)
             yield _Piece(y, count, 0, width, int(firsts[0]), stride)
             y += count
@@ -170,13 +176,6 @@ def _regular(firsts: Elements, width: int) -> tuple[int, int]:
             stride = int(firsts[1] - firsts[0])
         joined = firsts == firsts[0] + np.arange(len(firsts)) * stride
     return int(np.argmin([*joined, False])), stride
-
-
-def _runs(row: Elements) -> list[tuple[int, int]]:
-    """Split a row into (first, size) runs of DRAM, or of consecutive output-memory elements."""
-    joined = np.where(row[:-1] >= 0, np.diff(row) == 1, row[1:] < 0)
-    edges = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(row)]
-    return [(a, b - a) for a, b in pairwise(edges)]
 
 
 def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Operation]:

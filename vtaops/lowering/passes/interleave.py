@@ -143,7 +143,7 @@ def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
 def _touches(group: Group) -> Iterator[Touch]:
     for operation in group:
         for touch in operation.touches:
-            if touch.space != "setting" and touch.elements.size:
+            if touch.space != "setting" and touch.size:
                 yield touch
 
 

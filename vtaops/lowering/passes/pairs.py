@@ -89,4 +89,6 @@ def _single(operation: Operation, config: HardwareConfig) -> tuple[Gemm, Rows] |
 
 def _both(first: Touch, second: Touch) -> Touch:
     """Return the elements that two products touch in one memory."""
-    return replace(first, elements=distinct(np.concatenate([first.elements, second.elements])))
+    return Touch(
+        first.space, distinct(np.concatenate([first.elements, second.elements])), first.write
+    )

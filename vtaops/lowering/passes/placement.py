@@ -106,7 +106,7 @@ def _used(fragment: Fragment) -> dict[str, int]:
     """Return the extent of each scratchpad that a fragment uses, from element 0."""
     used = dict.fromkeys(_SPACES, 0)
     for touch in {id(touch): touch for o in fragment.operations for touch in o.touches}.values():
-        if touch.space in used and touch.elements.size:
+        if touch.space in used and touch.size:
             rows = touch.space == "post"  # biases and scales have half each
             end = int((touch.elements % POST_ROWS).max()) + 1 if rows else touch.end
             used[touch.space] = max(used[touch.space], end)

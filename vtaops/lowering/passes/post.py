@@ -32,7 +32,7 @@ Setting = tuple[Post, Operation]
 
 # The setting counts as memory, so that no operation moves across a POST.
 _SETTING_WRITTEN = Touch("setting", np.zeros(1, np.int64), write=True)
-_SETTING_READ = replace(_SETTING_WRITTEN, write=False)
+_SETTING_READ = Touch("setting", np.zeros(1, np.int64), write=False)
 
 
 @dataclass(frozen=True)

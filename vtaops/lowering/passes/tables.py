@@ -22,7 +22,7 @@ TABLE = "table"
 """Name of the table's buffer: int8 (256,), the results for -128, -127, ..., 127."""
 
 _WRITTEN = Touch("table", np.zeros(1, np.int64), write=True)
-_READ = replace(_WRITTEN, write=False)
+_READ = Touch(_WRITTEN.space, _WRITTEN.elements, write=False)
 
 
 def with_table(fragment: Fragment) -> Fragment:

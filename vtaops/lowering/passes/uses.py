@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
 
 _NOTHING = np.zeros(0, np.int64)
 
@@ -51,7 +51,8 @@ class LastUses:
 
     def last_writes(self, space: str, elements: Elements) -> Elements:
         """Return the place of the last write of each element."""
-        return self._last.of((space, True), int(elements.max(initial=-1)) + 1)[elements]
+        end = largest(elements) + 1 if elements.size else 0
+        return self._last.of((space, True), end)[elements]
 
     def writers(self, space: str, elements: Elements) -> set[int]:
         """Return the distinct places of the last writes of elements, without -1."""
@@ -66,10 +67,10 @@ class LastUses:
         latest = -1
         for write in (True, False) if touch.write else (True,):
             last = self._last.get((touch.space, write))
-            if last is not None:
+            if last is not None and touch.size:
                 if len(last) < touch.end:
                     last = self._last.of((touch.space, write), touch.end)
-                latest = max(latest, int(last[touch.index].max()))
+                latest = max(latest, largest(last[touch.index]))
         return latest
 
 
