@@ -91,7 +91,7 @@ def run_network(
     }
 
 
-def product(session: Session, rng: np.random.Generator) -> None:
+def product(session: Session, rng: np.random.Generator, rows: int = 2, depth: int = 32) -> None:
     """Form a product at the pins.
 
     Raises
@@ -99,12 +99,16 @@ def product(session: Session, rng: np.random.Generator) -> None:
     AssertionError
         If it is wrong.
     """
-    x = rng.integers(-128, 128, (2, 32), dtype=np.int8)
-    w = rng.integers(-128, 128, (16, 32), dtype=np.int8)
+    x = rng.integers(-128, 128, (rows, depth), dtype=np.int8)
+    w = rng.integers(-128, 128, (16, depth), dtype=np.int8)
     sums = (x.astype(np.int32) @ w.T.astype(np.int32)) >> 6
     np.testing.assert_array_equal(
         session.gemm(x, w, shift=6), np.clip(sums, -128, 127).astype(np.int8)
     )
+
+
+THREE_LANES = (64, 3)
+"""Rows and depth of a product whose input has zeros in five of eight lanes, which are not sent."""
 
 
 def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[list[dict[str, Any]]]:
@@ -125,9 +129,9 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
             board = VirtualUlx3s(config, clock_mhz)
             device = Ulx3s(config, "pins", connect=partial(connect, board))
             session = Session(device, timeout=1e6)
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
             begin = board.cycles
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
             length = board.cycles - begin
         fault = list(PinFault)[number % len(PinFault)]
         cycles = int(rng.integers(1, most.get(fault, 200)))
@@ -136,7 +140,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
         row["count"] += 1
         before, failed = lines, row["error"]
         try:
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
             row["right"] += 1
         except DeviceError:
             row["error"] += 1
@@ -145,7 +149,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
             board.close()
             board = None
         else:
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
         row["noticed"] += row["error"] > failed or lines > before  # the host opened its line anew
         yield list(rows.values())
 
