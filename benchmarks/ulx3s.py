@@ -38,6 +38,7 @@ from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
 from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
+from vtaops.network.compile import as_graph
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.ulx3s import Ulx3s
 
@@ -45,10 +46,11 @@ from vtaops.runtime.ulx3s import Ulx3s
 def run_network(
     name: str, free: bool, config: HardwareConfig, clock_mhz: float, mapped: bool = False
 ) -> dict[str, Any]:
-    """Run a network twice at the pins; return the figures of the second run."""
-    model = compile_model(
-        Path(name) if Path(name).suffix else getattr(networks, name)(free), config
-    )
+    """Run as many frames as a tile has rows, twice, at the pins; return the second figures."""
+    batch = config.batch
+    source = Path(name) if Path(name).suffix else getattr(networks, name)(free, batch)
+    shapes = {t.name: (batch, *t.shape[1:]) for t in as_graph(source).inputs}
+    model = compile_model(source, config, shapes=shapes)
     rng = np.random.default_rng(0)
     arrays = [
         rng.integers(-64, 64, t.shape).astype(np.int8)
@@ -81,7 +83,7 @@ def run_network(
         "cycles": counted.cycles,
         "model": forecast,
         "error": forecast / counted.cycles - 1,
-        "frames_per_second": 1e6 * clock_mhz / counted.cycles,
+        "frames_per_second": 1e6 * clock_mhz * batch / counted.cycles,
         "bytes_per_cycle": 8
         * (counted.port_read_beats + counted.port_write_beats)
         / counted.cycles,
