@@ -10,6 +10,7 @@ import pytest
 from helpers.uartbone import EndlessTerminal, FakeBoard, TerminalBoard
 
 import vtaops
+from benchmarks.networks import Builder
 from trials import c_bundles
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig
@@ -27,8 +28,11 @@ SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     """A built bundle with launches and host stages, its inputs, and the outputs that must come."""
-    folder = tmp_path_factory.mktemp("serial")
-    model = vtaops.compile_model(random_graph(5), CONFIG)
+    return build(random_graph(5), tmp_path_factory.mktemp("serial"))
+
+
+def build(graph, folder):
+    model = vtaops.compile_model(graph, CONFIG)
     arrays = random_inputs(model.graph, 3)
     model.export_c(folder)
     for number, array in enumerate(arrays):
@@ -61,6 +65,16 @@ def test_on_a_board(bundle):
     for turn in ("1", "3"):  # a second host resets the board
         done, right = run(bundle, board, "--repeat", turn)
         assert right, done.stderr
+
+
+def test_of_tiles_that_end_in_zeros_only_the_other_lanes_are_sent(tmp_path):
+    net = Builder("three channels", 16)
+    net.convolve(16, 1)
+    net.graph.output(net.x)
+    board = FakeBoard(CONFIG)
+    done, right = run(build(net.graph, tmp_path), board)
+    assert right, done.stderr
+    assert board.most_lanes == 3
 
 
 def test_a_host_that_was_killed_in_the_middle_leaves_nothing_behind(bundle):

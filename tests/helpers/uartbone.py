@@ -48,7 +48,7 @@ class FakeBoard:
         self.sent = self.received = 0
         self.to_board = self.from_board = lambda number, byte: bytes([byte])
         self.answers = b""
-        self.connections = 0
+        self.connections = self.most_lanes = 0
         self.switch_on()
 
     def switch_on(self):
@@ -158,7 +158,7 @@ class FakeBoard:
             tiles = np.zeros((length // self.tile, self.tile), np.uint8)
             tiles[:, :count] = np.frombuffer(self.lanes[:size], np.uint8).reshape(len(tiles), count)
             self.memory[base : base + length] = tiles.reshape(-1)
-            self.filled = True
+            self.filled, self.most_lanes = True, max(self.most_lanes, count)
 
     def run(self):
         self.vta.write(self.block, self.memory[PAGE:])
