@@ -67,12 +67,17 @@ def test_on_a_board(bundle):
         assert right, done.stderr
 
 
-def test_of_tiles_that_end_in_zeros_only_the_other_lanes_are_sent(tmp_path):
+def three_channels():
+    """Return a network whose input has zeros in five of eight lanes."""
     net = Builder("three channels", 16)
     net.convolve(16, 1)
     net.graph.output(net.x)
+    return net.graph
+
+
+def test_of_tiles_that_end_in_zeros_only_the_other_lanes_are_sent(tmp_path):
     board = FakeBoard(CONFIG)
-    done, right = run(build(net.graph, tmp_path), board)
+    done, right = run(build(three_channels(), tmp_path), board)
     assert right, done.stderr
     assert board.most_lanes == 3
 
@@ -155,10 +160,10 @@ def test_a_board_of_another_configuration_is_refused(bundle):
 
 
 @pytest.mark.skipif(not find_spec("litex"), reason="LiteX is missing (extra ulx3s)")
-def test_at_the_pins_of_the_board(bundle, tmp_path):
+@pytest.mark.parametrize("graph", [random_graph(5), three_channels()], ids=["stages", "lanes"])
+def test_at_the_pins_of_the_board(graph, tmp_path):
     """The system of the bitstream and its SDRAM, simulated, behind a pseudo-terminal."""
-    folder, inputs, outputs = bundle
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    _, inputs, outputs = build(graph, tmp_path)
     (tmp_path / "vta.o").unlink()  # there a launch may take long
     c_bundles.make(tmp_path, "network-linux", CC=c_bundles.compilers()[0], CFLAGS=SANITIZED)
     master, terminal = open_terminal()
