@@ -45,11 +45,13 @@ PUBLISHED = {
 class Builder:
     """Grows a network of convolutions with random weights."""
 
-    def __init__(self, name: str, size: int, free: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, size: int, free: bool = False, batch: int = 1, seed: int = 0
+    ) -> None:
         self.free = free
         self.rng = np.random.default_rng(seed)
         self.graph = Graph(name)
-        self.x = self.graph.input("image", (1, 3, size, size))
+        self.x = self.graph.input("image", (batch, 3, size, size))
 
     def convolve(
         self,
@@ -98,11 +100,11 @@ class Builder:
 
     def finish(self, classes: int) -> Graph:
         """Add the global average and the classifier."""
-        _, channels, height, width = self.x.shape
+        batch, channels, height, width = self.x.shape
         ratio = 0.7 if self.free else 1.0
         pool = AveragePool.from_ratio(ratio, height * width, shifts_only=not self.free)
         self.apply(pool)
-        self.apply(Reshape((1, channels)))
+        self.apply(Reshape((batch, channels)))
         weight = np.clip(self.rng.normal(0, 24, (classes, channels)), -127, 127)
         bias = self.rng.integers(-20000, 20000, classes).astype(np.int32)
         self.apply(Dense(weight.astype(np.int8), bias, self.scaling(10, classes, LINEAR)))
@@ -110,9 +112,9 @@ class Builder:
         return self.graph
 
 
-def resnet18(free: bool = False) -> Graph:
+def resnet18(free: bool = False, batch: int = 1) -> Graph:
     """ResNet-18 at 224 (arXiv 1512.03385)."""
-    net = Builder("resnet18", 224, free)
+    net = Builder("resnet18", 224, free, batch)
     net.convolve(64, 7, 2)
     net.apply(MaxPool((3, 3), (2, 2), (1, 1, 1, 1)))
     for channels in (64, 128, 256, 512):
@@ -120,9 +122,9 @@ def resnet18(free: bool = False) -> Graph:
     return net.finish(1000)
 
 
-def resnet20(free: bool = False) -> Graph:
+def resnet20(free: bool = False, batch: int = 1) -> Graph:
     """ResNet-20 for CIFAR-10 (the same paper, with projections)."""
-    net = Builder("resnet20", 32, free)
+    net = Builder("resnet20", 32, free, batch)
     net.convolve(16)
     for channels in (16, 32, 64):
         _stage(net, channels, 3, 1 if channels == 16 else 2)
@@ -137,9 +139,9 @@ def _stage(net: Builder, channels: int, blocks: int, stride: int) -> None:
         net.convolve(channels, residual=short)
 
 
-def mobilenet_v1(free: bool = False) -> Graph:
+def mobilenet_v1(free: bool = False, batch: int = 1) -> Graph:
     """MobileNet 1.0 at 224 (arXiv 1704.04861)."""
-    net = Builder("mobilenet_v1", 224, free)
+    net = Builder("mobilenet_v1", 224, free, batch)
     net.convolve(32, 3, 2)
     plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
     for channels, stride in (*plan, (1024, 2), (1024, 1)):
@@ -148,9 +150,9 @@ def mobilenet_v1(free: bool = False) -> Graph:
     return net.finish(1000)
 
 
-def mobilenet_v2(free: bool = False) -> Graph:
+def mobilenet_v2(free: bool = False, batch: int = 1) -> Graph:
     """MobileNetV2 at 224 (arXiv 1801.04381)."""
-    net = Builder("mobilenet_v2", 224, free)
+    net = Builder("mobilenet_v2", 224, free, batch)
     net.convolve(32, 3, 2)
     stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)]
     for expansion, channels, count, stride in (*stages, (6, 160, 3, 2), (6, 320, 1, 1)):

@@ -9,13 +9,13 @@
 Networks are those of the benchmark ``networks``, with random weights, or files. Each result is
 compared with the integer executor; cycles are those that the simulated logic counted, between its
 SDRAM chip and its UART, beside those of the timing model. Half a million cycles take a second, a
-byte of the UART 40 of them. With ``--seeds`` bitstreams are built, one for each seed, ten minutes
-or more each; the clock that each reaches is written, also of those that fail; with ``--twice`` each
-is built again in another folder, and must have the same bytes. ``--faults`` disturbs pins at random
-cycles of a product, whose result must be right or an error, and that of the next product right.
-``--mapped`` forms a product, and runs the networks, on the cells that Yosys makes of the system,
-which must take the cycles that its Verilog takes. Rows that a JSON file has are kept, unless they
-are measured again.
+byte of the UART 40 of them; bytes sent do not contain those that ask whether a run has ended. With
+``--seeds`` bitstreams are built, one for each seed, ten minutes or more each; the clock that each
+reaches is written, also of those that fail; with ``--twice`` each is built again in another folder,
+and must have the same bytes. ``--faults`` disturbs pins at random cycles of a product, whose result
+must be right or an error, and that of the next product right. ``--mapped`` forms a product, and
+runs the networks, on the cells that Yosys makes of the system, which must take the cycles that its
+Verilog takes. Rows that a JSON file has are kept, unless they are measured again.
 """
 
 from __future__ import annotations
@@ -38,17 +38,32 @@ from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
 from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
+from vtaops.network.compile import as_graph
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.ulx3s import Ulx3s
+
+
+class Board(Ulx3s):
+    """A board that counts the bytes with which its host asks whether a run has ended."""
+
+    polled_bytes = 0
+
+    def _wait(self, timeout: float) -> DeviceError | None:
+        before = self.sent_bytes
+        try:
+            return super()._wait(timeout)
+        finally:
+            self.polled_bytes += self.sent_bytes - before
 
 
 def run_network(
     name: str, free: bool, config: HardwareConfig, clock_mhz: float, mapped: bool = False
 ) -> dict[str, Any]:
-    """Run a network twice at the pins; return the figures of the second run."""
-    model = compile_model(
-        Path(name) if Path(name).suffix else getattr(networks, name)(free), config
-    )
+    """Run as many frames as a tile has rows, twice, at the pins; return the second figures."""
+    batch = config.batch
+    source = Path(name) if Path(name).suffix else getattr(networks, name)(free, batch)
+    shapes = {t.name: (batch, *t.shape[1:]) for t in as_graph(source).inputs}
+    model = compile_model(source, config, shapes=shapes)
     rng = np.random.default_rng(0)
     arrays = [
         rng.integers(-64, 64, t.shape).astype(np.int8)
@@ -60,16 +75,17 @@ def run_network(
         raise UnsupportedError(f"{config.bitstream_id} executes nothing of {name}; see its plan")
     expected = as_tuple(model.reference(*arrays))
     with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
-        device = Ulx3s(config, "pins", connect=lambda: PinLine(board))
+        device = Board(config, "pins", connect=lambda: PinLine(board))
         with device, Session(device, timeout=1e6) as session:
             uploaded, seconds = 0, 0.0
             for _ in range(2):
-                before, begin = device.sent_bytes, time.process_time()
+                before, begin = device.sent_bytes - device.polled_bytes, time.process_time()
                 device.reset_stats()
                 found = as_tuple(model.run(*arrays, session=session))
                 if not all(map(np.array_equal, found, expected)):
                     raise DeviceError(f"{name} at the pins differs from the executor")
-                uploaded, seconds = device.sent_bytes - before, time.process_time() - begin
+                uploaded = device.sent_bytes - device.polled_bytes - before
+                seconds = time.process_time() - begin
             counted = device.performance()
             sdram = board.sdram_commands
     timing = Ulx3sDesign(config, clock_mhz).timing
@@ -81,7 +97,7 @@ def run_network(
         "cycles": counted.cycles,
         "model": forecast,
         "error": forecast / counted.cycles - 1,
-        "frames_per_second": 1e6 * clock_mhz / counted.cycles,
+        "frames_per_second": 1e6 * clock_mhz * batch / counted.cycles,
         "bytes_per_cycle": 8
         * (counted.port_read_beats + counted.port_write_beats)
         / counted.cycles,
@@ -91,7 +107,7 @@ def run_network(
     }
 
 
-def product(session: Session, rng: np.random.Generator) -> None:
+def product(session: Session, rng: np.random.Generator, rows: int = 2, depth: int = 32) -> None:
     """Form a product at the pins.
 
     Raises
@@ -99,12 +115,16 @@ def product(session: Session, rng: np.random.Generator) -> None:
     AssertionError
         If it is wrong.
     """
-    x = rng.integers(-128, 128, (2, 32), dtype=np.int8)
-    w = rng.integers(-128, 128, (16, 32), dtype=np.int8)
+    x = rng.integers(-128, 128, (rows, depth), dtype=np.int8)
+    w = rng.integers(-128, 128, (16, depth), dtype=np.int8)
     sums = (x.astype(np.int32) @ w.T.astype(np.int32)) >> 6
     np.testing.assert_array_equal(
         session.gemm(x, w, shift=6), np.clip(sums, -128, 127).astype(np.int8)
     )
+
+
+THREE_LANES = (64, 3)
+"""Rows and depth of a product whose input has zeros in five of eight lanes, which are not sent."""
 
 
 def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[list[dict[str, Any]]]:
@@ -125,9 +145,9 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
             board = VirtualUlx3s(config, clock_mhz)
             device = Ulx3s(config, "pins", connect=partial(connect, board))
             session = Session(device, timeout=1e6)
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
             begin = board.cycles
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
             length = board.cycles - begin
         fault = list(PinFault)[number % len(PinFault)]
         cycles = int(rng.integers(1, most.get(fault, 200)))
@@ -136,7 +156,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
         row["count"] += 1
         before, failed = lines, row["error"]
         try:
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
             row["right"] += 1
         except DeviceError:
             row["error"] += 1
@@ -145,7 +165,7 @@ def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[li
             board.close()
             board = None
         else:
-            product(session, rng)
+            product(session, rng, *THREE_LANES)
         row["noticed"] += row["error"] > failed or lines > before  # the host opened its line anew
         yield list(rows.values())
 

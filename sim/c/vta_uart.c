@@ -11,6 +11,7 @@
 
 #define WRITE 1u
 #define READ 2u
+#define WRITE_FIXED 3u         /* all words to one address */
 #define MOST_WORDS 255u   /* per command */
 #define CHECKED_COMMANDS 16u /* between two checks */
 #define PIECE_WORDS 64u
@@ -18,6 +19,7 @@
 #define RESET_MILLISECONDS 50u
 #define FAILED_POLLS 3 /* in a row; one poll reads its registers at different times */
 #define PAGE 4096u
+#define LEAST_SAVING 128u /* bytes; more than the commands that fill take */
 #define STATE_WORDS (VTA_RTL_CYCLES_HIGH / 4 + 1)
 
 static const uint32_t identity[] = VTA_ULX3S_IDENTITY; /* version, kHz, and two of the design */
@@ -104,10 +106,10 @@ static int move(vta_uart *u, uint32_t kind, uint32_t address, uint8_t *to, const
     uint32_t part;
     if (!left) { /* the next command */
       left = words - done < MOST_WORDS ? words - done : MOST_WORDS;
-      status = send_command(u, kind, left, address + 4 * done);
+      status = send_command(u, kind, left, kind == WRITE_FIXED ? address : address + 4 * done);
     }
     part = left < PIECE_WORDS ? left : PIECE_WORDS;
-    if (!status && kind == WRITE) {
+    if (!status && kind != READ) {
       memcpy(piece, from + 4 * done, 4 * part);
       swap(piece, part);
       status = send(u, piece, 4 * part);
@@ -118,7 +120,7 @@ static int move(vta_uart *u, uint32_t kind, uint32_t address, uint8_t *to, const
     }
     done += part;
     left -= part;
-    if (!status && !left && kind == WRITE && ++commands % CHECKED_COMMANDS == 0) status = check(u);
+    if (!status && !left && kind != READ && ++commands % CHECKED_COMMANDS == 0) status = check(u);
   }
   return status ? status : check(u);
 }
@@ -163,12 +165,47 @@ static int move_rest(vta_uart *u, uint32_t kind, uint32_t address, uint8_t *to, 
   return set(u, address, word);
 }
 
+/* Returns the number of lanes before those that are zeros in every tile. */
+static uint32_t used_lanes(const uint8_t *data, uint32_t nbytes, uint32_t block) {
+  uint32_t used = 0, i;
+  for (i = 0; i < nbytes && used < block; ++i)
+    if (data[i] && i % block >= used) used = i % block + 1;
+  return used;
+}
+
+/* Lets the board write tiles, of which only the first lanes are sent; the others become zeros. */
+static int fill(vta_uart *u, uint32_t address, const uint8_t *from, uint32_t nbytes, uint32_t lanes,
+                uint32_t block) {
+  uint32_t at = 0, done = 0, begin;
+  int status = set(u, VTA_ULX3S_FILL_BASE, address);
+  if (!status) status = set(u, VTA_ULX3S_FILL_LENGTH, nbytes);
+  if (!status) status = set(u, VTA_ULX3S_LANES_COUNT, lanes);
+  if (!status) status = set(u, VTA_ULX3S_FILL_ENABLE, 1);
+  while (!status && at < nbytes) {
+    uint8_t piece[4 * PIECE_WORDS] = {0};
+    uint32_t size = 0;
+    for (; size < sizeof piece && at < nbytes; ++at)
+      if (at % block < lanes) piece[size++] = from[at];
+    status = move(u, WRITE_FIXED, VTA_ULX3S_LANES_DATA, NULL, piece, (size + 3) / 4);
+  }
+  begin = u->milliseconds(u->platform);
+  while (!status && !done) {
+    const int late = u->milliseconds(u->platform) - begin > u->patience;
+    status = read_words(u, VTA_ULX3S_FILL_DONE, &done, 1);
+    if (!status && !done && late) status = gone(u, VTA_ERROR_TIMEOUT);
+  }
+  return status ? status : set(u, VTA_ULX3S_FILL_ENABLE, 0);
+}
+
 static int write_memory(void *context, uint32_t address, const void *data, uint32_t nbytes) {
   vta_uart *const u = context;
   const uint32_t at = VTA_ULX3S_MEMORY + address, rest = nbytes % 4, whole = nbytes - rest;
+  const uint32_t block = 1u << (identity[3] >> 8 & 0xFF), lanes = used_lanes(data, nbytes, block);
   const uint8_t *const from = data;
   int status;
   if (!inside(u, address, nbytes)) return VTA_ERROR_DEVICE;
+  if (nbytes % block == 0 && nbytes / block * (block - lanes) > LEAST_SAVING)
+    return fill(u, address, from, nbytes, lanes, block);
   status = move(u, WRITE, at, NULL, from, whole / 4);
   return status ? status : move_rest(u, WRITE, at + whole, NULL, from + whole, rest);
 }

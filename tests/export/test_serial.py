@@ -10,6 +10,7 @@ import pytest
 from helpers.uartbone import EndlessTerminal, FakeBoard, TerminalBoard
 
 import vtaops
+from benchmarks.networks import Builder
 from trials import c_bundles
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig
@@ -27,8 +28,11 @@ SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     """A built bundle with launches and host stages, its inputs, and the outputs that must come."""
-    folder = tmp_path_factory.mktemp("serial")
-    model = vtaops.compile_model(random_graph(5), CONFIG)
+    return build(random_graph(5), tmp_path_factory.mktemp("serial"))
+
+
+def build(graph, folder):
+    model = vtaops.compile_model(graph, CONFIG)
     arrays = random_inputs(model.graph, 3)
     model.export_c(folder)
     for number, array in enumerate(arrays):
@@ -61,6 +65,21 @@ def test_on_a_board(bundle):
     for turn in ("1", "3"):  # a second host resets the board
         done, right = run(bundle, board, "--repeat", turn)
         assert right, done.stderr
+
+
+def three_channels():
+    """Return a network whose input has zeros in five of eight lanes."""
+    net = Builder("three channels", 16)
+    net.convolve(16, 1)
+    net.graph.output(net.x)
+    return net.graph
+
+
+def test_of_tiles_that_end_in_zeros_only_the_other_lanes_are_sent(tmp_path):
+    board = FakeBoard(CONFIG)
+    done, right = run(build(three_channels(), tmp_path), board)
+    assert right, done.stderr
+    assert board.most_lanes == 3
 
 
 def test_a_host_that_was_killed_in_the_middle_leaves_nothing_behind(bundle):
@@ -141,10 +160,10 @@ def test_a_board_of_another_configuration_is_refused(bundle):
 
 
 @pytest.mark.skipif(not find_spec("litex"), reason="LiteX is missing (extra ulx3s)")
-def test_at_the_pins_of_the_board(bundle, tmp_path):
+@pytest.mark.parametrize("graph", [random_graph(5), three_channels()], ids=["stages", "lanes"])
+def test_at_the_pins_of_the_board(graph, tmp_path):
     """The system of the bitstream and its SDRAM, simulated, behind a pseudo-terminal."""
-    folder, inputs, outputs = bundle
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    _, inputs, outputs = build(graph, tmp_path)
     (tmp_path / "vta.o").unlink()  # there a launch may take long
     c_bundles.make(tmp_path, "network-linux", CC=c_bundles.compilers()[0], CFLAGS=SANITIZED)
     master, terminal = open_terminal()

@@ -42,13 +42,13 @@ class FakeBoard:
 
     def __init__(self, config):
         self.identity = Ulx3sDesign(config).identity
-        self.vta = Fsim(config)
+        self.vta, self.tile = Fsim(config), config.block_in
         self.block = self.vta.alloc(MEMORY_BYTES - PAGE)
         assert self.block.address == PAGE
         self.sent = self.received = 0
         self.to_board = self.from_board = lambda number, byte: bytes([byte])
         self.answers = b""
-        self.connections = 0
+        self.connections = self.most_lanes = 0
         self.switch_on()
 
     def switch_on(self):
@@ -61,7 +61,9 @@ class FakeBoard:
         self.crc = 0
         self.sdram_ready = False
         self.frame = bytearray()
-        self.registers = {"zero_base": 0, "zero_length": 0}
+        self.registers = dict.fromkeys(("fill_base", "fill_length", "lanes_count"), 0)
+        self.lanes = None  # bytes, while the host fills tiles
+        self.filled = False
         self.vta_registers = {}
 
     # ------------------------------------------------------------------ the line
@@ -123,7 +125,7 @@ class FakeBoard:
                 return word
         if address == ADDRESSES["link_crc"]:
             return self.crc
-        return int(address == ADDRESSES["zero_done"])
+        return int(address == ADDRESSES["fill_done"] and self.filled)
 
     def store(self, address, word):
         if 0 <= address - MEMORY < MEMORY_BYTES:
@@ -137,13 +139,26 @@ class FakeBoard:
             self.reset()
         elif address == ADDRESSES["sdram_dfii_control"]:
             self.sdram_ready = bool(word & 1)
-        elif address == ADDRESSES["zero_enable"] and word & 1:
-            base = self.registers["zero_base"]
-            self.memory[base : base + self.registers["zero_length"]] = 0
+        elif address == ADDRESSES["fill_enable"]:
+            self.lanes, self.filled = bytearray() if word & 1 else None, False
+            self.fill()
+        elif address == ADDRESSES["lanes_data"] and self.lanes is not None:
+            self.lanes += word.to_bytes(4, "little")
+            self.fill()
         else:
             for name in self.registers:
                 if address == ADDRESSES[name]:
                     self.registers[name] = word
+
+    def fill(self):
+        """Write the tiles, once all lanes that the host sends are here."""
+        base, length, count = self.registers.values()
+        size = length // self.tile * count
+        if self.lanes is not None and len(self.lanes) >= size:
+            tiles = np.zeros((length // self.tile, self.tile), np.uint8)
+            tiles[:, :count] = np.frombuffer(self.lanes[:size], np.uint8).reshape(len(tiles), count)
+            self.memory[base : base + length] = tiles.reshape(-1)
+            self.filled, self.most_lanes = True, max(self.most_lanes, count)
 
     def run(self):
         self.vta.write(self.block, self.memory[PAGE:])

@@ -67,6 +67,30 @@ def test_memory_is_zero_when_allocated_and_keeps_what_is_beside(nbytes):
             device.alloc(33 << 20)
 
 
+@pytest.mark.parametrize("lanes", [0, 1, 3, 7])
+@pytest.mark.parametrize("tiles", [63, 1])
+def test_of_tiles_that_end_in_zeros_only_the_other_lanes_are_sent(lanes, tiles):
+    check_lanes(FakeBoard(CONFIG).connect, lanes, tiles)
+
+
+def check_lanes(connect, count, tiles):
+    """Write tiles with zeros behind the first lanes into the middle of other bytes."""
+    rng = np.random.default_rng(count)
+    with Ulx3s(CONFIG, connect=connect) as device:
+        buffer = device.alloc(16 * tiles)
+        before = rng.integers(1, 256, 16 * tiles).astype(np.uint8)
+        device.write(buffer, before)
+        image = rng.integers(1, 256, (tiles, 8)).astype(np.uint8)
+        image[:, count:] = 0
+        sent = device.sent_bytes
+        device.write(buffer, image)
+        sent = device.sent_bytes - sent
+        found = device.read(buffer, 16 * tiles)
+        np.testing.assert_array_equal(found, np.concatenate([image.ravel(), before[8 * tiles :]]))
+        whole = 8 * tiles
+        assert sent <= (whole if whole <= 128 else count * tiles) + 128
+
+
 FAULTS = {
     "flip": lambda byte, rng: bytes([byte ^ 1 << int(rng.integers(8))]),
     "lose": lambda byte, rng: b"",
@@ -222,6 +246,15 @@ def test_a_terminal_is_a_line():
 
 
 # ----------------------------------------------------------------------- the system at its pins
+
+
+@needs_pins
+@pytest.mark.parametrize("lanes", [1, 3, 7])
+def test_lanes_at_the_pins(lanes):
+    from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
+
+    with VirtualUlx3s(CONFIG) as board:
+        check_lanes(lambda: PinLine(board), lanes, 63)
 
 
 @needs_pins

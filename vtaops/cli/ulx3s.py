@@ -8,18 +8,14 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from vtaops.cli.board import virtual_app
 from vtaops.cli.options import list_table, show
-from vtaops.hardware.tools import Bitstream, Progress
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
-
-if TYPE_CHECKING:
-    from vtaops.machine.config import HardwareConfig
 
 Board = Annotated[str, typer.Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
 
@@ -60,6 +56,7 @@ def build_board(
     open_tools : --open
         Pynq: Yosys, nextpnr-xilinx and Project X-Ray instead of Vivado (see: vtaops rtl).
     """
+    from vtaops.hardware import ulx3s, vivado, zynq
     from vtaops.machine.config import HardwareConfig
 
     _check_board(board, open_tools)
@@ -72,10 +69,13 @@ def build_board(
             console.print(step)
 
         if board == "pynq":
-            made = _build_pynq(hardware, folder, clock_mhz, seed, tell)
+            clock = clock_mhz or vivado.CLOCK_MHZ
+            made = zynq.build_bitstream(hardware, folder, clock_mhz=clock, seed=seed, progress=tell)
         else:
             products = None if multipliers < 0 else multipliers
-            made = _build_ulx3s(hardware, folder, clock_mhz, fpga, products, seed, tell)
+            clock = clock_mhz or DEFAULT_CLOCK_MHZ
+            design = ulx3s.Ulx3sDesign(hardware, clock, fpga, multipliers=products)
+            made = ulx3s.build_bitstream(design, folder, seed=seed, progress=tell)
     cells = list_table(
         f"{hardware.bitstream_id} on {fpga if board == 'ulx3s' else hardware.board.device}",
         {"cells": "", "used": ",", "of": ","},
@@ -92,32 +92,6 @@ def _check_board(board: str, open_tools: bool) -> None:
         raise typer.BadParameter(
             "Vivado builds for a Pynq (see: vtaops rtl); --open builds with open tools"
         )
-
-
-def _build_ulx3s(
-    config: HardwareConfig,
-    output: Path,
-    clock_mhz: float,
-    fpga: str,
-    multipliers: int | None,
-    seed: int,
-    tell: Progress,
-) -> Bitstream:
-    from vtaops.hardware.ulx3s import Ulx3sDesign, build_bitstream
-
-    clock = clock_mhz or DEFAULT_CLOCK_MHZ
-    design = Ulx3sDesign(config, clock_mhz=clock, device=fpga, multipliers=multipliers)
-    return build_bitstream(design, output, seed=seed, progress=tell)
-
-
-def _build_pynq(
-    config: HardwareConfig, output: Path, clock_mhz: float, seed: int, tell: Progress
-) -> Bitstream:
-    from vtaops.hardware.vivado import CLOCK_MHZ
-    from vtaops.hardware.zynq import build_bitstream
-
-    clock = clock_mhz or CLOCK_MHZ
-    return build_bitstream(config, output, clock_mhz=clock, seed=seed, progress=tell)
 
 
 @virtual_app.command("ulx3s")

@@ -43,14 +43,14 @@ MOST_BURSTS = 16
 """Maximum number of VTA bursts in one direction while the other direction waits."""
 CRC_POLYNOMIAL = 0xEDB8_8320
 """Polynomial of `zlib.crc32`, with the lowest power in the highest bit."""
-IDENTITY_MAGIC = 0x5654_4101
+IDENTITY_MAGIC = 0x5654_4102
 """First word of the identity: "VTA" and the version of the addresses and their meanings."""
 
 _MULTIPLIERS = {"LFE5U-45F": 72, "LFE5U-85F": 156}
 _ALU_MULTIPLIERS, _POST_MULTIPLIERS = 3, 2
 """DSP blocks per lane: for a 32-bit MUL, and for the scaling of post-processing."""
 _CSR, _PAGE = 0x0, 0x800
-PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "zero": 4}
+PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "fill": 4, "lanes": 5}
 """Register pages of LiteX, by module."""
 
 
@@ -70,7 +70,8 @@ ADDRESSES = {
     ),
     **_addresses("link", "crc"),
     **_addresses("identity", "word0", "word1", "word2", "word3"),
-    **_addresses("zero", "base", "length", "enable", "done"),
+    **_addresses("fill", "base", "length", "enable", "done"),
+    **_addresses("lanes", "count", "data"),
 }
 """Byte addresses of the registers that the host uses; the generated system must match them."""
 

@@ -26,13 +26,14 @@ from litex.soc.cores.uart import UARTPHY, UARTBone
 from litex.soc.integration.soc import SoCRegion
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import axi, stream
-from litex.soc.interconnect.csr import AutoCSR, CSRStatus
+from litex.soc.interconnect.csr import AutoCSR, CSRStatus, CSRStorage
 from litex_boards.platforms import radiona_ulx3s
 from litex_boards.targets.radiona_ulx3s import _CRG
 from migen import Cat, ClockDomain, ClockSignal, If, Instance, Module, ResetSignal, Signal
 
 from vtaops.hardware import ulx3s
 
+_WORD_BYTES = 4
 _BUFFER_BEATS = 32
 """Number of beats buffered between VTA and the SDRAM, per direction."""
 
@@ -131,6 +132,35 @@ class _Link(Module, AutoCSR):  # type: ignore[misc]
             self.sync += If(endpoint.valid & endpoint.ready, state.eq(Cat(*bits)))
 
 
+class _Lanes(Module, AutoCSR):  # type: ignore[misc]
+    """Data of a `LiteDRAMDMAWriter`: tiles whose first ``count`` lanes the host sends as ``data``.
+
+    The other lanes are zeros. Words that come too fast are lost, so the writer never finishes.
+    """
+
+    def __init__(self, writer: Any, block: int) -> None:
+        self._count = CSRStorage(block.bit_length())
+        self._data = CSRStorage(32)
+        word, left, lane = Signal(32), Signal(max=_WORD_BYTES + 1), Signal(max=block)
+        before, byte = Signal(8), Signal(8)  # two lanes are a word of the SDRAM
+        sent, valid = Signal(), Signal()
+        taken = valid & (~lane[0] | writer.sink.ready)
+        self.comb += [
+            sent.eq(lane < self._count.storage),
+            valid.eq(~sent | (left != 0)),
+            If(sent, byte.eq(word)),
+            writer.sink.data.eq(Cat(before, byte)),
+            # Zeros alone are as fast as the SDRAM.
+            writer.sink.valid.eq((valid & lane[0]) | (self._count.storage == 0)),
+        ]
+        self.sync += [
+            If(taken, lane.eq(lane + 1), before.eq(byte)),
+            If(taken & sent, word.eq(word[8:]), left.eq(left - 1)),
+            If(self._data.re, word.eq(self._data.storage), left.eq(_WORD_BYTES)),
+            If(~writer._enable.storage, lane.eq(0), left.eq(0), before.eq(0)),
+        ]
+
+
 class _Identity(Module, AutoCSR):  # type: ignore[misc]
     """Constants that identify the design (`Ulx3sDesign.identity`)."""
 
@@ -166,8 +196,8 @@ class _System(SoCCore):  # type: ignore[misc]
         self.sdrphy = GENSDRPHY(platform.request("sdram"), hertz, cl=design.cas_latency)
         chip = getattr(sdram_chips, ulx3s.SDRAM)(hertz, "1:1")
         self.add_sdram("sdram", phy=self.sdrphy, module=chip, origin=ulx3s.MEMORY, l2_cache_size=0)
-        self.zero = LiteDRAMDMAWriter(self.sdram.crossbar.get_port(mode="write"), with_csr=True)
-        self.comb += self.zero.sink.valid.eq(1)  # the data are zeros
+        self.fill = LiteDRAMDMAWriter(self.sdram.crossbar.get_port(mode="write"), with_csr=True)
+        self.lanes = _Lanes(self.fill, design.config.block_in)
         self.specials += Instance("vta_axi", name="vta", **self._vta_ports(design))
 
     def _vta_ports(self, design: ulx3s.Ulx3sDesign) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
 def _cost(op: Conv2d, config: HardwareConfig) -> float:
     """Estimate the cycles of a first layer: its products, or the transfer of its image.
 
-    A serial line transfers the image first, with ten bits per byte.
+    A serial line transfers the image first, with ten bits per byte, but not the empty lanes of a
+    single block.
     """
     (oh, ow), (kh, kw) = op.out_size, op.window.kernel
     blocks = ceil_div(op.in_channels, config.block_in)
@@ -86,5 +87,6 @@ def _cost(op: Conv2d, config: HardwareConfig) -> float:
     nbytes = blocks * op.height * op.width * config.inp.element_bytes
     products, board = blocks * kh * kw * outputs * oh * ow, config.board
     if board.line_baud:
-        return products + 10e6 * nbytes * board.clock_mhz / board.line_baud
+        sent = nbytes if blocks > 1 else nbytes * op.in_channels // config.block_in
+        return products + 10e6 * sent * board.clock_mhz / board.line_baud
     return max(products, nbytes / config.port_width)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError
 
-WRITE, READ = 1, 2
+WRITE, READ, WRITE_FIXED = 1, 2, 3
 WORD_BYTES, MOST_WORDS = 4, 255  # per burst
 _SYNC_TRIES = 4
 _RESET_SECONDS = 0.05
@@ -186,8 +186,8 @@ class UartBone:
         self._crc = 0
         self.sent_bytes = 0
 
-    def write(self, address: int, words: npt.ArrayLike) -> None:
-        """Write words to consecutive addresses and verify that they arrived.
+    def write(self, address: int, words: npt.ArrayLike, *, fixed: bool = False) -> None:
+        """Write words to consecutive addresses, or all to one, and verify that they arrived.
 
         Raises
         ------
@@ -197,7 +197,8 @@ class UartBone:
         values = np.asarray(words, "<u4").reshape(-1).astype(">u4")
         for start in range(0, values.size, MOST_WORDS):
             part = values[start : start + MOST_WORDS]
-            self._send(_command(WRITE, part.size, address + WORD_BYTES * start) + part.tobytes())
+            kind, place = (WRITE_FIXED, address) if fixed else (WRITE, address + WORD_BYTES * start)
+            self._send(_command(kind, part.size, place) + part.tobytes())
             if (start + part.size) % _CHECKED_WORDS == 0 or start + part.size == values.size:
                 self._check()
 

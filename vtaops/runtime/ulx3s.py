@@ -38,9 +38,18 @@ DEFAULT_TIMEOUT = 10.0
 _SIMULATED_SECONDS = 120.0  # of silence: a simulator may need this for all bytes in transit
 _POLL_SECONDS = 1e-3
 _FAILED_POLLS = 3  # in a row; one poll reads its registers at different times
-_ZERO_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
+_FILL_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
+_LEAST_SAVING = 128  # bytes; more than the commands that fill take
 _LAST_STATE = RtlRegisters.CYCLES_HIGH
 _LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
+
+
+def _used_lanes(image: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.uint8]:
+    """Return the tiles of an image without the last lanes, where those are zeros in every tile."""
+    if image.size % block:
+        return image
+    tiles = image.reshape(-1, block)
+    return tiles[:, : int(np.flatnonzero(tiles.any(axis=0)).max(initial=-1)) + 1]
 
 
 @dataclass
@@ -139,7 +148,7 @@ class Ulx3s(BoardDevice):
         with self._turn():
             buffer = self._pages.alloc(nbytes)
             try:
-                self._zero(buffer.address, whole_pages(nbytes))
+                self._fill(buffer.address, whole_pages(nbytes), np.zeros((0, 0), np.uint8))
             except BaseException:
                 self._pages.free(buffer)
                 raise
@@ -155,12 +164,16 @@ class Ulx3s(BoardDevice):
         image = as_bytes(data)
         with self._turn():
             own = self._own(buffer, image.size)
-            whole = np.zeros(ceil_div(image.size, WORD_BYTES) * WORD_BYTES, np.uint8)
-            if whole.size > image.size:  # keep the bytes after the last one
-                last = ADDRESSES["memory"] + buffer.address + whole.size - WORD_BYTES
-                whole[-WORD_BYTES:] = self._bone.read(last).view(np.uint8)
-            whole[: image.size] = image
-            self._bone.write(ADDRESSES["memory"] + buffer.address, whole.view(np.uint32))
+            lanes = _used_lanes(image, self.design.config.block_in)
+            if image.size - lanes.size > _LEAST_SAVING:
+                self._fill(buffer.address, image.size, lanes)
+            else:
+                whole = np.zeros(ceil_div(image.size, WORD_BYTES) * WORD_BYTES, np.uint8)
+                if whole.size > image.size:  # keep the bytes after the last one
+                    last = ADDRESSES["memory"] + buffer.address + whole.size - WORD_BYTES
+                    whole[-WORD_BYTES:] = self._bone.read(last).view(np.uint8)
+                whole[: image.size] = image
+                self._bone.write(ADDRESSES["memory"] + buffer.address, whole.view(np.uint32))
             own.image = image.copy()
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
@@ -254,16 +267,19 @@ class Ulx3s(BoardDevice):
     def _set(self, name: str, value: int) -> None:
         self._bone.write(ADDRESSES[name], value)
 
-    def _zero(self, address: int, nbytes: int) -> None:
-        """Let the board zero its memory."""
-        self._set("zero_base", address)
-        self._set("zero_length", nbytes)
-        self._set("zero_enable", 1)
-        deadline = time.monotonic() + _ZERO_SECONDS
-        while not self._bone.read(ADDRESSES["zero_done"])[0]:
+    def _fill(self, address: int, nbytes: int, lanes: npt.NDArray[np.uint8]) -> None:
+        """Let the board fill its memory with tiles: zeros behind the lanes that are sent."""
+        self._set("fill_base", address)
+        self._set("fill_length", nbytes)
+        self._set("lanes_count", lanes.shape[1])
+        self._set("fill_enable", 1)
+        data = lanes.tobytes() + bytes(-lanes.size % WORD_BYTES)
+        self._bone.write(ADDRESSES["lanes_data"], np.frombuffer(data, "<u4"), fixed=True)
+        deadline = time.monotonic() + _FILL_SECONDS
+        while not self._bone.read(ADDRESSES["fill_done"])[0]:
             if time.monotonic() > deadline:
-                raise LinkError(f"the board did not fill {nbytes} bytes in {_ZERO_SECONDS} s")
-        self._set("zero_enable", 0)
+                raise LinkError(f"the board did not fill {nbytes} bytes in {_FILL_SECONDS} s")
+        self._set("fill_enable", 0)
 
     def _own(self, buffer: DeviceBuffer, nbytes: int) -> _Loaded:
         self._pages.check(buffer, nbytes)
