@@ -47,8 +47,8 @@ class Touch:
     ----------
     space : str
         ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds DRAM spaces.
-    elements : ndarray of int64, or range
-        Distinct element numbers; a range is listed when it is asked for.
+    elements : ndarray of int64
+        Distinct element numbers.
     write : bool
         Whether they are written.
 
@@ -62,37 +62,23 @@ class Touch:
         Index of the elements in an array, in any order: a slice if they are contiguous.
     """
 
-    __slots__ = ("_elements", "end", "index", "size", "space", "write")
+    __slots__ = ("elements", "end", "index", "size", "space", "write")
 
-    def __init__(self, space: str, elements: Elements | range, write: bool) -> None:
-        self.space, self.write, self._elements = space, write, elements
+    def __init__(self, space: str, elements: Elements, write: bool) -> None:
+        self.space, self.elements, self.write = space, elements, write
         self.size = len(elements)
-        self.index: Elements | slice
-        if isinstance(elements, range):
-            self.end = elements.stop if self.size else 0
-            self.index = slice(elements.start, elements.stop)
-        else:
-            self.end = largest(elements) + 1 if self.size else 0
-            begin = self.end - self.size
-            contiguous = self.size and elements[elements.argmin()] == begin
-            self.index = slice(begin, self.end) if contiguous else elements
+        self.end = largest(elements) + 1 if self.size else 0
+        begin = self.end - self.size
+        contiguous = self.size and elements[elements.argmin()] == begin
+        self.index: Elements | slice = slice(begin, self.end) if contiguous else elements
 
     @staticmethod
     def of_run(space: str, begin: int, size: int, write: bool) -> Touch:
         """Return a touch of `size` consecutive elements."""
-        return Touch(space, range(begin, begin + size), write)
-
-    @property
-    def elements(self) -> Elements:
-        """The distinct element numbers."""
-        if isinstance(self._elements, range):
-            self._elements = np.arange(self._elements.start, self._elements.stop)
-        return self._elements
+        return Touch(space, np.arange(begin, begin + size), write)
 
     def moved(self, by: int) -> Touch:
         """Return the same elements, `by` further."""
-        if isinstance(self.index, slice):
-            return Touch.of_run(self.space, self.end - self.size + by, self.size, self.write)
         return Touch(self.space, self.elements + by, self.write)
 
 
