@@ -30,10 +30,10 @@ module operand_reads
     if (HAS_PAIRS != 0) begin : g_pairs
         // `odd` changes with clk, `followed` half a cycle later.
         logic odd, followed;
-        assign second_half = odd == followed;
         always_ff @(posedge clk) odd <= !rst && !odd;
         always_ff @(posedge array_clk) begin
             followed       <= odd;
+            second_half    <= odd != followed;
             inp_read       <= inputs_en && (!second_half || pair);
             wgt_read       <= weights_en && (!second_half || pair);
             inp_read_all   <= inputs_all;

@@ -66,19 +66,35 @@ package stream_pkg;
 
     // What is known of the bytes of a row beside their number, which cuts it sooner.
     typedef struct packed {
-        logic below;  // they are fewer than those of a burst
-        logic equal;  // they are as many
-        logic two;    // they are at least those of two bursts
-        logic three;
+        logic [1:0] bursts;  // that they fill: none, one, two, or more
+        logic       equal;   // they fill one burst exactly
     } length_t;
 
     function automatic length_t length_of(input logic [31:0] nbytes);
         localparam int BLOCK_BITS = 32 - CUT_BITS;
         logic [BLOCK_BITS-1:0] blocks;
         blocks = nbytes[31:CUT_BITS];
-        return '{below: blocks == '0, equal: nbytes == 32'(PORT_BYTES * BURST_BEATS),
-                 two: blocks[BLOCK_BITS-1:1] != '0,
-                 three: blocks[BLOCK_BITS-1:2] != '0 || &blocks[1:0]};
+        return '{bursts: blocks[BLOCK_BITS-1:2] != '0 ? 2'd3 : blocks[1:0],
+                 equal: nbytes == 32'(PORT_BYTES * BURST_BEATS)};
+    endfunction
+
+    // The first burst of a row of `nbytes` bytes, by the bits of its address that cut it. Only the
+    // bits within a burst are added.
+    function automatic beats_t first_burst(input logic [CUT_BITS-1:0] address,
+                                           input logic [CUT_BITS:0] nbytes, input length_t length);
+        localparam int SHIFT = $clog2(PORT_BYTES);
+        logic [SHIFT-1:0]  odd;
+        logic [CUT_BITS:0] behind;  // the byte behind the row
+        /* verilator lint_off UNUSEDSIGNAL */
+        logic [CUT_BITS:0] to_end;  // bytes from the first word to the row's end, rounded up
+        /* verilator lint_on UNUSEDSIGNAL */
+        odd    = address[SHIFT-1:0];
+        behind = {1'b0, nbytes[CUT_BITS-1:0]} + {1'b0, address};
+        to_end = nbytes + (CUT_BITS+1)'({odd != '0, odd - 1'b1});
+        return '{ends_row: length.bursts == '0 && (!behind[CUT_BITS] || behind[CUT_BITS-1:0] == '0)
+                           || length.equal && address == '0,
+                 tail: BEATS_BITS'(to_end >> SHIFT),
+                 whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
     endfunction
 
     // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.
@@ -90,6 +106,7 @@ package stream_pkg;
         logic [15:0]          rows;
         logic [CUT_BITS-1:0]  second;  // the same bits of the second row's address
         length_t              length;
+        beats_t               first;   // the first burst
     } block_t;
 
     // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.

@@ -98,7 +98,9 @@ module blocks
                                      input logic [15:0] rows);
         return '{any: any, address: address, row_bytes: row_bytes, stride_bytes: stride_bytes,
                  rows: rows, second: CUT_BITS'(address + ADDR_BITS'(stride_bytes)),
-                 length: length_of(row_bytes)};
+                 length: length_of(row_bytes),
+                 first: first_burst(address[CUT_BITS-1:0], row_bytes[CUT_BITS:0],
+                                    length_of(row_bytes))};
     endfunction
 
     burst_t burst;
