@@ -63,13 +63,14 @@ module burst_generator
     cut_t of_next, of_second;  // for its first row and for its second
     cut_t start_cut, start_second;
     /* verilator lint_off UNUSEDSIGNAL */
-    cut_t first_row;  // its first burst is known earlier
+    cut_t first_row;  // where it ends is known earlier
     /* verilator lint_on UNUSEDSIGNAL */
     row_cut cut_first (.address(start_block.address[CUT_BITS-1:0]), .nbytes(start_block.row_bytes),
                        .length(start_block.length), .cut(first_row));
     always_comb begin
         start_cut       = first_row;
-        start_cut.first = start_block.first;
+        start_cut.first = first_burst(start_block.address[CUT_BITS-1:0], start_block.ending,
+                                      start_block.length);
     end
     row_cut cut_second (.address(start_block.second), .nbytes(start_block.row_bytes),
                         .length(start_block.length), .cut(start_second));

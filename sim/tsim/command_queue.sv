@@ -79,7 +79,7 @@ module command_queue
             out_block <= '{any: any, address: address,
                            row_bytes: row_bytes, stride_bytes: stride_bytes,
                            rows: entering.y_size, second: second_row, length: length,
-                           first: first_burst(address[CUT_BITS-1:0], row_bytes[CUT_BITS:0], length)};
+                           ending: end_of_row(address[CUT_BITS-1:0], row_bytes[CUT_BITS:0])};
         end
     end
 endmodule

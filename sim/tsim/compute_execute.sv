@@ -117,17 +117,23 @@ module compute_execute
     wire hit1 = acts[ALIGN].writes && dst[ALIGN] == index[READ];
     wire hit2 = writes_next && dst[EXECUTE] == index[READ];
     wire hit3 = writes_acc && dst[LAST] == index[READ];
-    logic from_result, from_tile, from_retired, from_memory;  // at most one: where it comes from
-    logic [ACC_BITS-1:0] acc_read, acc_old, retired, result, product;
+    // Where it comes from, at most one; the two sums are known last.
+    logic from_memory, from_retired, from_registered, from_other, from_sum, from_product;
+    wire copies = !s[READ].overwrite;
+    logic [ACC_BITS-1:0] acc_read, acc_old, retired, sum, other, product;
     logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     always_ff @(posedge clk) begin
-        from_result  <= !s[READ].overwrite && hit1;
-        from_tile    <= !s[READ].overwrite && hit2 && !hit1;
-        from_retired <= !s[READ].overwrite && hit3 && !hit2 && !hit1;
-        from_memory  <= !s[READ].overwrite && !hit3 && !hit2 && !hit1;
+        from_memory     <= copies && !hit3 && !hit2 && !hit1;
+        from_retired    <= copies && hit3 && !hit2 && !hit1;
+        from_registered <= copies && hit2 && !hit1 && !acts[EXECUTE].multiplies;
+        from_product    <= copies && hit2 && !hit1 && acts[EXECUTE].multiplies;
+        from_other      <= copies && hit1 && !acts[ALIGN].adds;
+        from_sum        <= copies && hit1 && acts[ALIGN].adds;
         if (acts[ALIGN].data)
-            acc_old <= {ACC_BITS{from_result}} & result | {ACC_BITS{from_tile}} & tile
-                       | {ACC_BITS{from_retired}} & retired | {ACC_BITS{from_memory}} & acc_read;
+            acc_old <= {ACC_BITS{from_memory}} & acc_read | {ACC_BITS{from_retired}} & retired
+                       | {ACC_BITS{from_registered}} & registered[ACC_BITS-1:0]
+                       | {ACC_BITS{from_other}} & other | {ACC_BITS{from_sum}} & sum
+                       | {ACC_BITS{from_product}} & product;
         if (writes_acc) retired <= tile;
     end
 
@@ -152,10 +158,10 @@ module compute_execute
         if (acts[ALIGN].gemm) second <= '0;
     end
     vector_alu alu_lanes (
-        .clk, .adds(acts[EXECUTE].adds), .orders(acts[EXECUTE].orders),
+        .clk, .orders(acts[EXECUTE].orders),
         .greater(s[EXECUTE].alu_op == ALU_MAX), .shifts(acts[EXECUTE].shifts),
         .multiplies(acts[EXECUTE].multiplies), .x(acc_old), .y(second), .too_far,
-        .addend(second | sums), .result, .product);
+        .addend(second | sums), .sum, .other, .product);
 
     // LAST writes what EXECUTE or a load has registered.
     wire loads = load.valid && load.memory != MEM_UOP;
@@ -169,9 +175,9 @@ module compute_execute
         write.index <= loads ? ACC_INDEX_BITS'(load.index) : dst[EXECUTE];
         // An unused value is harmless: a result is used in the next cycle or never.
         registered <= expanded;
-        if (writes_next) registered[ACC_BITS-1:0] <= result;
+        if (writes_next) registered[ACC_BITS-1:0] <= acts[EXECUTE].adds ? sum : other;
     end
-    assign tile = product | registered[ACC_BITS-1:0];  // one of them is zero
+    assign tile = s[LAST].multiplies ? product : registered[ACC_BITS-1:0];
     always_comb begin
         elements = registered;
         if (writes_acc) elements[ACC_BITS-1:0] = tile;

@@ -36,16 +36,15 @@ module fetch
     logic start_ready_unused, active_unused, buffer_ready_unused;
     wire [31:0] program_bytes = 32'(count) * INSN_BYTES;
     length_t length;  // the program is known a cycle before it starts
-    beats_t first;
+    row_end_t ending;
     logic some;       // it has instructions
-    wire length_t program_length = length_of(program_bytes);
     always_ff @(posedge clk) begin
-        {length, some} <= {program_length, count != '0};
-        first <= first_burst(address[CUT_BITS-1:0], program_bytes[CUT_BITS:0], program_length);
+        {length, some} <= {length_of(program_bytes), count != '0};
+        ending <= end_of_row(address[CUT_BITS-1:0], program_bytes[CUT_BITS:0]);
     end
     wire block_t program_block = '{any: 1'b1, address: address, row_bytes: program_bytes,
                                    stride_bytes: '0, rows: 16'd1, second: '0, length: length,
-                                   first: first};
+                                   ending: ending};
     burst_generator bursts (
         .clk, .rst,
         .start_valid(launch && some), .start_ready(start_ready_unused),

@@ -78,22 +78,33 @@ package stream_pkg;
                  equal: nbytes == 32'(PORT_BYTES * BURST_BEATS)};
     endfunction
 
-    // The first burst of a row of `nbytes` bytes, by the bits of its address that cut it. Only the
-    // bits within a burst are added.
-    function automatic beats_t first_burst(input logic [CUT_BITS-1:0] address,
-                                           input logic [CUT_BITS:0] nbytes, input length_t length);
+    // Where a row ends: additions that are done before it is cut, of the bits that cut it.
+    typedef struct packed {
+        logic [CUT_BITS:0]     behind;  // the byte behind its last one, modulo a burst's size
+        logic [BEATS_BITS-1:0] words;   // from its first port word on
+    } row_end_t;
+
+    function automatic row_end_t end_of_row(input logic [CUT_BITS-1:0] address,
+                                            input logic [CUT_BITS:0] nbytes);
         localparam int SHIFT = $clog2(PORT_BYTES);
         logic [SHIFT-1:0]  odd;
-        logic [CUT_BITS:0] behind;  // the byte behind the row
         /* verilator lint_off UNUSEDSIGNAL */
-        logic [CUT_BITS:0] to_end;  // bytes from the first word to the row's end, rounded up
+        logic [CUT_BITS:0] rounded;
         /* verilator lint_on UNUSEDSIGNAL */
-        odd    = address[SHIFT-1:0];
-        behind = {1'b0, nbytes[CUT_BITS-1:0]} + {1'b0, address};
-        to_end = nbytes + (CUT_BITS+1)'({odd != '0, odd - 1'b1});
-        return '{ends_row: length.bursts == '0 && (!behind[CUT_BITS] || behind[CUT_BITS-1:0] == '0)
+        odd     = address[SHIFT-1:0];
+        rounded = nbytes + (CUT_BITS+1)'({odd != '0, odd - 1'b1});  // odd + PORT_BYTES - 1
+        return '{behind: {1'b0, nbytes[CUT_BITS-1:0]} + {1'b0, address},
+                 words: BEATS_BITS'(rounded >> SHIFT)};
+    endfunction
+
+    // The first burst of a row.
+    function automatic beats_t first_burst(input logic [CUT_BITS-1:0] address,
+                                           input row_end_t ending, input length_t length);
+        localparam int SHIFT = $clog2(PORT_BYTES);
+        return '{ends_row: length.bursts == '0 && (!ending.behind[CUT_BITS]
+                                                   || ending.behind[CUT_BITS-1:0] == '0)
                            || length.equal && address == '0,
-                 tail: BEATS_BITS'(to_end >> SHIFT),
+                 tail: ending.words,
                  whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
     endfunction
 
@@ -106,7 +117,7 @@ package stream_pkg;
         logic [15:0]          rows;
         logic [CUT_BITS-1:0]  second;  // the same bits of the second row's address
         length_t              length;
-        beats_t               first;   // the first burst
+        row_end_t             ending;  // of the first row
     } block_t;
 
     // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.

@@ -77,7 +77,7 @@ module burst_generator_proof
     function automatic logic is_block(input block_t b);
         return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0
             && b.length == length_of(b.row_bytes)
-            && b.first == first_burst(b.address[CUT_BITS-1:0], b.row_bytes[CUT_BITS:0], b.length)
+            && b.ending == end_of_row(b.address[CUT_BITS-1:0], b.row_bytes[CUT_BITS:0])
             && b.second == CUT_BITS'(b.address + address_t'(b.stride_bytes));
     endfunction
 

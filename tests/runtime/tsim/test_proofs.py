@@ -33,6 +33,8 @@ pytestmark = needs_yosys
         ("scratchpad", {}),
         ("scratchpad", {"SLOTS": 1}),
         ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4}),
+        ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2}),
+        ("scratchpad", {"HOLD": 2}),
         ("axi_bursts", {"LIMIT": 5}),
         ("axi_bursts", {"LIMIT": 32}),
         ("axi_words", {}),
@@ -134,7 +136,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("scratchpad", " && (held_all || !rd_all)", ""),
         ("scratchpad", "(reads || held) && !overwritten", "(reads || held)"),
         ("scratchpad", "(reads || held) && !overwritten", "reads && !overwritten"),
-        ("scratchpad", "reads ? touches(behind", "held ? touches(behind"),
+        ("scratchpad", "reads ? touches_read", "held ? touches_read"),
         ("scratchpad", "BITS'(w - r)", "BITS'(r - w)"),
         ("scratchpad", "held <= !rst && ", "held <= "),
         ("axi_bursts", "!hold && ", ""),
@@ -168,7 +170,7 @@ def test_wrong_blocks_fail_their_proof(block, right, wrong, tmp_path):
         ("- BEATS_BITS'(address[CUT_BITS-1:SHIFT])", ""),
         ("{odd != '0, odd - 1'b1}", "odd"),
         ("length.equal && address == '0", "length.equal"),
-        (" || behind[CUT_BITS-1:0] == '0", ""),
+        ("ending.behind[CUT_BITS-1:0] == '0", "1'b0"),
     ],
 )
 def test_a_wrong_first_burst_fails_the_proof_of_a_row(right, wrong, tmp_path, monkeypatch):
