@@ -119,18 +119,18 @@ module compute_execute
     wire hit3 = writes_acc && dst[LAST] == index[READ];
     // Where it comes from, at most one; the two sums are known last.
     logic from_memory, from_retired, from_registered, from_other, from_sum, from_product;
-    wire copies = !s[READ].overwrite;
     logic [ACC_BITS-1:0] acc_read, acc_old, retired, sum, other, product;
     logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     always_ff @(posedge clk) begin
-        from_memory     <= copies && !hit3 && !hit2 && !hit1;
-        from_retired    <= copies && hit3 && !hit2 && !hit1;
-        from_registered <= copies && hit2 && !hit1 && !acts[EXECUTE].multiplies;
-        from_product    <= copies && hit2 && !hit1 && acts[EXECUTE].multiplies;
-        from_other      <= copies && hit1 && !acts[ALIGN].adds;
-        from_sum        <= copies && hit1 && acts[ALIGN].adds;
+        from_memory     <= !hit3 && !hit2 && !hit1;
+        from_retired    <= hit3 && !hit2 && !hit1;
+        from_registered <= hit2 && !hit1 && !acts[EXECUTE].multiplies;
+        from_product    <= hit2 && !hit1 && acts[EXECUTE].multiplies;
+        from_other      <= hit1 && !acts[ALIGN].adds;
+        from_sum        <= hit1 && acts[ALIGN].adds;
         if (acts[ALIGN].data)
-            acc_old <= {ACC_BITS{from_memory}} & acc_read | {ACC_BITS{from_retired}} & retired
+            acc_old <= s[ALIGN].overwrite ? '0
+                       : {ACC_BITS{from_memory}} & acc_read | {ACC_BITS{from_retired}} & retired
                        | {ACC_BITS{from_registered}} & registered[ACC_BITS-1:0]
                        | {ACC_BITS{from_other}} & other | {ACC_BITS{from_sum}} & sum
                        | {ACC_BITS{from_product}} & product;

@@ -82,6 +82,7 @@ package stream_pkg;
     typedef struct packed {
         logic [CUT_BITS:0]     behind;  // the byte behind its last one, modulo a burst's size
         logic [BEATS_BITS-1:0] words;   // from its first port word on
+        logic [BEATS_BITS-1:0] whole;   // to the end of that word's burst
     } row_end_t;
 
     function automatic row_end_t end_of_row(input logic [CUT_BITS-1:0] address,
@@ -94,18 +95,17 @@ package stream_pkg;
         odd     = address[SHIFT-1:0];
         rounded = nbytes + (CUT_BITS+1)'({odd != '0, odd - 1'b1});  // odd + PORT_BYTES - 1
         return '{behind: {1'b0, nbytes[CUT_BITS-1:0]} + {1'b0, address},
-                 words: BEATS_BITS'(rounded >> SHIFT)};
+                 words: BEATS_BITS'(rounded >> SHIFT),
+                 whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
     endfunction
 
     // The first burst of a row.
     function automatic beats_t first_burst(input logic [CUT_BITS-1:0] address,
                                            input row_end_t ending, input length_t length);
-        localparam int SHIFT = $clog2(PORT_BYTES);
         return '{ends_row: length.bursts == '0 && (!ending.behind[CUT_BITS]
                                                    || ending.behind[CUT_BITS-1:0] == '0)
                            || length.equal && address == '0,
-                 tail: ending.words,
-                 whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
+                 tail: ending.words, whole: ending.whole};
     endfunction
 
     // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.

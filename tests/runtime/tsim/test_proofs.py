@@ -65,7 +65,11 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("row_cut", "last[CUT_BITS] ? blocks + 1'b1", "last[CUT_BITS] ? blocks"),
         ("row_cut", "? |length.bursts", "? 1'b0"),
         ("row_cut", "- 1'b1 + {1'b0, address}", "+ {1'b0, address}"),
-        ("burst_generator", "next.rows == 16'd1;\n                row_bytes", "1'b1;\n                row_bytes"),
+        (
+            "burst_generator",
+            "next.rows == 16'd1;\n                row_bytes",
+            "1'b1;\n                row_bytes",
+        ),
         ("burst_generator", "first.ends_row && rows_left == 16'd2", "first.ends_row"),
         ("burst_generator", "!several && last_row", "!several"),
         ("burst_generator", "left_behind[32:LOG_BURST+1]", "left_behind[32:LOG_BURST+2]"),

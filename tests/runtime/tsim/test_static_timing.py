@@ -25,8 +25,14 @@ WAYS = {
     "FDRE": {"C": IN, "CE": IN, "R": IN, "D": IN, "Q": OUT},
     "LUT2": {"I0": IN, "I1": IN, "O": OUT},
     "CARRY4": {"CI": IN, "CYINIT": IN, "S": IN, "DI": IN, "O": OUT, "CO": OUT},
-    "RAMB36E1": {"CLKARDCLK": IN, "CLKBWRCLK": IN, "ADDRARDADDR": IN, "ENBWREN": IN, "DOADO": OUT,
-                 "DOBDO": OUT},
+    "RAMB36E1": {
+        "CLKARDCLK": IN,
+        "CLKBWRCLK": IN,
+        "ADDRARDADDR": IN,
+        "ENBWREN": IN,
+        "DOADO": OUT,
+        "DOBDO": OUT,
+    },
     "DSP48E1": {"A": IN, "P": OUT},
 }
 
