@@ -25,11 +25,11 @@ module burst_credit
     places_t spare;       // those that the next burst leaves
     wire places_t unreserved_more = unreserved + 1'b1;
     wire places_t spare_more      = spare + 1'b1;
-    wire places_t needed_kept     = places_t'(beats_of(kept));
-    wire places_t needed_fired    = places_t'(beats_of(fired));
+    wire places_t needed_kept     = (CREDIT_BITS+1)'(beats_of(kept));
+    wire places_t needed_fired    = (CREDIT_BITS+1)'(beats_of(fired));
     assign room = !spare[CREDIT_BITS];
     always_ff @(posedge clk) begin
-        if (rst) {unreserved, spare} <= {2{places_t'(DEPTH)}};  // no burst is taken in the next cycle
+        if (rst) {unreserved, spare} <= {2{(CREDIT_BITS+1)'(DEPTH)}};  // no burst is taken in the next cycle
         else case ({burst_taken, take_beat})
             2'b00:   spare               <= unreserved - needed_kept;
             2'b01:   {unreserved, spare} <= {unreserved_more, unreserved_more - needed_kept};

@@ -89,7 +89,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("dram_port", "asks[c] && !granted", "client_valid[c] && !granted"),
         ("dram_port", "if (!held[c]) waiting", "if (client_valid[c]) waiting"),
         ("dram_port", "held[c] ? waiting[c] : client_req", "client_req"),
-        ("burst_credit", "places_t'(DEPTH)", "places_t'(DEPTH + 2)"),
+        ("burst_credit", "(CREDIT_BITS+1)'(DEPTH)", "(CREDIT_BITS+1)'(DEPTH + 2)"),
         ("fetch", "burst_credit #(.DEPTH(DEPTH))", "burst_credit #(.DEPTH(DEPTH + 2))"),
         ("fetch", "(req_ready && room)", "(req_ready)"),
         (
