@@ -181,7 +181,7 @@ def _changes(node: Any, text: str) -> Iterator[tuple[int, int, str, str]]:
         yield first, last, operator, "1'b0"
         if operator == "condition":
             yield first, last, operator, "1'b1"
-    elif kind == "UnbasedUnsizedLiteralExpression":
+    elif kind == "UnbasedUnsizedLiteralExpression" and before != "'x":
         operator = "reset" if _in_reset(node, text) else "constant"
         yield start, end, operator, {"'0": "'1", "'1": "'0"}[before]
     elif kind in ("IntegerLiteralExpression", "IntegerVectorExpression"):

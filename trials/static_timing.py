@@ -71,6 +71,7 @@ CARRY_IN_OUT, CARRY_IN_SUM, CARRY_INIT = 0.114, 0.32, 0.58
 CARRY_SUM, CARRY_OUT = 0.226, 0.45  # from S or DI: the sum of the same bit; everything above it
 LUT_RAM_OUT, SHIFT_OUT, LUT_RAM_SETUP = 1.32, 1.61, 0.4
 BLOCK_OUT, BLOCK_REGISTER_OUT, BLOCK_DATA, BLOCK_SETUP = 2.454, 0.882, 0.737, 0.566
+BLOCK_PORT_A = re.compile("(DOP?|DIP?|ADDR|EN|WE|REGCE|RSTRAM|RSTREG)A")
 DSP_P, DSP_M, DSP_COMBINATIONAL, DSP_CASCADE, DSP_C = 0.434, 2.305, 4.0, 1.65, 1.82
 DSP_SETUP = {"B": 0.45, "D": 1.626}
 DSP_A, DSP_A_TO_AD, DSP_A_TO_M = 0.362, 1.756, 1.93
@@ -156,14 +157,17 @@ class Timing:
             self._end(name, cell, pin, setup)
 
     def _logic(self, name: str, cell: dict[str, Any]) -> None:
-        delay = WIDE_MUX if cell["type"].startswith("MUXF") else LUT
+        wide = cell["type"].startswith("MUXF")
         for pin, nets in cell["pins"].items():
-            if pin != "O":
-                self._connect(nets, cell["pins"]["O"], delay)
+            if pin != "O":  # what a wide multiplexer chooses from comes from its own slice
+                fabric = not wide or pin == "S"
+                self._connect(nets, cell["pins"]["O"], WIDE_MUX if wide else LUT, fabric)
 
-    def _connect(self, sources: list[int], targets: list[int], delay: float) -> None:
+    def _connect(
+        self, sources: list[int], targets: list[int], delay: float, fabric: bool = True
+    ) -> None:
         for target in targets:
-            self.arcs[target] += [(source, delay, True) for source in sources]
+            self.arcs[target] += [(source, delay, fabric) for source in sources]
 
     def _carry(self, name: str, cell: dict[str, Any]) -> None:
         raw = {pin: [n if isinstance(n, int) else None for n in nets]
@@ -196,10 +200,12 @@ class Timing:
 
     def _block_memory(self, name: str, cell: dict[str, Any]) -> None:
         registered = any(_number(cell, f"DO{port}_REG") for port in "AB")
+        simple = cell["parameters"].get("RAM_MODE") == "SDP"
         for pin, nets in cell["pins"].items():
-            # Yosys writes at port B and reads at port A, all of the word's bits.
-            reads = pin.startswith(("DO", "ADDRA", "ENA", "REGCEA", "RSTRAMA"))
-            clocks = cell["pins"].get("CLKARDCLK" if reads else "CLKBWRCLK", ())
+            port = "A" if BLOCK_PORT_A.match(pin) else "B"
+            if simple and pin.startswith("D"):  # port A reads and B writes, all of the word's bits
+                port = "A" if pin.startswith("DO") else "B"
+            clocks = cell["pins"].get("CLKARDCLK" if port == "A" else "CLKBWRCLK", ())
             self.launches = self.launch is None or self.launch in clocks
             self.captures = self.capture is None or self.capture in clocks
             if cell["port_directions"][pin] == "output":

@@ -112,6 +112,20 @@ proc array_clock {} {
     set ps(clock) clocks/clk_out1
 }
 
+# Between the clocks of the array and of the rest, two paths have a whole period of the slower one:
+# POOL reads tiles that stay for one, and a write of a LOAD clears the mark that a tile is held only at
+# an edge of both clocks (in_step of scratchpad.sv).
+set array_constraints {
+    set array [get_clocks -of_objects [get_pins -hierarchical -filter {NAME =~ */vta/array_clk}]]
+    set logic [get_clocks -of_objects [get_pins -hierarchical -filter {NAME =~ */vta/aclk}]]
+    set pools [get_cells -hierarchical -filter {NAME =~ *pooling/g_pool.*_reg*}]
+    set marks [get_cells -hierarchical -filter {NAME =~ *_mem/g_hold.held_reg*}]
+    set_multicycle_path 2 -setup -start -from $array -to $pools
+    set_multicycle_path 1 -hold -start -from $array -to $pools
+    set_multicycle_path 2 -setup -end -from $logic -to $marks
+    set_multicycle_path 1 -hold -end -from $logic -to $marks
+}
+
 proc block_design {} {
     global ps design family pairs weight_port port_bytes address_bits register_base register_bytes
     create_bd_design $design
@@ -196,7 +210,7 @@ proc found {pattern folder} {
 }
 
 proc main {} {
-    global here design name part jobs bitstream_id board config
+    global here design name part jobs bitstream_id board config pairs array_constraints
     set project [file join $here project]
     create_project -force vta $project -part $part
     add_files [glob [file join $here rtl *]]
@@ -209,7 +223,14 @@ proc main {} {
     set_property top ${design}_wrapper [current_fileset]
     update_compile_order -fileset sources_1
 
-    # No constraints of our own: there are no pins, and the clock is that of the processing system.
+    # There are no pins, and the clock is that of the processing system.
+    if {$pairs} {
+        set constraints [file join $here array.xdc]
+        set file [open $constraints w]
+        puts $file $array_constraints
+        close $file
+        add_files -fileset constrs_1 $constraints
+    }
     set_property STEPS.PHYS_OPT_DESIGN.IS_ENABLED true [get_runs impl_1]
     launch_runs synth_1 -jobs $jobs
     complete synth_1

@@ -1,9 +1,8 @@
 // Burst credit: whether the buffer has room for the beats of the next burst.
 //
-// Ports:   beats: beats of the next burst; in the next cycle they are `kept` if it is not taken in
-//          this one, and `fired` if it is (burst_generator). burst_taken: the burst is taken,
-//          which requires room. take_beat: a beat leaves the buffer.
-//          room: beats <= places that are neither filled nor requested.
+// Ports:   kept: beats of the next burst in the next cycle if it is not taken in this one, fired: if it
+//          is (burst_generator). burst_taken: the burst is taken, which requires room. take_beat: a
+//          beat leaves the buffer. room: there are as many places neither filled nor requested.
 // Timing:  room is a register. Whether a burst is taken and whether a beat leaves is known late in
 //          a cycle, so these signals select among values computed for each case.
 module burst_credit
@@ -13,7 +12,6 @@ module burst_credit
 ) (
     input  logic                  clk,
     input  logic                  rst,
-    input  logic [BEATS_BITS-1:0] beats,
     input  beats_t                kept,
     input  beats_t                fired,
     input  logic                  burst_taken,
@@ -21,26 +19,22 @@ module burst_credit
     output logic                  room
 );
     localparam int CREDIT_BITS = $clog2(DEPTH + 1);
+    typedef logic [CREDIT_BITS:0] places_t;  // the top bit: too few
 
-    logic [CREDIT_BITS-1:0] unreserved;  // places without a requested beat
-    wire [CREDIT_BITS-1:0] kept_more  = unreserved + 1'b1;
-    wire [CREDIT_BITS-1:0] left       = unreserved - CREDIT_BITS'(beats);
-    wire [CREDIT_BITS-1:0] left_more  = left + 1'b1;
-
-    function automatic logic fits(input logic [BEATS_BITS-1:0] needed,
-                                  input logic [CREDIT_BITS-1:0] places,
-                                  input logic [CREDIT_BITS-1:0] more, input logic one_more);
-        return CREDIT_BITS'(needed) <= places || one_more && CREDIT_BITS'(needed) == more;
-    endfunction
-
-    wire fits_kept = kept.ends_row ? fits(kept.tail, unreserved, kept_more, take_beat)
-                                   : fits(kept.whole, unreserved, kept_more, take_beat);
-    wire fits_fired = fired.ends_row ? fits(fired.tail, left, left_more, take_beat)
-                                     : fits(fired.whole, left, left_more, take_beat);
+    places_t unreserved;  // places without a requested beat
+    places_t spare;       // those that the next burst leaves
+    wire places_t unreserved_more = unreserved + 1'b1;
+    wire places_t spare_more      = spare + 1'b1;
+    wire places_t needed_kept     = (CREDIT_BITS+1)'(beats_of(kept));
+    wire places_t needed_fired    = (CREDIT_BITS+1)'(beats_of(fired));
+    assign room = !spare[CREDIT_BITS];
     always_ff @(posedge clk) begin
-        if (rst) unreserved <= CREDIT_BITS'(DEPTH);
-        else if (burst_taken) unreserved <= take_beat ? left_more : left;
-        else unreserved <= take_beat ? kept_more : unreserved;
-        room <= rst || (burst_taken ? fits_fired : fits_kept);
+        if (rst) {unreserved, spare} <= {2{(CREDIT_BITS+1)'(DEPTH)}};  // no burst is taken in the next cycle
+        else case ({burst_taken, take_beat})
+            2'b00:   spare               <= unreserved - needed_kept;
+            2'b01:   {unreserved, spare} <= {unreserved_more, unreserved_more - needed_kept};
+            2'b10:   {unreserved, spare} <= {spare, spare - needed_fired};
+            default: {unreserved, spare} <= {spare_more, spare_more - needed_fired};
+        endcase
     end
 endmodule

@@ -34,12 +34,13 @@ module burst_generator
     logic [32:0]                left;        // words from this burst's block to the row's end, minus one
     logic                       ends_row;    // the next burst is the last of its row
     logic [15:0]                rows_left;   // including this row
+    logic                       last_row;    // rows_left == 1
+    logic                       last_burst;  // the next burst is the last of its block
     logic [31:0]                row_bytes, stride_bytes;
 
     // The bursts of each row are computed ahead, like everything about the next burst, to keep the
     // handshake short.
     wire fire = req_valid && req_ready;
-    wire last_burst = ends_row && rows_left == 16'd1;  // last burst of its block
     wire ends_block = fire && last_burst;
     cut_t of_row;     // for the row after the current one
     cut_t of_behind;  // for the row after that
@@ -61,8 +62,16 @@ module burst_generator
     logic next_valid, begins;
     cut_t of_next, of_second;  // for its first row and for its second
     cut_t start_cut, start_second;
+    /* verilator lint_off UNUSEDSIGNAL */
+    cut_t first_row;  // where it ends is known earlier
+    /* verilator lint_on UNUSEDSIGNAL */
     row_cut cut_first (.address(start_block.address[CUT_BITS-1:0]), .nbytes(start_block.row_bytes),
-                       .length(start_block.length), .cut(start_cut));
+                       .length(start_block.length), .cut(first_row));
+    always_comb begin
+        start_cut       = first_row;
+        start_cut.first = first_burst(start_block.address[CUT_BITS-1:0], start_block.ending,
+                                      start_block.length);
+    end
     row_cut cut_second (.address(start_block.second), .nbytes(start_block.row_bytes),
                         .length(start_block.length), .cut(start_second));
     if (AHEAD != 0) begin : g_ahead
@@ -96,7 +105,7 @@ module burst_generator
     end
     // A block that has waited begins when the one before it ends.
     wire [BEATS_BITS-1:0] following = ends_row ? beats_of(of_row.first) : beats_behind;
-    wire succeeds = next_valid && last_burst && AHEAD != 0;
+    wire succeeds = last_burst && AHEAD != 0;
     always_comb begin
         kept  = start_cut.first;
         fired = of_next.first;
@@ -109,30 +118,38 @@ module burst_generator
         else if (begins) req_valid <= 1'b1;
         else if (ends_block) req_valid <= 1'b0;
         beats <= fire ? beats_of(fired) : beats_of(kept);
-        if (begins) begin
-            beat         <= next.address[ADDR_BITS-1:SHIFT];
-            ends_row     <= of_next.first.ends_row;
-            {several, left} <= {of_next.several, of_next.left};
-            of_row       <= of_second;
-            behind_next  <= next.address[CUT_BITS-1:0] + {next.stride_bytes[CUT_BITS-2:0], 1'b0};
-            next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
-            rows_left    <= next.rows;
-            row_bytes    <= next.row_bytes;
-            length       <= next.length;
-            stride_bytes <= next.stride_bytes;
-        end else if (fire && ends_row) begin
-            beat       <= next_row[ADDR_BITS-1:SHIFT];
-            ends_row   <= of_row.first.ends_row;
-            {several, left} <= {of_row.several, of_row.left};
-            of_row     <= of_behind;
-            behind_next <= behind_next + stride_bytes[CUT_BITS-1:0];
-            next_row   <= next_row + ADDR_BITS'(stride_bytes);
-            rows_left  <= rows_left - 1'b1;
-        end else if (fire) begin
-            beat       <= beat + (ADDR_BITS-SHIFT)'(beats);
-            ends_row   <= !several;
-            several    <= left_behind[32:LOG_BURST+1] != '0;
-            left       <= left_behind;
+        // Whether there is another block is known late; if not, this does no harm.
+        if (fire || !req_valid) begin
+            if (last_burst || !req_valid) begin
+                beat         <= next.address[ADDR_BITS-1:SHIFT];
+                ends_row     <= of_next.first.ends_row;
+                {several, left} <= {of_next.several, of_next.left};
+                of_row       <= of_second;
+                behind_next  <= next.address[CUT_BITS-1:0] + {next.stride_bytes[CUT_BITS-2:0], 1'b0};
+                next_row     <= next.address + ADDR_BITS'(next.stride_bytes);
+                rows_left    <= next.rows;
+                last_row     <= next.rows == 16'd1;
+                last_burst   <= of_next.first.ends_row && next.rows == 16'd1;
+                row_bytes    <= next.row_bytes;
+                length       <= next.length;
+                stride_bytes <= next.stride_bytes;
+            end else if (ends_row) begin
+                beat        <= next_row[ADDR_BITS-1:SHIFT];
+                ends_row    <= of_row.first.ends_row;
+                {several, left} <= {of_row.several, of_row.left};
+                of_row      <= of_behind;
+                behind_next <= behind_next + stride_bytes[CUT_BITS-1:0];
+                next_row    <= next_row + ADDR_BITS'(stride_bytes);
+                rows_left   <= rows_left - 1'b1;
+                last_row    <= rows_left == 16'd2;
+                last_burst  <= of_row.first.ends_row && rows_left == 16'd2;
+            end else begin
+                beat       <= beat + (ADDR_BITS-SHIFT)'(beats);
+                ends_row   <= !several;
+                several    <= left_behind[32:LOG_BURST+1] != '0;
+                left       <= left_behind;
+                last_burst <= !several && last_row;
+            end
         end
     end
 endmodule

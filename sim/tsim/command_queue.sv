@@ -40,7 +40,9 @@ module command_queue
     // Of each memory, because it is known late which one it is.
     logic [3:0][ADDR_BITS-1:0] addresses;
     logic [3:0][CUT_BITS-1:0]  seconds;  // where the second row begins, as far as that cuts it
+    length_t [3:0]            lengths;    // of its rows
     for (genvar p = 0; p < 4; p++) begin : g_place
+        assign lengths[p]   = length_of(32'(in_load.x_size) << LOG_BYTES[p]);
         assign addresses[p] = in_origins[p] + (ADDR_BITS'(in_load.dram_base) << LOG_BYTES[p]);
         assign seconds[p]   = addresses[p][CUT_BITS-1:0]
                               + CUT_BITS'(32'(in_load.x_stride) << LOG_BYTES[p]);
@@ -57,11 +59,12 @@ module command_queue
     logic [1:0] place;
     logic [REST_BITS-1:0] rest;
     logic [CUT_BITS-1:0] second_row;
+    length_t length;
     wire moves = queue_valid && (!out_valid || out_ready);
-    fifo #(.WIDTH(CUT_BITS + REST_BITS + 3 + INSN_BITS), .DEPTH(COMMAND_DEPTH)) queue (
-        .clk, .rst, .in_valid, .in_ready, .in_data({seconds[in_place], in_rest, in_any, in_place, queued}),
+    fifo #(.WIDTH($bits(length_t) + CUT_BITS + REST_BITS + 3 + INSN_BITS), .DEPTH(COMMAND_DEPTH)) queue (
+        .clk, .rst, .in_valid, .in_ready, .in_data({lengths[in_place], seconds[in_place], in_rest, in_any, in_place, queued}),
         .out_valid(queue_valid), .out_ready(!out_valid || out_ready),
-        .out_data({second_row, rest, any, place, entering}));
+        .out_data({length, second_row, rest, any, place, entering}));
 
     wire [ADDR_BITS-1:0] address = ADDR_BITS'(64'(rest) >> INDEX_BITS << WORD)
         | ADDR_BITS'({entering.dram_base[WORD-1:INDEX_BITS], rest[INDEX_BITS-1:0]});
@@ -71,11 +74,12 @@ module command_queue
         if (rst) out_valid <= 1'b0;
         else if (moves) out_valid <= 1'b1;
         else if (out_ready) out_valid <= 1'b0;
-        if (moves) begin
+        if (!out_valid || out_ready) begin  // harmless if none moves, which is known later
             out_insn  <= entering;
             out_block <= '{any: any, address: address,
                            row_bytes: row_bytes, stride_bytes: stride_bytes,
-                           rows: entering.y_size, second: second_row, length: length_of(row_bytes)};
+                           rows: entering.y_size, second: second_row, length: length,
+                           ending: end_of_row(address[CUT_BITS-1:0], row_bytes[CUT_BITS:0])};
         end
     end
 endmodule

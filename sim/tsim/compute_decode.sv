@@ -41,7 +41,9 @@ module compute_decode
     output logic                 queued,
     output logic                 holding
 );
-    logic head_valid, head_taken, next_valid, next_started;
+    logic head_valid, head_taken, next_valid;
+    logic next_idle;    // !next_valid, of few loads
+    logic next_starts;  // the next instruction is a LOAD that has not started
     logic [INSN_BITS-1:0] head, next_insn;
     block_t block;
     /* verilator lint_off UNUSEDSIGNAL */
@@ -73,14 +75,15 @@ module compute_decode
     wire load_token_missing  = head_fields.pop_prev && !load_token_available;
     wire store_token_missing = head_fields.pop_next && !store_token_available;
     wire tokens_missing      = load_token_missing || store_token_missing;
-    wire next_free           = !next_valid || next_moves;
+    wire next_ready          = (!current_valid || ends_current)
+                               && (!next_starts || load_start_ready);
+    wire next_free           = !next_valid || next_ready;
     wire enter_next          = head_valid && head_taken;
-    assign head_taken       = next_free && !tokens_missing;
+    assign head_taken       = (next_idle || next_ready) && !tokens_missing;
     assign load_token_pop   = enter_next && head_fields.pop_prev;
     assign store_token_pop  = enter_next && head_fields.pop_next;
-    assign load_start_valid = next_valid && next.kind == KIND_LOAD && !next_started;
-    assign next_moves       = next_valid && (!current_valid || ends_current)
-                              && (next.kind != KIND_LOAD || next_started || load_start_ready);
+    assign load_start_valid = next_starts;
+    assign next_moves       = next_valid && next_ready;
 
     wire loops = 32'(head_fields.uop_end) > 32'(head_fields.uop_begin)
                  && head_fields.iter_in != '0 && head_fields.iter_out != '0;
@@ -100,18 +103,21 @@ module compute_decode
     always_ff @(posedge clk) begin
         if (rst) begin
             next_valid    <= 1'b0;
+            next_idle     <= 1'b1;
+            next_starts   <= 1'b0;
             current_valid <= 1'b0;
         end else begin
-            if (next_free) next_valid <= enter_next;
+            if (next_free) {next_valid, next_idle} <= {enter_next, !enter_next};
+            if (next_free) next_starts <= enter_next && head_kind == KIND_LOAD;
+            else if (load_start_ready) next_starts <= 1'b0;
             current_valid <= then_valid;
         end
-        if (enter_next) begin
+        // Whether an instruction enters is known late; if not, this does no harm.
+        if (next_free) begin
             next_insn  <= head;
             next_kind  <= head_kind;
             next_block <= block;
         end
-        if (next_free) next_started <= 1'b0;
-        else if (load_start_valid && load_start_ready) next_started <= 1'b1;
         current <= then_current;
     end
     assign then_valid   = next_moves || current_valid && !ends_current;

@@ -95,7 +95,9 @@ module compute_execute
         assign gemm_enable[i] = acts[3+i].gemm;
     end
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
-    window_inputs operand (.tiles(inp_tiles), .windows(s[3].windows), .inputs);
+    window_inputs operand (
+        .array_clk, .enable(gemm_enable[0] && (!second_half || s[3].pair)), .tiles(inp_tiles),
+        .windows(s[3].windows), .inputs);
     gemm_core core (
         .clk, .array_clk, .second_half, .enable(gemm_enable), .pairs({s[ALIGN].pair, s[3].pair}),
         .inp(inputs), .wgt(wgt_tile), .sums);
@@ -112,23 +114,34 @@ module compute_execute
     // READ: read the accumulator; determine which of the three preceding slots will write it.
     wire writes_next = acts[EXECUTE].writes;
     wire writes_acc  = acts[LAST].writes;
-    logic hit1, hit2, hit3;
-    logic [ACC_BITS-1:0] acc_read, acc_old, retired, result, product;
+    wire hit1 = acts[ALIGN].writes && dst[ALIGN] == index[READ];
+    wire hit2 = writes_next && dst[EXECUTE] == index[READ];
+    wire hit3 = writes_acc && dst[LAST] == index[READ];
+    // Where it comes from, at most one; the two sums are known last.
+    logic from_memory, from_retired, from_registered, from_other, from_sum, from_product;
+    logic [ACC_BITS-1:0] acc_read, acc_old, retired, sum, other, product;
+    logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     always_ff @(posedge clk) begin
-        hit1 <= acts[ALIGN].writes && dst[ALIGN] == index[READ];
-        hit2 <= writes_next && dst[EXECUTE] == index[READ];
-        hit3 <= writes_acc && dst[LAST] == index[READ];
+        from_memory     <= !hit3 && !hit2 && !hit1;
+        from_retired    <= hit3 && !hit2 && !hit1;
+        from_registered <= hit2 && !hit1 && !acts[EXECUTE].multiplies;
+        from_product    <= hit2 && !hit1 && acts[EXECUTE].multiplies;
+        from_other      <= hit1 && !acts[ALIGN].adds;
+        from_sum        <= hit1 && acts[ALIGN].adds;
         if (acts[ALIGN].data)
-            acc_old <= s[ALIGN].overwrite ? '0 : hit1 ? result
-                       : hit2 ? tile : hit3 ? retired : acc_read;
+            acc_old <= s[ALIGN].overwrite ? '0
+                       : {ACC_BITS{from_memory}} & acc_read | {ACC_BITS{from_retired}} & retired
+                       | {ACC_BITS{from_registered}} & registered[ACC_BITS-1:0]
+                       | {ACC_BITS{from_other}} & other | {ACC_BITS{from_sum}} & sum
+                       | {ACC_BITS{from_product}} & product;
         if (writes_acc) retired <= tile;
     end
 
     // EXECUTE: accumulate or ALU. The second operand of the ALU is the immediate, the accumulator
-    // of the preceding slot, or the maximum of some input tiles.
+    // of the preceding slot, or the maximum of some input tiles. It is zero for a tile product, and
+    // `sums` is zero for all others.
     logic [ACC_BITS-1:0] second;
     logic [ACC_LANES-1:0] too_far;
-    logic [OUT_SLOTS*ACC_BITS-1:0] registered, expanded;
     wire [ACC_WIDTH-1:0] imm = ACC_WIDTH'($signed(s[ALIGN].imm));
     always_ff @(posedge clk) begin
         if (acts[EXECUTE].reads_src) begin
@@ -142,12 +155,13 @@ module compute_execute
             for (int l = 0; l < ACC_LANES; l++)
                 second[l*ACC_WIDTH +: ACC_WIDTH] <=
                     ACC_WIDTH'($signed(greatest[l*INP_WIDTH +: INP_WIDTH]));
+        if (acts[ALIGN].gemm) second <= '0;
     end
     vector_alu alu_lanes (
-        .clk, .adds(acts[EXECUTE].adds), .orders(acts[EXECUTE].orders),
+        .clk, .orders(acts[EXECUTE].orders),
         .greater(s[EXECUTE].alu_op == ALU_MAX), .shifts(acts[EXECUTE].shifts),
         .multiplies(acts[EXECUTE].multiplies), .x(acc_old), .y(second), .too_far,
-        .addend(s[EXECUTE].is_alu ? second : sums), .result, .product);
+        .addend(second | sums), .sum, .other, .product);
 
     // LAST writes what EXECUTE or a load has registered.
     wire loads = load.valid && load.memory != MEM_UOP;
@@ -161,7 +175,7 @@ module compute_execute
         write.index <= loads ? ACC_INDEX_BITS'(load.index) : dst[EXECUTE];
         // An unused value is harmless: a result is used in the next cycle or never.
         registered <= expanded;
-        if (writes_next) registered[ACC_BITS-1:0] <= result;
+        if (writes_next) registered[ACC_BITS-1:0] <= acts[EXECUTE].adds ? sum : other;
     end
     assign tile = s[LAST].multiplies ? product : registered[ACC_BITS-1:0];
     always_comb begin

@@ -57,7 +57,8 @@ module compute_operands
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS), .READ_SLOTS(UOP_READS), .BANKS(UOP_BANKS)) uop_mem (
         .clk, .rd_clk(clk), .in_step(1'b1), .rst, .write, .word, .element('0), .rd_en(enters && slot.data),
-        .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_data(uops));
+        .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_same(1'b0),
+        .rd_data(uops));
 
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
     wire [SRC_BITS-1:0]       src = uop.src + offsets1.src;

@@ -36,10 +36,15 @@ module fetch
     logic start_ready_unused, active_unused, buffer_ready_unused;
     wire [31:0] program_bytes = 32'(count) * INSN_BYTES;
     length_t length;  // the program is known a cycle before it starts
+    row_end_t ending;
     logic some;       // it has instructions
-    always_ff @(posedge clk) {length, some} <= {length_of(program_bytes), count != '0};
+    always_ff @(posedge clk) begin
+        {length, some} <= {length_of(program_bytes), count != '0};
+        ending <= end_of_row(address[CUT_BITS-1:0], program_bytes[CUT_BITS:0]);
+    end
     wire block_t program_block = '{any: 1'b1, address: address, row_bytes: program_bytes,
-                                   stride_bytes: '0, rows: 16'd1, second: '0, length: length};
+                                   stride_bytes: '0, rows: 16'd1, second: '0, length: length,
+                                   ending: ending};
     burst_generator bursts (
         .clk, .rst,
         .start_valid(launch && some), .start_ready(start_ready_unused),
@@ -52,7 +57,7 @@ module fetch
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(beat));
 
     burst_credit #(.DEPTH(DEPTH)) credit (
-        .clk, .rst, .beats(req.beats), .kept, .fired,
+        .clk, .rst, .kept, .fired,
         .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     wire take_insn = insn_valid && insn_ready;

@@ -9,7 +9,8 @@
 // the low half removes the bias. An unpaired output column has w1 = 0.
 //
 // Ports:   inp, wgt: the tiles, row by row from bit 0. enable[i] lets stage i register its input.
-//          sums: BATCH x BLOCK_OUT results, sign-extended to ACC_WIDTH.
+//          sums: BATCH x BLOCK_OUT results, sign-extended to ACC_WIDTH; zero if the last stage did not
+//          register any.
 // Timing:  one tile product per cycle, GEMM_STAGES cycles: the factors are registered, then the
 //          products, then TREE_STAGES stages of the adder tree with two levels each (the first one
 //          has a single level if the number of levels is odd).
@@ -17,7 +18,7 @@
 //          each stage becomes two: tiles and factors, the registers M and P of the DSP blocks, single
 //          levels of the tree. Two products follow each other; a last stage, in clk, adds them.
 //          second_half: the second half of a cycle of clk. pairs: there is a second product, in the
-//          first stage and in the last.
+//          first stage and in the last. inp then comes from the first register (window_inputs).
 // Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly distributed over the outputs; the
 //          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product its own
 //          multiplier.
@@ -187,16 +188,15 @@ module gemm_core
     localparam int PRODUCTS = HAS_PAIRS != 0 ? 3 : 1;
 
     // One register per row, column and stage instead of arrays, because Verilator copies arrays.
-    logic [INP_GROUPS*INP_BITS-1:0] inputs;
-    logic [WGT_BITS-1:0]            weights;
-    if (HAS_PAIRS != 0) begin : g_tiles
-        always_ff @(posedge array_clk) if (takes[0]) {inputs, weights} <= {inp, wgt};
-    end else begin : g_no_tiles
-        assign {inputs, weights} = {inp, wgt};
+    logic [WGT_BITS-1:0] weights;
+    if (HAS_PAIRS != 0) begin : g_tile
+        always_ff @(posedge array_clk) if (takes[0]) weights <= wgt;
+    end else begin : g_no_tile
+        assign weights = wgt;
     end
     for (genvar r = 0; r < INP_GROUPS * BATCH; r++) begin : g_row
         inp_row_t x;
-        always_ff @(posedge stage_clk) if (takes[FACTORS]) x <= inputs[r*INP_ROW +: INP_ROW];
+        always_ff @(posedge stage_clk) if (takes[FACTORS]) x <= inp[r*INP_ROW +: INP_ROW];
     end
     for (genvar p = 0; p < COLUMN_PAIRS; p++) begin : g_columns
         wgt_row_t w0, w1;
@@ -257,16 +257,19 @@ module gemm_core
             localparam int BITS = 2 * LEFT * ACC_WIDTH;
             logic [BITS-1:0] groups;
             if (t == 0) begin : g_first
-                always_ff @(posedge stage_clk) if (takes[PRODUCTS+1])
-                    groups <= add_products(products);
+                always_ff @(posedge stage_clk)
+                    if (takes[PRODUCTS+1]) groups <= add_products(products);
+                    else if (HAS_PAIRS == 0 && TREE == 1) groups <= '0;
             end else if (HAS_PAIRS != 0) begin : g_half
                 always_ff @(posedge stage_clk) if (takes[PRODUCTS+1+t])
                     groups <= t < LEVELS
                         ? BITS'(add_twos(GROUPS_BITS'(g_tree[t-1].groups)))
                         : BITS'(g_tree[t-1].groups);
             end else begin : g_next
-                always_ff @(posedge stage_clk) if (takes[PRODUCTS+1+t])
-                    groups <= BITS'(add_fours(GROUPS_BITS'(g_tree[t-1].groups)));
+                always_ff @(posedge stage_clk)
+                    if (takes[PRODUCTS+1+t])
+                        groups <= BITS'(add_fours(GROUPS_BITS'(g_tree[t-1].groups)));
+                    else if (t == TREE - 1) groups <= '0;
             end
         end
 
@@ -274,8 +277,9 @@ module gemm_core
         if (HAS_PAIRS != 0) begin : g_pairs
             logic [2*ACC_WIDTH-1:0] first;
             always_ff @(posedge array_clk) if (!second_half) first <= g_tree[TREE-1].groups;
-            always_ff @(posedge clk) if (enable[GEMM_STAGES-1])
-                both <= add_pair(first, pairs[1] ? g_tree[TREE-1].groups : '0);
+            always_ff @(posedge clk)
+                both <= enable[GEMM_STAGES-1]
+                    ? add_pair(first, pairs[1] ? g_tree[TREE-1].groups : '0) : '0;
         end else begin : g_one
             assign both = g_tree[TREE-1].groups;
         end

@@ -20,15 +20,11 @@ module row_cut
 
     wire [31-CUT_BITS:0] blocks = nbytes[31:CUT_BITS];
     wire borrow = nbytes[CUT_BITS-1:0] == '0 && address == '0;
-    // The address of the last byte (-1 is all ones), and bytes from the first word to the row's end.
-    wire [CUT_BITS:0] last   = {1'b0, nbytes[CUT_BITS-1:0]} - 1'b1 + {1'b0, address};
-    wire [CUT_BITS:0] to_end = nbytes[CUT_BITS:0] + (CUT_BITS+1)'(address[SHIFT-1:0]);
+    // The address of the last byte (-1 is all ones).
+    wire [CUT_BITS:0] last = {1'b0, nbytes[CUT_BITS-1:0]} - 1'b1 + {1'b0, address};
     always_comb begin
-        cut.first    = '{
-            ends_row: length.below && !last[CUT_BITS] || length.equal && address == '0,
-            tail: BEATS_BITS'((to_end + (CUT_BITS+1)'(PORT_BYTES - 1)) >> SHIFT),
-            whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
-        cut.several  = borrow ? length.three : last[CUT_BITS] ? !length.below : length.two;
+        cut.first    = first_burst(address, end_of_row(address, nbytes[CUT_BITS:0]), length);
+        cut.several  = borrow ? &length.bursts : last[CUT_BITS] ? |length.bursts : length.bursts[1];
         cut.left     = 33'({borrow ? blocks - 1'b1 : last[CUT_BITS] ? blocks + 1'b1 : blocks,
                             last[CUT_BITS-1:SHIFT]});
     end

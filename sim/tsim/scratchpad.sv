@@ -1,7 +1,8 @@
 // A scratchpad filled by LOAD: takes the writes to its own memory from a stream of writes.
 //
 // With HOLD, the memory is read only if its output does not hold the word yet: the last word read is
-// kept until another element is read or this one is written. This is otherwise invisible.
+// kept until another element is read or this one is written. This is otherwise invisible. With HOLD = 2
+// rd_index stays as it was last read until the next read, and rd_same says that this one has the same.
 //
 // Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
 //          banked_sram, READ_SLOTS elements. clk, rd_clk: as in sram, and in_step: the next edge of
@@ -33,6 +34,7 @@ module scratchpad
     input  logic                 rd_en,
     input  logic                 rd_all,
     input  logic [BITS-1:0]      rd_index,
+    input  logic                 rd_same,
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
     wire mine = write.valid && write.memory == MEMORY;
@@ -52,32 +54,37 @@ module scratchpad
     logic reads;
     if (HOLD != 0) begin : g_hold
         // rd_data holds the elements from held_index on: the first one, or all if held_all.
-        logic held, held_all, overwritten;
+        logic held, held_all, same, overwritten;
         logic [BITS-1:0] held_index;
-        // For both cases, because it is known late whether the memory is read.
-        wire [BITS-1:0] behind      = rd_index - write.index[BITS-1:0];
-        wire [BITS-1:0] held_behind = held_index - write.index[BITS-1:0];
-        assign reads = rd_en && !(held && rd_index == held_index && (held_all || !rd_all));
-        function automatic logic touches(input logic [BITS-1:0] distance,
+        assign reads = rd_en && !(held && same && (held_all || !rd_all));
+        // Whether a write changes one of the elements from an index on.
+        function automatic logic touches(input logic [BITS-1:0] index,
+                                         input logic [BITS-1:0] first,
                                          input logic [SLOTS-1:0] slots);
             touches = 1'b0;
             for (int w = 0; w < SLOTS; w++)
                 for (int r = 0; r < READ_SLOTS; r++)
-                    if (slots[w] && distance == BITS'(w - r)) touches = 1'b1;
+                    if (slots[w] && index == first + BITS'(w - r)) touches = 1'b1;
         endfunction
-        assign overwritten = in_step && mine
-                             && (reads ? touches(behind, write.slots[SLOTS-1:0])
-                                       : touches(held_behind, write.slots[SLOTS-1:0]));
+        // For both cases, because it is known late whether the memory is read.
+        wire touches_read = touches(rd_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
+        wire touches_held = touches(held_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
+        assign overwritten = in_step && mine && (reads ? touches_read : touches_held);
         always_ff @(posedge rd_clk) begin
             held <= !rst && (reads || held) && !overwritten;
-            if (reads) begin
-                held_all   <= rd_all;
-                held_index <= rd_index;
-            end
+            if (reads) held_all <= rd_all;
+        end
+        if (HOLD == 2) begin : g_known
+            assign same       = rd_same;
+            assign held_index = rd_index;
+        end else begin : g_compared
+            assign same = rd_index == held_index;
+            always_ff @(posedge rd_clk) if (reads) held_index <= rd_index;
+            wire unused_same = rd_same;
         end
     end else begin : g_always
         assign reads = rd_en;
-        wire unused_hold = rst || in_step;
+        wire unused_hold = rst || in_step || rd_same;
     end
 
     banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),

@@ -66,19 +66,46 @@ package stream_pkg;
 
     // What is known of the bytes of a row beside their number, which cuts it sooner.
     typedef struct packed {
-        logic below;  // they are fewer than those of a burst
-        logic equal;  // they are as many
-        logic two;    // they are at least those of two bursts
-        logic three;
+        logic [1:0] bursts;  // that they fill: none, one, two, or more
+        logic       equal;   // they fill one burst exactly
     } length_t;
 
     function automatic length_t length_of(input logic [31:0] nbytes);
         localparam int BLOCK_BITS = 32 - CUT_BITS;
         logic [BLOCK_BITS-1:0] blocks;
         blocks = nbytes[31:CUT_BITS];
-        return '{below: blocks == '0, equal: nbytes == 32'(PORT_BYTES * BURST_BEATS),
-                 two: blocks[BLOCK_BITS-1:1] != '0,
-                 three: blocks[BLOCK_BITS-1:2] != '0 || &blocks[1:0]};
+        return '{bursts: blocks[BLOCK_BITS-1:2] != '0 ? 2'd3 : blocks[1:0],
+                 equal: nbytes == 32'(PORT_BYTES * BURST_BEATS)};
+    endfunction
+
+    // Where a row ends: additions that are done before it is cut, of the bits that cut it.
+    typedef struct packed {
+        logic [CUT_BITS:0]     behind;  // the byte behind its last one, modulo a burst's size
+        logic [BEATS_BITS-1:0] words;   // from its first port word on
+        logic [BEATS_BITS-1:0] whole;   // to the end of that word's burst
+    } row_end_t;
+
+    function automatic row_end_t end_of_row(input logic [CUT_BITS-1:0] address,
+                                            input logic [CUT_BITS:0] nbytes);
+        localparam int SHIFT = $clog2(PORT_BYTES);
+        logic [SHIFT-1:0]  odd;
+        /* verilator lint_off UNUSEDSIGNAL */
+        logic [CUT_BITS:0] rounded;
+        /* verilator lint_on UNUSEDSIGNAL */
+        odd     = address[SHIFT-1:0];
+        rounded = nbytes + (CUT_BITS+1)'({odd != '0, odd - 1'b1});  // odd + PORT_BYTES - 1
+        return '{behind: {1'b0, nbytes[CUT_BITS-1:0]} + {1'b0, address},
+                 words: BEATS_BITS'(rounded >> SHIFT),
+                 whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
+    endfunction
+
+    // The first burst of a row.
+    function automatic beats_t first_burst(input logic [CUT_BITS-1:0] address,
+                                           input row_end_t ending, input length_t length);
+        return '{ends_row: length.bursts == '0 && (!ending.behind[CUT_BITS]
+                                                   || ending.behind[CUT_BITS-1:0] == '0)
+                           || length.equal && address == '0,
+                 tail: ending.words, whole: ending.whole};
     endfunction
 
     // The DRAM block that an instruction accesses: rows of bytes at a fixed stride.
@@ -90,6 +117,7 @@ package stream_pkg;
         logic [15:0]          rows;
         logic [CUT_BITS-1:0]  second;  // the same bits of the second row's address
         length_t              length;
+        row_end_t             ending;  // of the first row
     } block_t;
 
     // A scratchpad write of a LOAD in one cycle: elements of a port word, or zeros for an element.

@@ -165,7 +165,7 @@ module tensor_load
         .out_valid(beat_valid), .out_ready(take_beat), .out_data(word));
 
     burst_credit #(.DEPTH(LOAD_BUFFER_BEATS)) credit (
-        .clk, .rst, .beats(req.beats), .kept, .fired,
+        .clk, .rst, .kept, .fired,
         .burst_taken(req_valid && req_ready), .take_beat, .room);
 
     // --------------------------------------------------------------------------- writing half

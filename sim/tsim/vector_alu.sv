@@ -8,16 +8,15 @@
 // for a right shift, {x, 0} for a left shift (by ACC_WIDTH minus the distance, which those bits are).
 // A product is assembled from three products of halves of the operands.
 //
-// Ports:   adds, orders (ALU_MAX if greater, else ALU_MIN), shifts, multiplies: at most one is high, the
+// Ports:   orders (ALU_MAX if greater, else ALU_MIN), shifts, multiplies: at most one is high, the
 //          operation. too_far: shifts_out(y), known earlier than it could be here.
-//          result: of the other operations, in the same cycle; zero without one.
-//          product: of ALU_MUL, in the next cycle.
+//          sum: of ALU_ADD; other: of the other operations, zero without one; both in the same cycle.
+//          product: of ALU_MUL, in the next cycle; undefined otherwise.
 // Timing:  one operation per cycle.
 module vector_alu
     import vta_pkg::*;
 (
     input  logic                clk,
-    input  logic                adds,
     input  logic                orders,
     input  logic                greater,
     input  logic                shifts,
@@ -26,7 +25,8 @@ module vector_alu
     input  logic [ACC_BITS-1:0] y,
     input  logic [ACC_LANES-1:0] too_far,
     input  logic [ACC_BITS-1:0] addend,
-    output logic [ACC_BITS-1:0] result,
+    output logic [ACC_BITS-1:0] sum,
+    output logic [ACC_BITS-1:0] other,
     output logic [ACC_BITS-1:0] product
 );
     localparam int LOG_WIDTH = $clog2(ACC_WIDTH);
@@ -50,19 +50,18 @@ module vector_alu
     endfunction
 
     always_comb begin
+        for (int l = 0; l < ACC_LANES; l++)
+            sum[l*ACC_WIDTH +: ACC_WIDTH] =
+                x[l*ACC_WIDTH +: ACC_WIDTH] + addend[l*ACC_WIDTH +: ACC_WIDTH];
         // Branch once instead of in every lane: most simulated operations are sums.
-        result = '0;
-        if (adds)
+        other = '0;
+        if (orders)
             for (int l = 0; l < ACC_LANES; l++)
-                result[l*ACC_WIDTH +: ACC_WIDTH] =
-                    x[l*ACC_WIDTH +: ACC_WIDTH] + addend[l*ACC_WIDTH +: ACC_WIDTH];
-        else if (orders)
-            for (int l = 0; l < ACC_LANES; l++)
-                result[l*ACC_WIDTH +: ACC_WIDTH] =
+                other[l*ACC_WIDTH +: ACC_WIDTH] =
                     either(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH], greater);
         else if (shifts)
             for (int l = 0; l < ACC_LANES; l++)
-                result[l*ACC_WIDTH +: ACC_WIDTH] =
+                other[l*ACC_WIDTH +: ACC_WIDTH] =
                     shift(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH + ACC_WIDTH - 1], too_far[l],
                           y[l*ACC_WIDTH +: LOG_WIDTH]);
     end
@@ -93,6 +92,6 @@ module vector_alu
         logic [2*ACC_WIDTH-1:0] halves;
         always_ff @(posedge clk) if (multiplies)
             halves <= multiply(x[l*ACC_WIDTH +: ACC_WIDTH], y[l*ACC_WIDTH +: ACC_WIDTH]);
-        assign product[l*ACC_WIDTH +: ACC_WIDTH] = multiplied ? join_halves(halves) : '0;
+        assign product[l*ACC_WIDTH +: ACC_WIDTH] = multiplied ? join_halves(halves) : 'x;
     end
 endmodule

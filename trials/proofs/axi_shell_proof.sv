@@ -119,10 +119,12 @@ module axi_shell_proof
             assert (16'(dut.writes.count) == writes_left + 16'(m_axi_awvalid));
             assert (32'(dut.reads.count) <= OUTSTANDING && 32'(dut.writes.count) <= OUTSTANDING);
             assert (reads_left <= 16'(OUTSTANDING) && writes_left <= 16'(OUTSTANDING));
-            assert (words_left == 16'(dut.words.left != '0) + 16'(dut.words.next_valid)
+            assert (words_left == 16'(dut.words.some) + 16'(dut.words.next_valid)
                     + 16'(dut.words.lengths.count));
             assert (complete_words - b_given <= aw_offered - b_given);
             assert (!dut.words.next_valid || dut.words.next != '0);
+            assert (!dut.words.some || dut.words.left != '0);
+            assert (dut.words.out_last == (dut.words.some && 32'(dut.words.left) == 1));
             assert (dut.words.lengths.count <= 5'd16);
             assert (dut.words.lengths.tail
                     == 4'(dut.words.lengths.head + 4'(dut.words.lengths.count)));

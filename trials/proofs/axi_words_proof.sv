@@ -54,7 +54,7 @@ module axi_words_proof #(
     for (genvar i = 0; i < LIST; i++) begin : g_length
         assign lengths[i] = i == 0 ? ends[0] - sent : ends[i] - ends[i == 0 ? 0 : i-1];
     end
-    wire sending = dut.left != '0;
+    wire sending = dut.some;
     wire [3:0] in_memory = 4'(sending) + 4'(dut.next_valid);  // position of the first one there
 
     always_comb begin
@@ -67,7 +67,7 @@ module axi_words_proof #(
             assert (out_data == in_data);
             assert ((in_valid && in_ready) == go);
             assert (!was_pending || out_valid && out_last == was_last);
-            assert (!was_next || dut.left != '0);  // the words of a burst may go
+            assert (!was_next || dut.some);  // the words of a burst may go
             assert (size <= 4'(LIST));
             // How the block keeps the same facts.
             assert (size == in_memory + 4'(dut.lengths.count));
@@ -79,6 +79,7 @@ module axi_words_proof #(
                 if (4'(i + 1) == size) assert (ends[i] == announced);
             end
             assert (!sending || number_t'(dut.left) == lengths[0]);
+            assert (out_last == (sending && dut.left == LENGTH_BITS'(1)));
             assert (!dut.next_valid || number_t'(dut.next) == lengths[sending ? 1 : 0]);
             for (int i = 0; i < DEPTH; i++)
                 if (4'(i) < 4'(dut.lengths.count))

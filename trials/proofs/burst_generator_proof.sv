@@ -77,6 +77,7 @@ module burst_generator_proof
     function automatic logic is_block(input block_t b);
         return b.row_bytes != '0 && b.row_bytes < 32'd1 << 24 && b.rows != '0
             && b.length == length_of(b.row_bytes)
+            && b.ending == end_of_row(b.address[CUT_BITS-1:0], b.row_bytes[CUT_BITS:0])
             && b.second == CUT_BITS'(b.address + address_t'(b.stride_bytes));
     endfunction
 
@@ -128,6 +129,8 @@ module burst_generator_proof
             assert (dut.length == length_of(row_bytes));
             assert (dut.several == (dut.left >= 33'(2 * BURST_BEATS)));
             assert (row_bytes != '0 && row_bytes < 32'd1 << 24);
+            assert (dut.last_row == (rows_left == 16'd1));
+            assert (dut.last_burst == (ends_row && rows_left == 16'd1));
             assert (dut.ends_row == ends_row && ends_row == (dut.left < 33'(BURST_BEATS)));
             assert (ends_row || 32'(last_of_burst + address_t'(PORT_BYTES)) % BURST_BYTES == 0);
             assert (dut.left < 33'd1 << 24);

@@ -63,8 +63,10 @@ module compute_decode_proof
             assert (entered - moved == number_t'(dut.next_valid));
             assert (moved - ended == number_t'(current_valid));
             assert (begun - retired
-                    == number_t'(dut.next_valid && next.kind == KIND_LOAD && dut.next_started)
+                    == number_t'(dut.next_valid && next.kind == KIND_LOAD && !dut.next_starts)
                      + number_t'(current_valid && current.kind == KIND_LOAD));
+            assert (dut.next_idle == !dut.next_valid);
+            assert (!dut.next_starts || dut.next_valid && next.kind == KIND_LOAD);
             assert (!begins || begun - retired < 8'd2 && dut.next_valid && next.kind == KIND_LOAD);
             assert (!retires || load_complete);
             assert (!current_valid || current.kind != KIND_LOAD || !slot.data);

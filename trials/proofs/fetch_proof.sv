@@ -46,7 +46,8 @@ module fetch_proof
             assert (!dut.bursts_valid || req_valid || reserved != '0);
             // How the block keeps the same facts.
             assert (32'(dut.credit.unreserved) == 4 * BURST_BEATS - 32'(reserved));
-            assert (dut.room == (32'(req.beats) <= 32'(dut.credit.unreserved)));
+            assert (!dut.bursts_valid || 32'($signed(dut.credit.spare))
+                    == 32'(dut.credit.unreserved) - 32'(req.beats));
             assert (held == number_t'(dut.buffer.count) + number_t'(dut.buffer.out_valid));
         end
     end

@@ -7,6 +7,7 @@ module scratchpad_proof
     parameter int SLOTS = 2,
     parameter int READ_SLOTS = 1,
     parameter int BANKS = SLOTS,
+    parameter int HOLD = 1,
     localparam int WIDTH = 2,
     localparam int DEPTH = 8,
     localparam int BITS = 3
@@ -17,12 +18,13 @@ module scratchpad_proof
     input logic [PORT_BITS-1:0] word,
     input logic                 rd_en,
     input logic                 rd_all,
-    input logic [BITS-1:0]      rd_index
+    input logic [BITS-1:0]      rd_index,
+    input logic                 rd_same
 );
     wire [WIDTH-1:0] element = '0;
     logic [READ_SLOTS*WIDTH-1:0] rd_data;
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(WIDTH), .DEPTH(DEPTH), .SLOTS(SLOTS),
-                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(1)) dut (
+                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(HOLD)) dut (
         .rd_clk(clk), .in_step(1'b1), .*);
 
     logic started = 1'b0;
@@ -68,6 +70,8 @@ module scratchpad_proof
 
     always_comb begin
         assume (started || rst);
+        if (HOLD == 2 && asked)  // of operand_reads
+            assume (rd_en ? rd_same == (rd_index == asked_index) : rd_index == asked_index);
         if (started) begin
             assert (!asked || rd_data[WIDTH-1:0] == expected[0]);
             for (int r = 0; r < READ_SLOTS; r++)
@@ -76,7 +80,8 @@ module scratchpad_proof
             // What it knows of its word.
             assert (dut.g_hold.held == (asked && !touched));
             if (asked) begin
-                assert (dut.g_hold.held_index == asked_index && dut.g_hold.held_all == read_all);
+                assert (HOLD == 2 || dut.g_hold.held_index == asked_index);
+                assert (dut.g_hold.held_all == read_all);
                 assert (read_all || !asked_all);
                 for (int r = 0; r < READ_SLOTS; r++)
                     if (!touched && (r == 0 || read_all))

@@ -66,7 +66,8 @@ module tensor_load_proof
             assert (!write.valid || allow);
             // How the block keeps the same facts.
             assert (32'(dut.credit.unreserved) == LOAD_BUFFER_BEATS - 32'(reserved));
-            assert (dut.room == (32'(req.beats) <= 32'(dut.credit.unreserved)));
+            assert (!dut.bursts_valid || 32'($signed(dut.credit.spare))
+                    == 32'(dut.credit.unreserved) - 32'(req.beats));
             assert (held == number_t'(dut.buffer.count) + number_t'(dut.buffer.out_valid));
             assert (begun - completed == number_t'(dut.queue.count)
                     + number_t'(dut.queue.out_valid) + number_t'(dut.phase != 4'd0));

@@ -23,21 +23,23 @@ module axi_words #(
 );
     logic [LENGTH_BITS-1:0] left, next;  // words of the burst not yet sent
     logic next_valid;
+    logic some;  // left != '0; like out_last a flip-flop
     wire sent = out_valid && out_ready;
-    wire take = left == '0 || sent && out_last;
+    wire take = !some || sent && out_last;
 
     fifo #(.WIDTH(LENGTH_BITS), .DEPTH(DEPTH)) lengths (
         .clk, .rst, .in_valid(burst_valid), .in_ready(burst_ready), .in_data(burst_length),
         .out_valid(next_valid), .out_ready(take), .out_data(next));
 
-    assign out_valid = in_valid && left != '0;
-    assign in_ready  = out_ready && left != '0;
+    assign out_valid = in_valid && some;
+    assign in_ready  = out_ready && some;
     assign out_data  = in_data;
-    assign out_last  = left == LENGTH_BITS'(1);
 
     always_ff @(posedge clk) begin
-        if (rst) left <= '0;
-        else if (take) left <= next_valid ? next : '0;
+        if (rst) {some, out_last} <= '0;
+        else if (take) {some, out_last} <= {next_valid, next_valid && next == LENGTH_BITS'(1)};
+        else if (sent) out_last <= left == LENGTH_BITS'(2);
+        if (take) left <= next;
         else if (sent) left <= left - 1'b1;
     end
 endmodule

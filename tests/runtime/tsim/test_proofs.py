@@ -33,6 +33,8 @@ pytestmark = needs_yosys
         ("scratchpad", {}),
         ("scratchpad", {"SLOTS": 1}),
         ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4}),
+        ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2}),
+        ("scratchpad", {"HOLD": 2}),
         ("axi_bursts", {"LIMIT": 5}),
         ("axi_bursts", {"LIMIT": 32}),
         ("axi_words", {}),
@@ -60,12 +62,16 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("fifo", "if (fetch) head <=", "if (push) head <="),
         ("fifo", "out_data <= mem[head]", "out_data <= mem[tail]"),
         ("fifo", "else if (out_ready) out_valid", "else out_valid"),
-        ("row_cut", "- BEATS_BITS'(address[CUT_BITS-1:SHIFT])", ""),
-        ("row_cut", "(CUT_BITS+1)'(address[SHIFT-1:0])", "(CUT_BITS+1)'(0)"),
         ("row_cut", "last[CUT_BITS] ? blocks + 1'b1", "last[CUT_BITS] ? blocks"),
-        ("row_cut", "length.equal && address == '0", "length.equal"),
+        ("row_cut", "? |length.bursts", "? 1'b0"),
         ("row_cut", "- 1'b1 + {1'b0, address}", "+ {1'b0, address}"),
-        ("burst_generator", "rows_left == 16'd1", "rows_left <= 16'd2"),
+        (
+            "burst_generator",
+            "next.rows == 16'd1;\n                row_bytes",
+            "1'b1;\n                row_bytes",
+        ),
+        ("burst_generator", "first.ends_row && rows_left == 16'd2", "first.ends_row"),
+        ("burst_generator", "!several && last_row", "!several"),
         ("burst_generator", "left_behind[32:LOG_BURST+1]", "left_behind[32:LOG_BURST+2]"),
         ("burst_generator", "behind_next + stride_bytes[CUT_BITS-1:0]", "behind_next"),
         ("burst_generator", "next_valid && (!req_valid || ends_block)", "next_valid && !active"),
@@ -83,7 +89,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ("dram_port", "asks[c] && !granted", "client_valid[c] && !granted"),
         ("dram_port", "if (!held[c]) waiting", "if (client_valid[c]) waiting"),
         ("dram_port", "held[c] ? waiting[c] : client_req", "client_req"),
-        ("burst_credit", "CREDIT_BITS'(DEPTH)", "CREDIT_BITS'(DEPTH + 2)"),
+        ("burst_credit", "(CREDIT_BITS+1)'(DEPTH)", "(CREDIT_BITS+1)'(DEPTH + 2)"),
         ("fetch", "burst_credit #(.DEPTH(DEPTH))", "burst_credit #(.DEPTH(DEPTH + 2))"),
         ("fetch", "(req_ready && room)", "(req_ready)"),
         (
@@ -91,10 +97,10 @@ def test_properties_hold_always(block, parameters, tmp_path):
             "burst_credit #(.DEPTH(LOAD_BUFFER_BEATS))",
             "burst_credit #(.DEPTH(LOAD_BUFFER_BEATS + 2))",
         ),
-        ("burst_credit", "'(needed) <= places", "'(needed) < BURST_BEATS"),
-        ("burst_credit", "kept.ends_row ? fits", "fired.ends_row ? fits"),
-        ("burst_credit", "one_more && CREDIT_BITS'(needed) == more", "1'b0"),
-        ("burst_credit", "fired.tail, left, left_more", "fired.tail, left, left"),
+        ("burst_credit", "!spare[CREDIT_BITS]", "1'b1"),
+        ("burst_credit", "'(beats_of(kept))", "'(beats_of(fired))"),
+        ("burst_credit", "unreserved_more - needed_kept", "unreserved - needed_kept"),
+        ("burst_credit", "{spare_more, spare_more - needed_fired}", "{spare_more, spare_more}"),
         ("tensor_load", "begun == TOP ? of.y_pad_top", "begun == LEFT ? of.y_pad_top"),
         ("burst_generator", "waiting_second <= start_second", "waiting_second <= start_cut"),
         (
@@ -126,24 +132,25 @@ def test_properties_hold_always(block, parameters, tmp_path):
             "done ? unretired + 1'b1 : unretired - 1'b1",
             "done ? 2'd1 : unretired - 1'b1",
         ),
-        ("compute_decode", "(next.kind != KIND_LOAD || next_started || load_start_ready)", "1'b1"),
-        ("compute_decode", "KIND_LOAD && !next_started", "KIND_LOAD"),
+        ("compute_decode", "(!next_starts || load_start_ready)", "1'b1"),
+        ("compute_decode", "else if (load_start_ready) next_starts <= 1'b0", ""),
         ("compute_decode", "next_free && !tokens_missing", "next_free && !load_token_missing"),
-        ("compute_decode", "if (next_free) next_started", "if (next_moves) next_started"),
+        ("compute_decode", "if (next_free) next_starts", "if (next_moves) next_starts"),
         ("scratchpad", "rd_index == held_index", "1'b1"),
         ("scratchpad", " && (held_all || !rd_all)", ""),
         ("scratchpad", "(reads || held) && !overwritten", "(reads || held)"),
         ("scratchpad", "(reads || held) && !overwritten", "reads && !overwritten"),
-        ("scratchpad", "reads ? touches(behind", "held ? touches(behind"),
+        ("scratchpad", "reads ? touches_read", "held ? touches_read"),
         ("scratchpad", "BITS'(w - r)", "BITS'(r - w)"),
         ("scratchpad", "held <= !rst && ", "held <= "),
         ("axi_bursts", "!hold && ", ""),
         ("axi_bursts", "else if (out_ready) out_valid", "else if (out_ready || hold) out_valid"),
         ("axi_bursts", "if (accept != complete)", "if (accept || complete)"),
-        ("axi_words", "out_last  = left == LENGTH_BITS'(1)", "out_last  = left == LENGTH_BITS'(2)"),
-        ("axi_words", "left == '0 || sent && out_last", "left == '0 || sent"),
-        ("axi_words", "left == '0 || sent && out_last", "sent && out_last"),
-        ("axi_words", "next_valid ? next : '0", "next"),
+        ("axi_words", "left == LENGTH_BITS'(2)", "left == LENGTH_BITS'(1)"),
+        ("axi_words", "next == LENGTH_BITS'(1)", "1'b0"),
+        ("axi_words", "!some || sent && out_last", "!some || sent"),
+        ("axi_words", "!some || sent && out_last", "sent && out_last"),
+        ("axi_words", "<= {next_valid, next_valid", "<= {1'b1, next_valid"),
         ("axi_control", "csr_we        = write && whole", "csr_we        = write"),
         ("axi_control", "read_held && !write &&", "read_held &&"),
         ("axi_control", "data_held && (!s_axi_bvalid || s_axi_bready)", "data_held"),
@@ -159,3 +166,19 @@ def test_wrong_blocks_fail_their_proof(block, right, wrong, tmp_path):
     assert BLOCKS[block].count(right) == 1
     with pytest.raises(DeviceError, match=r"(?s)proof did fail|proof failed"):
         prove(block, BLOCKS[block].replace(right, wrong), tmp_path, cycles=3)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("- BEATS_BITS'(address[CUT_BITS-1:SHIFT])", ""),
+        ("{odd != '0, odd - 1'b1}", "odd"),
+        ("length.equal && address == '0", "length.equal"),
+        ("ending.behind[CUT_BITS-1:0] == '0", "1'b0"),
+    ],
+)
+def test_a_wrong_first_burst_fails_the_proof_of_a_row(right, wrong, tmp_path, monkeypatch):
+    assert BLOCKS["stream_pkg"].count(right) == 1
+    monkeypatch.setitem(BLOCKS, "stream_pkg", BLOCKS["stream_pkg"].replace(right, wrong))
+    with pytest.raises(DeviceError, match="proof did fail"):
+        prove("row_cut", BLOCKS["row_cut"], tmp_path)

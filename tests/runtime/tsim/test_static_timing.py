@@ -25,7 +25,14 @@ WAYS = {
     "FDRE": {"C": IN, "CE": IN, "R": IN, "D": IN, "Q": OUT},
     "LUT2": {"I0": IN, "I1": IN, "O": OUT},
     "CARRY4": {"CI": IN, "CYINIT": IN, "S": IN, "DI": IN, "O": OUT, "CO": OUT},
-    "RAMB36E1": {"CLKARDCLK": IN, "ADDRARDADDR": IN, "DOADO": OUT},
+    "RAMB36E1": {
+        "CLKARDCLK": IN,
+        "CLKBWRCLK": IN,
+        "ADDRARDADDR": IN,
+        "ENBWREN": IN,
+        "DOADO": OUT,
+        "DOBDO": OUT,
+    },
     "DSP48E1": {"A": IN, "P": OUT},
 }
 
@@ -135,3 +142,18 @@ def test_routing_uses_what_is_installed(monkeypatch, tmp_path):
     assert f"--chipdb {tmp_path / 'xc7z020.bin'} --json netlist.json" in arguments
     assert "--xdc pins.xdc" in arguments
     assert "LOC H16 [get_ports clk]" in (tmp_path / "pins.xdc").read_text()
+
+
+@pytest.mark.parametrize(("mode", "pin"), [("SDP", "DOBDO"), ("TDP", "DOADO")])
+def test_each_port_of_a_block_memory_has_its_clock(mode, pin):
+    """A word of a simple memory leaves through both ports' outputs, in the clock that reads."""
+    clocks = {"CLKARDCLK": [2], "CLKBWRCLK": [3]}
+    module = netlist(
+        a=("RAMB36E1", {"RAM_MODE": mode}, {**clocks, pin: [10]}), b=flip_flop(20, 10),
+        c=("RAMB36E1", {"RAM_MODE": mode}, {**clocks, "ENBWREN": [20]}),
+    )  # fmt: skip
+    (row,) = Timing(module, launch=2, capture=2).longest(0.0)
+    assert row["ns"] == pytest.approx(BLOCK_OUT + net_delay(1) + FF_SETUP["D"], abs=0.01)
+    assert Timing(module, launch=3, capture=2).longest(0.0) == []
+    (row,) = Timing(module, launch=2, capture=3).longest(0.0)
+    assert (row["from"], row["to"]) == ("word", "c.ENBWREN")

@@ -129,6 +129,7 @@ def test_the_script_builds_the_design_of_each_board(design):
         "CONFIG.PORT_BYTES": str(config.port_width),
         "CONFIG.ADDRESS_BITS": "32",
     }
+    assert (folder / "array.xdc").is_file() == ("pairs" in config.extensions)
     runs = [line[0] for line in tool.calls("launch_runs")]
     assert runs == ["synth_1", "impl_1"]
     assert (folder / f"{config.bitstream_id}.bit").read_bytes() == BIT

@@ -98,7 +98,8 @@ module blocks
                                      input logic [15:0] rows);
         return '{any: any, address: address, row_bytes: row_bytes, stride_bytes: stride_bytes,
                  rows: rows, second: CUT_BITS'(address + ADDR_BITS'(stride_bytes)),
-                 length: length_of(row_bytes)};
+                 length: length_of(row_bytes),
+                 ending: end_of_row(address[CUT_BITS-1:0], row_bytes[CUT_BITS:0])};
     endfunction
 
     burst_t burst;
@@ -157,10 +158,12 @@ module blocks
     assign memory_address = 32'(port_burst.address);
     assign memory_beats = 8'(port_burst.beats);
 
-    vector_alu alu (.clk, .adds(alu_op == ALU_ADD), .orders(alu_op inside {ALU_MIN, ALU_MAX}),
+    logic [ACC_BITS-1:0] alu_sum, alu_other;
+    assign alu_result = alu_op == ALU_ADD ? alu_sum : alu_other;
+    vector_alu alu (.clk, .orders(alu_op inside {ALU_MIN, ALU_MAX}),
                     .greater(alu_op == ALU_MAX), .shifts(alu_op == ALU_SHR),
                     .multiplies(alu_op == ALU_MUL), .x(alu_x), .y(alu_y), .too_far(shifts_out(alu_y)), .addend(alu_y),
-                    .result(alu_result), .product(alu_product));
+                    .sum(alu_sum), .other(alu_other), .product(alu_product));
     gemm_core core (
         .clk, .array_clk(clk), .second_half(1'b0), .enable(gemm_enable[GEMM_STAGES-1:0]),
         .pairs(2'b00), .inp, .wgt, .sums);
