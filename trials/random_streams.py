@@ -421,18 +421,18 @@ class ConcurrentProgram(RandomProgram):
         uop = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
         shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
         shift = replace(shift, alu_op=AluOp.SHR)
-        everything = _touch("acc", range(depth))
+        read, written = (_touch("acc", range(depth), write=write) for write in (False, True))
         tail = [Operation(uop)]
         if self.has("post"):
             same = replace(shift, alu_op=AluOp.ADD, imm=0)
-            tail += [Operation(Post()), Operation(same, touches=(replace(everything, write=True),))]
+            tail += [Operation(Post()), Operation(same, touches=(written,))]
         for byte in range(4):
             first = self.dump // unit + byte * depth
             if byte:
-                tail.append(Operation(shift, touches=(replace(everything, write=True),)))
+                tail.append(Operation(shift, touches=(written,)))
             store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
             words = _words(first * unit, (first + depth) * unit)
-            tail.append(Operation(store, touches=(everything, _touch("dram", words, write=True))))
+            tail.append(Operation(store, touches=(read, _touch("dram", words, write=True))))
         operations = insert_tokens([*self.operations, *tail])
         return [operation.instruction for operation in operations]
 

@@ -101,6 +101,25 @@ def test_maxima_of_windows_in_parts_are_proven(kernel):
     assert vtaops.compile(pool, configured("pynq", "pool", "overwrite")).prove().complete
 
 
+@pytest.mark.parametrize("padding", [(2, 1, 1, 0), (0, 3, 0, 1), (1, 0, 3, 2)])
+def test_windows_that_lie_in_the_padding_are_proven(padding):
+    op = vtaops.Conv2d(
+        in_channels=3,
+        out_channels=4,
+        height=4,
+        width=7,
+        kernel=(2, 1),
+        padding=padding,
+        bias=True,
+        shift=3,
+        clip=(0, 127),
+        residual_scale=-1,
+        residual_clip=(-30, 0),
+        fold_columns=True,
+    )
+    assert vtaops.compile(op, configured("pynq", "post", "overwrite")).prove().complete
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_schedules_of_ones_own_are_proven_against_a_description(seed):
     rng = random.Random(seed)

@@ -29,13 +29,13 @@ Proof sketch.
    own low 32 bits. Wrapping is therefore part of the theorem; `Proof.overflow` names the first
    instruction whose sums could wrap, if there is one.
 4. *Fields.* Expressions are not compared but evaluated at a random point: variables are random
-   elements of pairs of prime fields, and leaves are hashes of the elements below them, modelled as
-   random functions of all their residues. Equal expressions have equal values. Two different
-   polynomials of degree d agree at a random point modulo a prime p with a probability of at most
-   d / p (Schwartz, Zippel). The primes are drawn at random from 2**30..2**31 after the program is
-   fixed, so a coefficient is a multiple of one only by chance, and all fields would have to agree:
-   (d / 2**30) ** (2 * pairs). Two different leaves agree if the polynomials below them do, or if
-   their hashes, of 62 bits per pair, collide.
+   elements, but zero, of pairs of prime fields, and leaves are hashes of the elements below them,
+   modelled as random functions of all their residues. Equal expressions have equal values. Two
+   different polynomials of degree d agree at a random point modulo a prime p with a probability of
+   at most d / (p - 1) (Schwartz, Zippel). The primes are drawn at random from 2**30..2**31 after
+   the program is fixed, so a coefficient is a multiple of one only by chance, and all fields would
+   have to agree: (d / 2**30) ** (2 * pairs). Two different leaves agree if the polynomials below
+   them do, or if their hashes, of 62 bits per pair, collide.
 5. *Error.* If output and definition differ in some scalar, acceptance requires that this pair of
    different terms agrees, or a pair of different leaves below it, or that a term was mistaken for
    one of the 2**25 numbers whose leaves are computed. For one operator that sums, there are few

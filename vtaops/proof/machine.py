@@ -136,6 +136,9 @@ class TermMachine:
             self._group[names] = len(self._contents)
             self._row[names] = np.arange(begin, begin + step.count)
             begin += step.count
+            if step.what[0] == "given" and isinstance(made, Terms):  # what packing left empty
+                empty = step.first + np.flatnonzero(~made.value.any(axis=(0, 2)))
+                self._group[empty] = self._row[empty] = 0
         self._contents.append(made)
 
     def terms_of(self, buffer: int) -> Floats:
@@ -463,7 +466,8 @@ class TermMachine:
             used = (weights[0] != 0) | (weights[1] != 0)
             reach = 2.0**14 * used.sum(axis=-1)
             total, fixed = np.zeros_like(reach), np.arange(len(fixed)) == 0
-        known = np.where(fixed[self._group[sources]], sources, -1)
+        group = self._group[sources]
+        known = np.where(fixed[group], np.where(group > 0, sources, 0), -1)
         patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
         free = (patterns < 0).astype(np.float64)
         middle, radius = (

@@ -129,8 +129,8 @@ class Fields:
     # ------------------------------------------------------------------------- making terms
 
     def symbols(self, shape: tuple[int, ...], dtype: str = "int8") -> Terms:
-        """Return terms that represent arbitrary values of a dtype."""
-        planes = [self.random.integers(0, p, shape, np.uint32) for p in self.primes]
+        """Return terms that represent arbitrary values of a dtype; none is drawn as zero."""
+        planes = [self.random.integers(1, p, shape, np.uint32) for p in self.primes]
         middle, radius = BYTE if np.dtype(dtype).itemsize == 1 else WORD
         value = self.centred(np.array(planes, np.float64))
         return Terms(value, np.float64(middle), np.float64(radius))

@@ -134,7 +134,7 @@ def test_properties_hold_always(block, parameters, tmp_path):
         ),
         ("compute_decode", "(!next_starts || load_start_ready)", "1'b1"),
         ("compute_decode", "else if (load_start_ready) next_starts <= 1'b0", ""),
-        ("compute_decode", "next_free && !tokens_missing", "next_free && !load_token_missing"),
+        ("compute_decode", "next_ready) && !tokens_missing", "next_ready) && !load_token_missing"),
         ("compute_decode", "if (next_free) next_starts", "if (next_moves) next_starts"),
         ("scratchpad", "rd_index == held_index", "1'b1"),
         ("scratchpad", " && (held_all || !rd_all)", ""),
