@@ -74,11 +74,16 @@ class Touch:
 
     @staticmethod
     def of_run(space: str, begin: int, size: int, write: bool) -> Touch:
-        """Return a touch of `size` consecutive elements."""
-        return Touch(space, np.arange(begin, begin + size), write)
+        """Return a touch of `size` consecutive elements, whose end and index need no search."""
+        touch = Touch.__new__(Touch)
+        touch.space, touch.elements, touch.write = space, np.arange(begin, begin + size), write
+        touch.size, touch.end, touch.index = size, size and begin + size, slice(begin, begin + size)
+        return touch
 
     def moved(self, by: int) -> Touch:
         """Return the same elements, `by` further."""
+        if isinstance(self.index, slice):
+            return Touch.of_run(self.space, self.index.start + by, self.size, self.write)
         return Touch(self.space, self.elements + by, self.write)
 
 
