@@ -186,8 +186,8 @@ BUGS = (
     Bug(
         "tokens: reads need no wait for writes of later tiles",
         "lowering/linking/tokens.py",
-        "for touch in operation.touches:\n            self._uses[unit].note(touch, position)",
-        "for touch in operation.touches[:1]:\n            self._uses[unit].note(touch, position)",
+        "last_conflicts([operation.touches for",
+        "last_conflicts([operation.touches[:1] for",
     ),
     Bug(
         "parts of a concatenation at the first slot",

@@ -8,7 +8,8 @@ from pathlib import Path
 MODEL = Path(__file__).parent / "armv7" / "model.py"
 AS_ON_A_BOARD = """
 import runpy, sys
-for name in ("tvm", "tvm_ffi", "typer", "rich", "vtaops._fsim", "vtaops._steps", "vtaops._timing"):
+native = "vtaops._fsim", "vtaops._steps", "vtaops._timing", "vtaops._uses"
+for name in ("tvm", "tvm_ffi", "typer", "rich", *native):
     sys.modules[name] = None  # importing them fails
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -104,7 +104,8 @@ def test_host_stages_need_nothing_native():
     """The wheel for boards has no native module."""
     code = """
 import sys
-for name in ("tvm", "typer", "rich", "vtaops._fsim", "vtaops._steps", "vtaops._timing"):
+native = "vtaops._fsim", "vtaops._steps", "vtaops._timing", "vtaops._uses"
+for name in ("tvm", "typer", "rich", *native):
     sys.modules[name] = None  # importing them fails
 import numpy as np
 from vtaops.graph import Graph, MaxPool

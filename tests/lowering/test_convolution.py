@@ -30,16 +30,20 @@ def words(function, op, config, tiling):
 def drawn(rng):
     """Return a convolution, a configuration and a tiling that are written down."""
     while True:
-        name = rng.choice([*CONFIGS, "pynq_ext"])
-        config = replace(
-            HardwareConfig.load(name), target="sim", extensions=random_extensions(rng, 0.3)
-        )
+        name, scaled = rng.choice([*CONFIGS, "pynq_ext"]), rng.random() < 0.4
+        extensions = random_extensions(rng, 0.3, *["post"] * scaled)
+        config = replace(HardwareConfig.load(name), target="sim", extensions=extensions)
         op = random_conv2d(rng)
         try:
             if rng.random() < 0.3:
                 op = replace(op, in_channels=op.out_channels, groups=op.out_channels)
             op = replace(op, fold_columns=op.groups == 1 and rng.random() < 0.2)
-            op = replace(op, multiplier=rng.random() < 0.2)
+            if scaled:
+                clip, fine = op.clip or (-128, 127), rng.randint(1, 3) * ("exact" in extensions)
+                zero_point = rng.randint(-128, 127)
+                op = replace(op, scales=True, zero_point=zero_point, shift=0, clip=clip, fine=fine)
+            else:
+                op = replace(op, multiplier=rng.random() < 0.2)
         except ShapeError:
             continue
         tiling = replace(random_tiling(rng, op, config, "all"), oc_threads=1, h_threads=1)
@@ -62,7 +66,8 @@ SMALL = Tiling(oc=16, ic=16, h=3, w=9)
 def test_layers_of_networks_are_written_down():
     depthwise = replace(LAYER, out_channels=32, groups=32)
     gathered = replace(LAYER, kernel=1, strides=2, padding=0)
-    for op in (LAYER, depthwise, gathered, replace(LAYER, bias=True)):
+    scaled = replace(LAYER, scales=True, shift=0, clip=(-128, 127))
+    for op in (LAYER, depthwise, gathered, scaled, replace(LAYER, bias=True)):
         tiling = replace(SMALL, w=op.out_size[1])
         assert convolution_tree(op, PYNQ, tiling) is not None
 

@@ -58,32 +58,35 @@ class Touch:
         Number of elements.
     end : int
         One past the last element; 0 if empty.
+    begin : int
+        The first element if they are contiguous, else -1.
     index : ndarray of int64 or slice
         Index of the elements in an array, in any order: a slice if they are contiguous.
     """
 
-    __slots__ = ("elements", "end", "index", "size", "space", "write")
+    __slots__ = ("begin", "elements", "end", "index", "size", "space", "write")
 
     def __init__(self, space: str, elements: Elements, write: bool) -> None:
         self.space, self.elements, self.write = space, elements, write
         self.size = len(elements)
         self.end = largest(elements) + 1 if self.size else 0
-        begin = self.end - self.size
-        contiguous = self.size and elements[elements.argmin()] == begin
-        self.index: Elements | slice = slice(begin, self.end) if contiguous else elements
+        first = self.end - self.size
+        self.begin = first if self.size and elements[elements.argmin()] == first else -1
+        self.index: Elements | slice = elements if self.begin < 0 else slice(first, self.end)
 
     @staticmethod
     def of_run(space: str, begin: int, size: int, write: bool) -> Touch:
         """Return a touch of `size` consecutive elements, whose end and index need no search."""
         touch = Touch.__new__(Touch)
         touch.space, touch.elements, touch.write = space, np.arange(begin, begin + size), write
-        touch.size, touch.end, touch.index = size, size and begin + size, slice(begin, begin + size)
+        touch.size, touch.begin, touch.end = size, begin, size and begin + size
+        touch.index = slice(begin, begin + size)
         return touch
 
     def moved(self, by: int) -> Touch:
         """Return the same elements, `by` further."""
-        if isinstance(self.index, slice):
-            return Touch.of_run(self.space, self.index.start + by, self.size, self.write)
+        if self.begin >= 0:
+            return Touch.of_run(self.space, self.begin + by, self.size, self.write)
         return Touch(self.space, self.elements + by, self.write)
 
 

@@ -22,7 +22,7 @@ from collections import defaultdict
 from itertools import permutations
 
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.uses import LastUses
+from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Finish, Load, Unit
 
@@ -38,8 +38,12 @@ Clock = list[int]
 def insert_tokens(operations: list[Operation]) -> list[Operation]:
     """Return the operations with token flags set, relays added, and a final FINISH."""
     inserter = _Inserter()
-    for operation in operations:
-        inserter.append(operation, inserter.conflicts(operation))
+    units = [operation.instruction.unit for operation in operations]
+    needs = last_conflicts([operation.touches for operation in operations], units, len(Unit))
+    places: list[int] = []  # of the operations, behind relays
+    for operation, need in zip(operations, needs.tolist(), strict=True):
+        waits = [places[n] if n != NONE else NONE for n in need]
+        places.append(inserter.append(operation, waits))
     last = operations[-1].operator if operations else 0
     inserter.append(Operation(Finish(), operator=last), inserter.last_of_units())
     return inserter.finished()
@@ -51,15 +55,6 @@ class _Inserter:
         self._known: list[Clock] = [[NONE] * len(Unit) for _ in Unit]
         self._clock_after: list[Clock] = []
         self._flags: dict[int, set[str]] = defaultdict(set)
-        self._uses = [LastUses() for _ in Unit]
-
-    def conflicts(self, operation: Operation) -> Clock:
-        """Return for each other unit the last instruction that `operation` must wait for."""
-        own = operation.instruction.unit
-        return [
-            NONE if unit is own else max(map(uses.conflict, operation.touches), default=NONE)
-            for unit, uses in zip(_UNITS, self._uses, strict=True)
-        ]
 
     def last_of_units(self) -> Clock:
         """Return the last instructions of the load and store units."""
@@ -81,8 +76,6 @@ class _Inserter:
         known[unit] = position
         self._clock_after.append(list(known))
         self._operations.append(operation)
-        for touch in operation.touches:
-            self._uses[unit].note(touch, position)
         return position
 
     def _relay(self, need: Clock, opposite: Unit, operator: int) -> Clock:

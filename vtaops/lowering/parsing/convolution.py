@@ -20,9 +20,9 @@ from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, No
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import kernel_layout
 from vtaops.ops import Conv2d, Operator
-from vtaops.ops.epilogue import VECTORS, AluStage
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import Tiling
-from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
+from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, REQUANTIZE_CALL, RESET_CALL
 
 
 def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> nests.Tree | None:
@@ -38,7 +38,7 @@ def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> ne
     blocks = op.blocks(config)
     grouped = blocks.count > 1
     if (
-        any(not _is_plain(stage) for stage in op.stages)
+        any(not VECTORS.issuperset(stage.operands) for stage in op.stages)
         or op.residual
         or (grouped and (blocks.ic, blocks.oc) != (1, 1))
         or (op.gathers_rows and op.window.kernel[0] > 1)
@@ -49,11 +49,6 @@ def convolution_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> ne
     written = _Convolution(op, config, tiling)
     tiled = (written.oc, written.y, written.x, written.ic)
     return None if any(axis.size > axis.extent for axis in tiled) else written.tree()
-
-
-def _is_plain(stage: object) -> bool:
-    """Whether a stage has only vector and constant operands."""
-    return isinstance(stage, AluStage) and VECTORS.issuperset(stage.operands)
 
 
 class _Linear(dict[str, int]):
@@ -233,7 +228,11 @@ class _Convolution:
         filters = (op.out_channels, op.in_channels // op.groups, *op.window.kernel)
         # Tap by tap, even for packed windows.
         self.shapes["kernel"] = kernel_layout(config, view).packed_shape(filters)
-        self.acc_lanes = config.acc.lanes
+        self.lanes = {
+            "acc": config.acc.lanes,
+            "bias": config.post.lanes,
+            "scale": config.post.lanes,
+        }
         self.result = self._accumulators("res_conv")
         pixels = (self.rows.inside.extent, self.columns.inside.extent)
         data = (self.inputs.size, *pixels, config.inp.lanes)
@@ -243,20 +242,19 @@ class _Convolution:
 
     def tree(self) -> nests.Tree:
         """Return the whole function."""
-        first: list[Node] = []  # once for all pixels
+        first: list[Node] = []  # once for all pixels, if channels are outermost
         steps: list[Node] = [self._load_data(), self._load_kernel(), self._gemm()]
         body = [self._call(RESET_CALL, self.result), *_looped([self.ic.tiles], steps)]
         value = self.result
         for stage in self.stages:
-            assert isinstance(stage, AluStage)
-            vectors = [_Tensor(f"{name}_buf", "acc", (self.oc.size, self.acc_lanes), "int32")
-                       for name in stage.operands]  # fmt: skip
-            loads = first if self.channels_outermost else body
-            loads += [
-                self._load_vector(*pair) for pair in zip(stage.operands, vectors, strict=True)
-            ]
+            vectors = self._vectors(stage)
+            loads = [*map(self._load_vector, stage.operands, vectors)]
+            if isinstance(stage, ScaleStage):  # its rows come before the products
+                first += reversed(loads)
+            else:
+                (first if self.channels_outermost else body).extend(loads)
             result = self._accumulators(stage.name)
-            body.append(self._call(ALU_CALL, result, value, *vectors, stage=stage))
+            body.append(self._stage(stage, result, value, *vectors))
             value = result
         body.append(self._store(value))
 
@@ -264,13 +262,22 @@ class _Convolution:
         if self.channels_outermost:
             body = _looped([self.oc.tiles], [*first, *_looped(pixels, body)])
         else:
-            body = _looped([*pixels, self.oc.tiles], body)
+            body = _looped([*pixels, self.oc.tiles], [*first, *body])
         written = dict.fromkeys(leaf.dst.buffer for leaf in nests.leaves(body))
         return nests.Tree(body, [buffer for buffer in written if buffer.scratchpad])
 
     def _accumulators(self, stage: str) -> _Tensor:
-        shape = (self.oc.size, self.y.size, self.x.size, self.acc_lanes)
+        shape = (self.oc.size, self.y.size, self.x.size, self.lanes["acc"])
         return _Tensor(stage, "acc", shape, "int32")
+
+    def _vectors(self, stage: Stage) -> list[_Tensor]:
+        """Return the vectors of a stage, in the scratchpad that it reads them from."""
+        places = {"bias": "bias", "scales": "scale"} if isinstance(stage, ScaleStage) else {}
+        scratchpads = [places.get(name, "acc") for name in stage.operands]
+        return [
+            _Tensor(f"{name}_buf", scratchpad, (self.oc.size, self.lanes[scratchpad]), "int32")
+            for name, scratchpad in zip(stage.operands, scratchpads, strict=True)
+        ]
 
     def _dram(self, name: str) -> _Tensor:
         *outer, rows, lanes = self.shapes[name]
@@ -316,16 +323,20 @@ class _Convolution:
             operands=[self.result.at(oc, y, x), read, self.kernel.at(oc, ic, dy, dx)],
         )
 
-    def _call(self, call: str, *tensors: _Tensor, stage: AluStage | None = None) -> CallNest:
-        """Return a reset or an ALU stage; for a vector operand, all pixels read one element."""
-        return CallNest(
-            loops=_long(self.inside),
-            guards=self.guards,
-            call=call,
-            operands=[t.at(*self.inside[: len(t.shape) - 1]) for t in tensors],
-            alu_op=int(stage.op) if stage else None,
-            imm=stage.imm if stage else None,
-        )
+    def _stage(self, stage: Stage, *tensors: _Tensor) -> CallNest:
+        """Return a stage from the accumulators before it, and its vectors, to those behind it."""
+        if isinstance(stage, ScaleStage):
+            nest = self._call(REQUANTIZE_CALL, *tensors)
+            nest.scaling = (stage.zero_point, *stage.clip, stage.fine)
+        else:
+            nest = self._call(ALU_CALL, *tensors)
+            nest.alu_op, nest.imm = int(stage.op), stage.imm
+        return nest
+
+    def _call(self, call: str, *tensors: _Tensor) -> CallNest:
+        """Return a call on tiles; of a vector operand, all pixels read one element."""
+        operands = [t.at(*self.inside[: len(t.shape) - 1]) for t in tensors]
+        return CallNest(_long(self.inside), self.guards, operands, call)
 
 
 # ------------------------------------------------------------------------ loops, copies

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vtaops.lowering.copies import MAX_SIZE
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
-from vtaops.lowering.passes.uses import LastUses, Live, PerElement
+from vtaops.lowering.passes.uses import LastWrites, Live, PerElement
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role
@@ -55,7 +55,7 @@ class _Held:
     """The DRAM contents that the output memory holds, and their location in it."""
 
     def __init__(self) -> None:
-        self._uses = LastUses()
+        self._uses = LastWrites()
         self._stored_from = PerElement(-1)  # for each granule of DRAM
 
     def sources(self, touch: Touch) -> Elements:
@@ -63,16 +63,16 @@ class _Held:
         source = self._stored_from.of(touch.space, touch.end)[touch.elements]
         if largest(source) < 0:
             return source
-        written = self._uses.last_writes("acc", source)
-        intact = (source >= 0) & (written < self._uses.last_writes(touch.space, touch.elements))
+        written = self._uses.of("acc", source)
+        intact = (source >= 0) & (written < self._uses.of(touch.space, touch.elements))
         return np.where(intact, source, -1)
 
     def follow(self, operation: Operation, place: int) -> None:
         """Record the effect of an operation on DRAM and the output memory."""
         i = operation.instruction
-        for touch in operation.writes:
-            self._uses.note(touch, place)
-            if isinstance(i, Store):
+        self._uses.note(operation, place)
+        if isinstance(i, Store):
+            for touch in operation.writes:
                 own = i.sram_base + np.arange(touch.size)
                 self._stored_from.of(touch.space, touch.end)[touch.elements] = own
 

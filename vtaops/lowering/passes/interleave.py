@@ -16,9 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.passes.post import set_to
-from vtaops.lowering.passes.uses import LastUses
+from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Post, Unit
 
@@ -124,27 +126,19 @@ def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
 
     -1 is none.
     """
-    books: list[LastUses] = []
-    needs = []
-    for stream in streams:
-        latest = [-1] * len(books)
-        own, book = [], LastUses()
-        for place, group in enumerate(stream):
-            for touch in _touches(group):
-                for number, earlier in enumerate(books):
-                    latest[number] = max(latest[number], earlier.conflict(touch))
-                book.note(touch, place)
-            own.append(list(latest))
-        needs.append(own)
-        books.append(book)
-    return needs
+    numbers = [number for number, stream in enumerate(streams) for _ in stream]
+    starts = np.cumsum([0, *map(len, streams)])[:-1]
+    found = last_conflicts([_touches(g) for s in streams for g in s], numbers, len(streams))
+    places = np.where(found >= 0, found - starts, -1)
+    return [
+        np.maximum.accumulate(own[:, :number]).tolist()
+        for number, own in enumerate(np.split(places, starts[1:]))
+    ]
 
 
-def _touches(group: Group) -> Iterator[Touch]:
-    for operation in group:
-        for touch in operation.touches:
-            if touch.space != "setting" and touch.size:
-                yield touch
+def _touches(group: Group) -> list[Touch]:
+    touches = [touch for operation in group for touch in operation.touches]
+    return [touch for touch in touches if touch.space != "setting" and touch.size]
 
 
 # --------------------------------------------------------------------------------- groups
@@ -171,7 +165,7 @@ def _hoisted(groups: list[Group], weights_ahead: int) -> list[Group]:
     """
     loads: dict[int, Group] = defaultdict(list)
     rests = [[o for o in group if o.instruction.unit is not Unit.LOAD] for group in groups]
-    book = LastUses()
+    earliest = iter(_earliest(groups, rests))
     slots: dict[int, int] = defaultdict(int)  # loads of one memory keep their order
     for place, group in enumerate(groups):
         for operation in group:
@@ -179,9 +173,18 @@ def _hoisted(groups: list[Group], weights_ahead: int) -> list[Group]:
                 assert isinstance(operation.instruction, Load)
                 memory = operation.instruction.memory
                 ahead = weights_ahead if memory == Memory.WGT else AHEAD
-                earliest = max(book.conflict(touch) for touch in _touches([operation])) + 1
-                slots[memory] = min(place, max(slots[memory], place - ahead, earliest))
+                first = max(slots[memory], place - ahead, next(earliest))
+                slots[memory] = min(place, first)
                 loads[slots[memory]].append(operation)
-        for touch in _touches(rests[place]):
-            book.note(touch, place)
     return [[*loads[place], *rest] for place, rest in enumerate(rests)]
+
+
+def _earliest(groups: list[Group], rests: list[Group]) -> list[int]:
+    """Return for each load the group behind the last one whose rest it depends on."""
+    touches, behind = [], []  # of loads, which have no group behind them, and of rests
+    for place, (group, rest) in enumerate(zip(groups, rests, strict=True), start=1):
+        loads = [[o] for o in group if o.instruction.unit is Unit.LOAD]
+        touches += [*map(_touches, [*loads, rest])]
+        behind += [*[0] * len(loads), place]
+    last = last_conflicts(touches, [min(place, 1) for place in behind], 2)[:, 1].tolist()
+    return [behind[k] if k >= 0 else 0 for k, own in zip(last, behind, strict=True) if not own]

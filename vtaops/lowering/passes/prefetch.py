@@ -15,7 +15,7 @@ import numpy as np
 
 from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.placement import heads_of
-from vtaops.lowering.passes.uses import LastUses
+from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Gemm, Load, Pool, Unit
 
@@ -44,20 +44,16 @@ def weights_ahead(
     heads = heads_of(groups)
     slack = [_computed(o) - _loaded(o, config) for o in operations]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
-    uses = LastUses()  # of weights, by earlier operators
+    weights = [[t for t in o.touches if t.space == "wgt"] for o in operations]
+    last = last_conflicts(weights, [0] * len(operations), 1)[:, 0]
     order = 2 * np.arange(len(operations))
     begin = 0
     for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
         own = [*run]
         loads = _first_weights(own, begin, config)
-        last = np.array([uses.conflict(operations[k].touches[0]) for k in loads], np.int64)
-        wanted = np.where(last >= 0, loads_before[last] + _BEHIND, 0)
+        wanted = np.where(last[loads] >= 0, loads_before[last[loads]] + _BEHIND, 0)
         earliest = np.searchsorted(loads_before, wanted)
         _hoist(loads, begin, operations, slack, earliest, order, config)
-        for place, operation in enumerate(own, start=begin):
-            for touch in operation.touches:
-                if touch.space == "wgt":
-                    uses.note(touch, place)
         begin += len(own)
     return [operations[k] for k in np.argsort(order, kind="stable")]
 

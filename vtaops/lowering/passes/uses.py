@@ -1,17 +1,20 @@
-"""The def-use index of operations: last writers and readers of elements, and liveness.
+"""The def-use index of operations: dependences, last writers of elements, and liveness.
 
-Answers the passes' queries about scratchpad and DRAM elements. `LastUses` goes forward: it tracks
-the last write and read of each element, and so the dependences of an operation. `Live` goes
-backward: it tracks the elements that are read before they are overwritten.
+Answers the passes' queries about scratchpad and DRAM elements. `last_conflicts` finds what each
+operation depends on; its loop is C++ (the module ``vtaops._uses``). `LastWrites` goes forward: it
+tracks the last write of each element. `Live` goes backward: it tracks the elements that are read
+before they are overwritten.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+import vtaops._uses as _uses
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
 
 _NOTHING = np.zeros(0, np.int64)
@@ -34,44 +37,57 @@ class PerElement(dict[object, npt.NDArray[Any]]):
         return found
 
 
-class LastUses:
-    """The places of the last write and the last read of each element; -1 if none."""
+def last_conflicts(
+    touches: Sequence[Sequence[Touch]], kinds: Sequence[int], count: int
+) -> Elements:
+    """Return the last places on which operations depend, of each kind of operation.
+
+    An operation depends on earlier ones that touch a common element, if either of the two writes.
+
+    Parameters
+    ----------
+    touches : sequence of sequence of Touch
+        Touches of each operation, in program order.
+    kinds : sequence of int
+        Kind of each operation, below `count`.
+    count : int
+        Number of kinds.
+
+    Returns
+    -------
+    ndarray of int64, shape (operations, count)
+        Places in `touches`; -1 if it depends on none of the kind.
+    """
+    flat = [touch for own in touches for touch in own]
+    numbers: dict[str, int] = {}
+    rows = [(numbers.setdefault(t.space, len(numbers)), t.write, t.size, t.begin) for t in flat]
+    scattered = [touch.elements for touch in flat if touch.begin < 0]
+    columns = (np.array(column, np.int64) for column in (kinds, [*map(len, touches)], rows))
+    elements = np.concatenate([_NOTHING, *scattered])
+    found: Elements = _uses.last_conflicts(count, *columns, elements)
+    return found
+
+
+class LastWrites:
+    """The places of the last write of each element; -1 if none."""
 
     def __init__(self) -> None:
         self._last = PerElement(-1)
 
-    def note(self, touch: Touch, place: int) -> None:
-        """Record a touch at `place`, which must follow all recorded places."""
-        self._last.of((touch.space, touch.write), touch.end)[touch.index] = place
-
-    def note_writes(self, operation: Operation, place: int) -> None:
-        """Record the writes of the operation at `place`."""
+    def note(self, operation: Operation, place: int) -> None:
+        """Record the writes of an operation at `place`, which must follow all recorded places."""
         for touch in operation.writes:
-            self.note(touch, place)
+            self._last.of(touch.space, touch.end)[touch.index] = place
 
-    def last_writes(self, space: str, elements: Elements) -> Elements:
+    def of(self, space: str, elements: Elements) -> Elements:
         """Return the place of the last write of each element."""
         end = largest(elements) + 1 if elements.size else 0
-        return self._last.of((space, True), end)[elements]
+        return self._last.of(space, end)[elements]
 
     def writers(self, space: str, elements: Elements) -> set[int]:
         """Return the distinct places of the last writes of elements, without -1."""
-        last = distinct(self.last_writes(space, elements) + 1) - 1
+        last = distinct(self.of(space, elements) + 1) - 1
         return {*last.tolist()} - {-1}
-
-    def conflict(self, touch: Touch) -> int:
-        """Return the last place on which a touch depends; -1 if none.
-
-        A touch depends on earlier touches of a common element if either of the two writes.
-        """
-        latest = -1
-        for write in (True, False) if touch.write else (True,):
-            last = self._last.get((touch.space, write))
-            if last is not None and touch.size:
-                if len(last) < touch.end:
-                    last = self._last.of((touch.space, write), touch.end)
-                latest = max(latest, largest(last[touch.index]))
-        return latest
 
 
 class Live:
