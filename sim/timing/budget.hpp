@@ -28,40 +28,54 @@ class Budget {
   template <class Taken>
   void take(Time from, int64_t beats, Taken&& taken) {
     Time next = std::max(std::ceil(from), before_.cycle + 1);
-    auto at = std::lower_bound(transfers_.begin(), transfers_.end(), next,
-                               [](const Transfer& t, Time cycle) { return t.cycle < cycle; });
+    auto at = transfers_.end();
+    while (at != transfers_.begin() && (at - 1)->cycle >= next) --at;
     Transfer last = at == transfers_.begin() ? before_ : *(at - 1);
     while (beats > 0) {
-      const Time cycle = std::max(next, last.cycle + std::ceil((1 - last.left) / rate_));
-      if (at == transfers_.end() || at->cycle > cycle) {
-        at = transfers_.insert(at, {cycle, 0, 0});
-      }
-      at->left = left(last, *at);
-      if (at->cycle == cycle && !(at->left < 1)) {
+      const Transfer alone = following(last, next);
+      if (at == transfers_.end() || at->cycle > alone.cycle) {
+        at = transfers_.insert(at, alone);
+      } else {
+        at->left = left(last, at->cycle) - at->beats;
+        if (at->cycle < alone.cycle || at->left < 1) {
+          last = *at++;
+          next = std::max(next, last.cycle + 1);
+          continue;
+        }
         ++at->beats;
         --at->left;
-        --beats;
-        taken(cycle);
       }
+      taken(at->cycle);
+      --beats;
       last = *at++;
-      next = std::max(next, last.cycle + 1);
+      next = last.cycle + 1;
     }
-    for (; at != transfers_.end() && at->left != left(last, *at); last = *at++) {
-      at->left = left(last, *at);
+    for (; at != transfers_.end(); last = *at++) {
+      const double rest = left(last, at->cycle) - at->beats;
+      if (at->left == rest) break;
+      at->left = rest;
     }
   }
 
  private:
-  // The transfers of a cycle, and the beats that are left after them.
+  // The transfers of a cycle, and the beats that are left after them: fewer than none if a younger
+  // burst spent what an older one will need.
   struct Transfer {
     Time cycle;
     int beats;
     double left;
   };
 
-  // What `now` leaves; negative if a younger burst spent what an older one will need.
-  double left(const Transfer& last, const Transfer& now) const {
-    return std::min(last.left + (now.cycle - last.cycle) * rate_, most_) - now.beats;
+  // The next transfer after `last` that has a beat, not before the cycle `next`.
+  Transfer following(const Transfer& last, Time next) const {
+    Time cycle = next;
+    if (last.left < 1) cycle = std::max(next, last.cycle + std::ceil((1 - last.left) / rate_));
+    return {cycle, 1, left(last, cycle) - 1};
+  }
+
+  // What there is in a cycle after `last`.
+  double left(const Transfer& last, Time cycle) const {
+    return std::min(last.left + (cycle - last.cycle) * rate_, most_);
   }
 
   const double rate_, most_;

@@ -190,7 +190,7 @@ class LoadEngine {
     const int64_t beats = s_.work.beats[index_], zeros = s_.work.zeros[index_];
     while (done_ < beats) {
       const int64_t size = next_.beats;
-      if (asked_ == kUnasked) wait_for_places(beats_in_flight_ + size);
+      if (asked_ == kUnasked) wait_for_places(size);
       const Time turn = port_.turn(client_, kRead, request_);
       if (!port_.of_weights && s_.loop.yields(turn, asked_)) return asked_;
       asked_ = kUnasked;
@@ -217,7 +217,7 @@ class LoadEngine {
   Time free = 0;  // when the next load from DRAM may start, because the previous one has begun its requests
 
  private:
-  // Places of beats, which become free one a cycle, the last one at `until`.
+  // Places of the buffer, which become free one a cycle, the last one at `until`.
   struct Held {
     int64_t places;
     Time until;
@@ -247,34 +247,38 @@ class LoadEngine {
     if (elements) write(elements);
   }
 
-  // Holds the places of a burst's beats until they are written, from `begin` on.
+  // A burst of `size` waits until so many places of the buffer are free.
+  void wait_for_places(int64_t size) {
+    in_flight_ += size;
+    while (in_flight_ > s_.p.load_window) {
+      Held& oldest = held_.front();
+      const int64_t freed = std::min(oldest.places, in_flight_ - s_.p.load_window);
+      in_flight_ -= freed;
+      oldest.places -= freed;
+      request_ = std::max(request_, oldest.until - static_cast<Time>(oldest.places));
+      if (oldest.places == 0) held_.pop_front();
+    }
+  }
+
+  // Holds the places of a burst's beats until these are written, from `begin` on.
   void hold(const Grant& grant, int64_t size, Time begin) {
-    if (!port_.limited) return to_write_.push_back({size, end});
+    const Time cycles = static_cast<Time>(size);
+    if (grant.end - grant.start == cycles || end - begin == cycles) {  // one write a cycle
+      return held_.push_back({size, end});
+    }
     for (int64_t k = 0; k < size; ++k) {
       const Time beat = port_.beat(grant, size, k) + static_cast<Time>(s_.p.buffer_latency);
       begin = std::max(begin, beat) + 1;
-      to_write_.push_back({1, begin});
+      held_.push_back({1, begin});
     }
-    to_write_.back().until = end;
-  }
-
-  void wait_for_places(int64_t in_flight) {
-    while (in_flight > s_.p.load_window) {
-      Held& oldest = to_write_.front();
-      const int64_t freed = std::min(oldest.places, in_flight - s_.p.load_window);
-      in_flight -= freed;
-      oldest.places -= freed;
-      request_ = std::max(request_, oldest.until - static_cast<Time>(oldest.places));
-      if (oldest.places == 0) to_write_.pop_front();
-    }
-    beats_in_flight_ = in_flight;
+    held_.back().until = end;
   }
 
   Shared& s_;
   const Process client_;
   Port& port_;
-  std::deque<Held> to_write_;
-  int64_t beats_in_flight_ = 0;
+  std::deque<Held> held_;
+  int64_t in_flight_ = 0;  // places that are held
   Time last_request_ = -1;
   // State of the current load:
   std::size_t index_ = 0;
