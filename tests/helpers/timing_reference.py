@@ -17,7 +17,7 @@ FETCH, LOAD, COMPUTE = range(3)
 
 
 def bursts_of(instruction, config, port: int, burst: int) -> list[tuple[int, bool]]:
-    """List the bursts: the port words of each aligned block in a row, and whether they end the row."""
+    """List the bursts: the words of each aligned block in a row, and whether they end the row."""
     if not isinstance(instruction, Load | Store) or not instruction.x_size:
         return []
     size = config.dram_element_bytes(instruction.memory)
