@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "budget.hpp"
@@ -33,7 +34,7 @@ class Port {
         beat_words_(machine.beat_words),
         return_latency_(static_cast<Time>(machine.return_latency)),
         flight_(static_cast<Time>(machine.request_latency + machine.dram_latency)),
-        in_flight_(static_cast<std::size_t>(machine.outstanding)) {}
+        outstanding_(static_cast<std::size_t>(machine.outstanding)) {}
 
   // When a request would be served now; orders the requests. A read is one that a client offers at
   // `time`, a write one that arrives at the DRAM then.
@@ -59,7 +60,10 @@ class Port {
     }
     const Grant grant = cuts ? serve(client, direction, ready, beats, index, address)
                              : transfer(client, direction, ready, beats, index);
-    if (direction == kRead) in_flight_.push(grant.end);
+    if (direction == kRead) {
+      if (in_flight_.size() == outstanding_) in_flight_.pop_front();
+      in_flight_.push_back(grant.end);
+    }
     return grant;
   }
 
@@ -88,7 +92,8 @@ class Port {
 
   // When a read that is offered at `time` is accepted: one in a cycle, while few are in flight.
   Time accepts(Time time) const {
-    return std::max({time, accepted + 1, in_flight_.full() ? in_flight_[0] : 0.0});
+    const bool full = in_flight_.size() == outstanding_;
+    return std::max({time, accepted + 1, full ? in_flight_.front() : 0.0});
   }
 
   Grant transfer(Process client, Direction direction, Time ready, int64_t beats, int64_t index) {
@@ -138,7 +143,8 @@ class Port {
   const Time return_latency_;
   const Time flight_;       // from the acceptance of a read to its first beat
   int client_ = kCompute;   // of the last read
-  Last<Time> in_flight_;    // ends of the last reads
+  const std::size_t outstanding_;
+  std::deque<Time> in_flight_;  // ends of the last reads, at most `outstanding_`
   std::array<Time, 2> free_{};    // when each direction is free
   std::array<Time, 2> served_{};  // cycles granted so far
   std::array<Time, kProcesses> served_at_last_{};
