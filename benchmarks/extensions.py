@@ -117,7 +117,7 @@ def cycles(name: str, config: HardwareConfig, device: Tsim | None) -> list[int]:
 
 def synthesised(config: HardwareConfig, modules: Path) -> FpgaResources:
     """Return the resources that Yosys counts; `modules` keeps what each module takes."""
-    from area_model import Modules, synthesise
+    from benchmarks.area_model import Modules, synthesise
 
     (run,) = synthesise([Design(config)], Modules(modules), float("inf")).values()
     return sum(run.values(), FpgaResources())

@@ -3,7 +3,7 @@
     python -m benchmarks timing_random --minutes 3        # again until nothing is left
 
 Each case is a random operator with a random tiling on one of three configurations, and a DRAM with
-a latency of 2 to 200 cycles and 1 to 8 bytes a cycle, reads and writes together. Its cycles by the
+a latency of 2 to 200 cycles and 1 to 16 bytes a cycle, reads and writes together. Its cycles by the
 model and on the RTL are compared. What is done stands in the state file. Exit code: 1 if a case is
 off by more than `--limit` per cent, 2 if some are left.
 """
@@ -65,9 +65,9 @@ COLUMNS = ("operator", "config", "latency", "bandwidth", "instructions", "model"
 
 
 def main(
-    count: Annotated[int, typer.Option(help="Cases.")] = 300,
+    count: Annotated[int, typer.Option(help="Cases.")] = 1000,
     minutes: Minutes = 9.0,
-    limit: Annotated[float, typer.Option(help="Per cent.")] = 2.0,
+    limit: Annotated[float, typer.Option(help="Per cent.")] = 1.0,
     state_file: State = Path("build/timing_random.jsonl"),
     json_file: Json = None,
 ) -> int:

@@ -45,6 +45,8 @@ def draw(seed: int) -> tuple[str, Program, TimingParameters]:
             continue
         latency = rng.choice([2, 32, 100, 200, rng.randint(2, 200)])
         bandwidth = rng.choice([*range(1, 9), round(rng.uniform(1, 8), 2)])
+        if rng.random() < 0.25:  # more than the port moves in one direction, less than in both
+            bandwidth = round(rng.uniform(8, 16), 2)
         parameters = TimingParameters(dram_latency=latency, bandwidth=float(bandwidth))
         return type(op).__name__, program, parameters
 

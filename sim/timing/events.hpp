@@ -2,12 +2,13 @@
 //
 // A process computes the times of its own work. It runs ahead freely until it depends on another:
 // its step returns a channel if an item that it must receive has not been sent yet, or the time of
-// its request if it uses the shared port and another process may be earlier (EventLoop::horizon).
+// its request if it uses the shared port and another process may be earlier (EventLoop::yields).
 // When called again, it continues where it stopped.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <vector>
@@ -53,8 +54,14 @@ class EventLoop {
  public:
   static constexpr int kNothing = -1;
 
-  // The earliest request of the other processes, before which the running one need not stop.
-  Time horizon() const { return horizon_; }
+  // Whether a request at `turn` lets others come first; `asked` is when it asks again: at first for
+  // the whole cycle, because turns within one depend on which requests it has.
+  bool yields(Time turn, Time& asked) const {
+    if (turn < horizon_ || turn <= asked) return false;
+    const Time cycle = std::floor(turn);
+    asked = asked < cycle ? cycle : turn;
+    return true;
+  }
 
   void wake(Process reader, int channel, Time time) {
     if (waiting_[reader] != channel) return;
@@ -82,7 +89,7 @@ class EventLoop {
  private:
   std::array<Time, kProcesses> requests_{};
   std::array<int, kProcesses> waiting_{kNothing, kNothing, kNothing, kNothing};
-  Time horizon_ = 0;
+  Time horizon_ = 0;  // the earliest request of the others, before which the running one need not stop
 };
 
 inline void Channel::send(Time time) {

@@ -37,7 +37,7 @@ enum Kind { kUopLoad = 2, kGemm = 4, kReset = 5, kAlu = 6, kControl = 8 };
 // The instructions of a program as columns; see vtaops.program.timing.work.Work.
 struct Work {
   std::size_t count;
-  const int64_t *unit, *kind, *beats, *bursts, *before, *zeros, *steps, *held, *tensor;
+  const int64_t *unit, *kind, *beats, *before, *between, *zeros, *steps, *held, *tensor;
   const int64_t *first, *last, *offset;
   const int64_t *address, *row_bytes, *stride_bytes;
   const int64_t* of_weights;

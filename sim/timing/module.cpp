@@ -73,8 +73,8 @@ timing::Work work_of(const nb::dict& columns) {
   VTA_TAKE(unit);
   VTA_TAKE(kind);
   VTA_TAKE(beats);
-  VTA_TAKE(bursts);
   VTA_TAKE(before);
+  VTA_TAKE(between);
   VTA_TAKE(zeros);
   VTA_TAKE(steps);
   VTA_TAKE(held);

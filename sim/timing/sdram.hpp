@@ -83,6 +83,7 @@ class Bursts {
  public:
   struct Burst {
     int64_t address, beats;
+    bool ends_row;
   };
 
   void begin(int64_t address, int64_t row_bytes, int64_t stride) {
@@ -94,9 +95,9 @@ class Bursts {
   Burst next(const Machine& m) {
     const int64_t block = m.burst_beats * m.port_bytes, row_end = row_ + row_bytes_;
     const int64_t begin = next_, end = std::min(row_end, (begin / block + 1) * block);
-    next_ = end;
-    if (end == row_end) next_ = row_ += stride_;
-    return {begin, (end + m.port_bytes - 1) / m.port_bytes - begin / m.port_bytes};
+    const bool ends_row = end == row_end;
+    next_ = ends_row ? row_ += stride_ : end;
+    return {begin, (end + m.port_bytes - 1) / m.port_bytes - begin / m.port_bytes, ends_row};
   }
 
  private:

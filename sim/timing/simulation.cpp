@@ -84,30 +84,23 @@ class Fetch {
           continue;
         }
         case kGrant: {
-          if (const Time turn = s_.port.turn(kFetch, kRead, ready());
-              turn >= s_.loop.horizon() && turn > asked_) {
-            return {nullptr, asked_ = turn};
-          }
+          if (s_.loop.yields(s_.port.turn(kFetch, kRead, request_), asked_)) return {nullptr, asked_};
           const Grant grant =
-              s_.port.grant(kFetch, kRead, ready(), burst_, requested_, requested_ * p.instruction_bytes);
-          const Time beats = static_cast<Time>(burst_ - 1);
-          const Time beat = burst_ > 1 ? (grant.end - 1 - grant.start) / beats : 1;
-          arrivals_.push_back({grant.start, beat});
+              s_.port.grant(kFetch, kRead, request_, burst_, requested_, requested_ * p.instruction_bytes);
+          request_ = s_.port.accepted;
+          for (int64_t k = 1; k <= size_; ++k) {
+            const int64_t last_beat = (k * p.instruction_bytes - 1) / p.port_bytes;
+            arrivals_.push_back(s_.port.beat(grant, burst_, last_beat) +
+                                static_cast<Time>(p.buffer_latency));
+          }
           requested_ += size_;
           free_beats_ -= burst_;
           state_ = kRequest;
           continue;
         }
         case kDispatch: {
-          const int64_t position = index_ % per_burst_;
-          if (position == 0) {
-            burst_at_ = arrivals_.front();
-            arrivals_.pop_front();
-            burst_at_.first += static_cast<Time>(p.buffer_latency);
-          }
-          const int64_t last_beat = ((position + 1) * p.instruction_bytes - 1) / p.port_bytes;
-          arrival_ = std::max(last_ + interval,
-                              burst_at_.first + static_cast<Time>(last_beat) * burst_at_.beat);
+          arrival_ = std::max(last_ + interval, arrivals_.front());
+          arrivals_.pop_front();
           const int64_t unit = s_.work.unit[index_];
           state_ = kPlace;
           if (free_[unit] > 0) {
@@ -126,15 +119,6 @@ class Fetch {
   }
 
  private:
-  // First beat of a burst that is not yet dispatched, and the cycles between beats.
-  struct Arrival {
-    Time first, beat;
-  };
-
-  Time ready() const {
-    return request_ + static_cast<Time>(s_.p.request_latency + s_.p.dram_latency);
-  }
-
   void dispatch(Time time) {
     const Machine& p = s_.p;
     const int64_t position = index_ % per_burst_, begin = position * p.instruction_bytes;
@@ -157,8 +141,7 @@ class Fetch {
   int64_t index_ = 0, requested_ = 0;  // instructions dispatched, and requested
   int64_t free_beats_ = s_.p.fetch_bursts * s_.p.burst_beats;
   std::array<int64_t, kUnits> free_;  // places not used by any instruction yet
-  std::deque<Arrival> arrivals_;
-  Arrival burst_at_{0, 1};
+  std::deque<Time> arrivals_;  // of the instructions that are not yet dispatched
   int64_t size_ = 0, burst_ = 0;  // instructions and beats of the request
   Time asked_ = kUnasked;
   Time request_ = -1, room_ = 0, arrival_ = 0, last_ = -static_cast<Time>(interval_);
@@ -191,49 +174,42 @@ class LoadEngine {
     written_ = 0;
     end = std::max(end, start + static_cast<Time>(s_.p.load_fill));
     if (work.before[index]) write(work.before[index]);
-    request_ = start + 1;
     if (work.beats[index]) {
-      request_ = std::max(request_, last_request_ + 1);
-      free = request_;
+      free = std::max(start, last_request_) + 1;
+      request_ = std::max(request_, free);
     }
-    done_ = padded_ = burst_ = 0;
+    done_ = padded_ = 0;
     asked_ = kUnasked;
     cut_.begin(work.address[index], work.row_bytes[index], work.stride_bytes[index]);
-    if (port_.cuts && work.beats[index]) next_ = cut_.next(s_.p);
+    if (work.beats[index]) next_ = cut_.next(s_.p);
   }
 
   // Continues until the load is done (returns kNever) or until a request at the returned time.
   Time advance() {
     const Machine& p = s_.p;
-    const int64_t beats = s_.work.beats[index_], bursts = s_.work.bursts[index_];
-    const int64_t zeros = s_.work.zeros[index_];
-    for (; burst_ < bursts; ++burst_) {
-      const int64_t size =
-          port_.cuts ? next_.beats : beats * (burst_ + 1) / bursts - done_;
-      const int64_t pads = zeros * (burst_ + 1) / bursts - padded_;
-      if (asked_ == kUnasked) {
-        wait_for_places(to_write_, beats_in_flight_ += size, p.load_window);
-        wait_for_places(to_arrive_, ++bursts_in_flight_, p.outstanding);
-      }
-      const Time ready = request_ + static_cast<Time>(p.request_latency + p.dram_latency);
-      const Time turn = port_.turn(client_, kRead, ready);
-      if (!port_.of_weights && turn >= s_.loop.horizon() && turn > asked_) return asked_ = turn;
+    const int64_t beats = s_.work.beats[index_], zeros = s_.work.zeros[index_];
+    while (done_ < beats) {
+      const int64_t size = next_.beats;
+      if (asked_ == kUnasked) wait_for_places(size);
+      const Time turn = port_.turn(client_, kRead, request_);
+      if (!port_.of_weights && s_.loop.yields(turn, asked_)) return asked_;
       asked_ = kUnasked;
-      const Grant grant = port_.grant(client_, kRead, ready, size, static_cast<int64_t>(index_),
+      const Grant grant = port_.grant(client_, kRead, request_, size, static_cast<int64_t>(index_),
                                       next_.address);
-      if (port_.cuts) next_ = cut_.next(s_.p);
       done_ += size;
-      padded_ += pads;
-      const int64_t written = size + pads;
-      end = written_by(std::max(end, grant.start + static_cast<Time>(p.buffer_latency)), written);
+      const Time begin = end;
+      end = written_by(std::max(end, grant.start + static_cast<Time>(p.buffer_latency)), size);
       end = std::max(end, grant.end + static_cast<Time>(p.buffer_latency));
-      s_.worked(index_, end - static_cast<Time>(written), end);
-      to_write_.push_back({size, end});
-      to_arrive_.push_back({1, grant.end});
-      request_ += 1;
+      s_.worked(index_, end - static_cast<Time>(size), end);
+      hold(grant, size, begin);
+      last_request_ = request_;
+      request_ = port_.accepted + 1;
+      if (done_ < beats) {
+        if (next_.ends_row) pad(s_.work.between[index_]);
+        next_ = cut_.next(p);
+      }
     }
-    if (bursts) last_request_ = request_ - 1;
-    if (zeros > padded_) write(zeros);  // no data at all: only padding
+    pad(zeros - padded_);
     return kNever;
   }
 
@@ -241,7 +217,7 @@ class LoadEngine {
   Time free = 0;  // when the next load from DRAM may start, because the previous one has begun its requests
 
  private:
-  // Places of a burst: its own until its data arrive, and those of its beats until they are written.
+  // Places of the buffer, which become free one a cycle, the last one at `until`.
   struct Held {
     int64_t places;
     Time until;
@@ -266,22 +242,47 @@ class LoadEngine {
     s_.worked(index_, begin, end);
   }
 
-  void wait_for_places(std::deque<Held>& held, int64_t& in_flight, int64_t most) {
-    for (; in_flight > most; held.pop_front()) {
-      in_flight -= held.front().places;
-      request_ = std::max(request_, held.front().until);
+  void pad(int64_t elements) {
+    padded_ += elements;
+    if (elements) write(elements);
+  }
+
+  // A burst of `size` waits until so many places of the buffer are free.
+  void wait_for_places(int64_t size) {
+    in_flight_ += size;
+    while (in_flight_ > s_.p.load_window) {
+      Held& oldest = held_.front();
+      const int64_t freed = std::min(oldest.places, in_flight_ - s_.p.load_window);
+      in_flight_ -= freed;
+      oldest.places -= freed;
+      request_ = std::max(request_, oldest.until - static_cast<Time>(oldest.places));
+      if (oldest.places == 0) held_.pop_front();
     }
+  }
+
+  // Holds the places of a burst's beats until these are written, from `begin` on.
+  void hold(const Grant& grant, int64_t size, Time begin) {
+    const Time cycles = static_cast<Time>(size);
+    if (grant.end - grant.start == cycles || end - begin == cycles) {  // one write a cycle
+      return held_.push_back({size, end});
+    }
+    for (int64_t k = 0; k < size; ++k) {
+      const Time beat = port_.beat(grant, size, k) + static_cast<Time>(s_.p.buffer_latency);
+      begin = std::max(begin, beat) + 1;
+      held_.push_back({1, begin});
+    }
+    held_.back().until = end;
   }
 
   Shared& s_;
   const Process client_;
   Port& port_;
-  std::deque<Held> to_arrive_, to_write_;
-  int64_t bursts_in_flight_ = 0, beats_in_flight_ = 0;
+  std::deque<Held> held_;
+  int64_t in_flight_ = 0;  // places that are held
   Time last_request_ = -1;
   // State of the current load:
   std::size_t index_ = 0;
-  int64_t burst_ = 0, done_ = 0, padded_ = 0;
+  int64_t done_ = 0, padded_ = 0;  // beats requested, zeros written
   int64_t written_ = 0;  // cycles of writes
   Time request_ = 0;
   Pause pause_;
@@ -565,31 +566,25 @@ class Store : InOrder {
           if (const Channel* missing = take()) return {missing};
           enter();
           s_.places[kStoreUnit].send(start_);
-          part_ = 0;
-          parts_ = work.bursts[index_];
-          if (!s_.port.limited) parts_ = std::min<int64_t>(parts_, 1);  // no other unit writes
           asked_ = kUnasked;
-          written_ = 0;
-          if (s_.port.cuts) {
-            cut_.begin(work.address[index_], work.row_bytes[index_], work.stride_bytes[index_]);
-          }
+          bursts_ = written_ = 0;
+          cut_.begin(work.address[index_], work.row_bytes[index_], work.stride_bytes[index_]);
           state_ = kMove;
           continue;
         }
         case kMove: {
-          for (; part_ < parts_; ++part_) {
-            const Time request = static_cast<Time>(work.bursts[index_] * part_ / parts_);
-            const Time queued = std::max(start_ + 1 + request, accepted_[0]);
+          for (; written_ < work.beats[index_]; ++bursts_) {
+            const Time queued = std::max(start_ + static_cast<Time>(1 + bursts_), accepted_[0]);
             const Time turn = s_.port.turn(kStore, kWrite, s_.port.cuts ? offered() : queued);
-            if (s_.port.limited && turn >= s_.loop.horizon() && turn > asked_) {
-              return {nullptr, asked_ = turn};
-            }
+            if (s_.port.limited && s_.loop.yields(turn, asked_)) return {nullptr, asked_};
             asked_ = kUnasked;
-            if (s_.port.cuts) {
+            if (!s_.port.limited) {  // no other unit writes: one grant for all
+              write({0, work.beats[index_], true}, std::max(offered(), sent_));
+            } else if (s_.port.cuts) {
               write(cut_.next(s_.p), offered());
             } else {
-              const int64_t beats = work.beats[index_] * (part_ + 1) / parts_ - written_;
-              write({0, beats}, std::max(start_ + static_cast<Time>(s_.p.store_fill), sent_));
+              s_.port.settle(queued);
+              write(cut_.next(s_.p), std::max(offered(), sent_));
             }
           }
           complete();
@@ -622,10 +617,8 @@ class Store : InOrder {
     sent_ = grant.end;
     written_ += size;
     accepted_.push(sent_);
-    const Time pace =
-        (sent_ - 1 - grant.start) / static_cast<Time>(std::max<int64_t>(size - 1, 1));
-    for (int64_t k = std::min(size, s_.p.store_words + 1); k-- > 0;) {
-      words_.push(sent_ - 1 - static_cast<Time>(k) * pace);
+    for (int64_t k = std::max<int64_t>(size - s_.p.store_words - 1, 0); k < size; ++k) {
+      words_.push(s_.port.beat(grant, size, k));
     }
     s_.worked(index_, grant.start, grant.end);
   }
@@ -656,9 +649,8 @@ class Store : InOrder {
   Last<Time> completions_;  // of stores in flight
   Last<Time> accepted_;     // arrival of the last bursts at the DRAM, as many as it queues
   Last<Time> words_;        // sending of the last words, one more than fit before the port
-  int64_t part_ = 0, parts_ = 0;  // bursts of the store, or one for all
   Bursts cut_;
-  int64_t written_ = 0;  // beats of the store
+  int64_t bursts_ = 0, written_ = 0;  // of the store, written so far
   Time asked_ = kUnasked;
   Time sent_ = 0, drained_ = 0, complete_ = 0;
 };

@@ -16,59 +16,63 @@ from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 FETCH, LOAD, COMPUTE = range(3)
 
 
-def beats_of(instruction, config, port: int) -> int:
-    """Count the port words that each row touches."""
+def bursts_of(instruction, config, port: int, burst: int) -> list[tuple[int, bool]]:
+    """List the bursts: the words of each aligned block in a row, and whether they end the row."""
     if not isinstance(instruction, Load | Store) or not instruction.x_size:
-        return 0
+        return []
     size = config.dram_element_bytes(instruction.memory)
-    total = 0
+    found = []
     for row in range(instruction.y_size):
         begin = (instruction.dram_base + row * instruction.x_stride) * size
-        total += len({byte // port for byte in range(begin, begin + instruction.x_size * size)})
-    return total
-
-
-def bursts_of(instruction, config, burst_bytes: int) -> int:
-    """Count the aligned blocks that each row touches."""
-    return beats_of(instruction, config, burst_bytes)
+        row_bytes = range(begin, begin + instruction.x_size * size)
+        blocks = [k // (burst // port) for k in sorted({byte // port for byte in row_bytes})]
+        found += [(blocks.count(b), b == blocks[-1]) for b in sorted(set(blocks))]
+    return found
 
 
 class Port:
-    """The read direction: serves one word a cycle, first ready first."""
+    """The read direction: takes one request a cycle in turn, and serves one word a cycle."""
 
-    def __init__(self):
-        self.waiting = []  # (ready, client, [cycles of its words]), beats
-        self.serving = None
+    def __init__(self, p):
+        self.p = p
+        self.offered = {}  # by client: beats, cycles of its words
+        self.accepted = []  # ready, beats, cycles of its words
+        self.first = FETCH
 
-    def request(self, ready, client, beats):
+    def busy(self, client):
+        return client in self.offered
+
+    def request(self, client, beats):
         words = []
-        self.waiting.append((ready, client, beats, words))
+        self.offered[client] = beats, words
         return words
 
+    def accept(self, t):
+        in_flight = sum(len(words) < beats or words[-1] >= t for _, beats, words in self.accepted)
+        if not self.offered or in_flight >= self.p.outstanding:
+            return
+        client = min(self.offered, key=lambda client: (client - self.first) % 3)
+        self.first = client + 1
+        ready = t + self.p.request_latency + self.p.dram_latency
+        self.accepted.append((ready, *self.offered.pop(client)))
+
     def tick(self, t):
-        if self.serving is None:
-            ready = sorted(w for w in self.waiting if w[0] <= t)
-            if not ready:
+        for ready, beats, words in self.accepted:
+            if len(words) < beats:
+                if ready <= t:
+                    words.append(t)
                 return
-            self.serving = ready[0]
-            self.waiting.remove(self.serving)
-        words = self.serving[3]
-        words.append(t)
-        if len(words) == self.serving[2]:
-            self.serving = None
 
 
 @dataclass
 class Job:
-    """A load in its engine: pieces of (cycles, words or None, beats) to write."""
+    """A load in its engine: pieces of (cycles, whether they write words) to write."""
 
     start: int
-    top: int
-    zeros: int
-    bursts: list  # their beats, and zeros
+    bursts: list  # their beats
     allowed: object
-    carries_only_tokens: bool = False
-    pieces: list = field(default_factory=list)
+    pieces: list
+    words: list = field(default_factory=list)  # of each burst
     requested: int = 0
     written: int = 0
     end: int | None = None
@@ -79,26 +83,23 @@ class Engine:
         self.p, self.port, self.client = p, port, client
         self.jobs, self.freed = [], []  # freed: (cycle, beats)
         self.in_flight = 0
-        self.next_request = 0
         self.left = 0
-        self.current_beats = 0
+        self.of_words = False
 
-    def start(self, t, beats, bursts, top, zeros, allowed, nop=False):
-        shares = [
-            [total * (k + 1) // bursts - total * k // bursts for k in range(bursts)]
-            for total in (beats, zeros)
-        ]
-        job = Job(t, top, 0 if bursts else zeros, list(zip(*shares, strict=True)), allowed, nop)
-        job.pieces = [(top, 0, False)] if top else []
-        job.pieces += [(size + pads, size, True) for size, pads in job.bursts]
-        job.pieces += [(job.zeros + nop, 0, False)] if job.zeros + nop else []
-        job.words = []
+    def start(self, t, bursts, top, between, zeros, allowed, nop=False):
+        pieces = [(top, False)]
+        for beats, ends_row in bursts:
+            pads = between if ends_row else 0
+            pieces += [(beats, True), (pads, False)]
+            zeros -= pads
+        pieces[-1] = (pieces[-1][0] + zeros + nop, False)
+        job = Job(t, [beats for beats, _ in bursts], allowed, [x for x in pieces if x[0]])
         self.jobs.append(job)
         return job
 
     def all_requested(self, t):
         """Whether the last request is made, in this cycle at the latest."""
-        return all(j.requested == len(j.bursts) for j in self.jobs) and self.next_request - 1 <= t
+        return all(j.requested == len(j.bursts) for j in self.jobs)
 
     def unfinished(self, t):
         return sum(job.end is None or job.end > t for job in self.jobs)
@@ -112,51 +113,40 @@ class Engine:
         for job in self.jobs:
             if job.requested == len(job.bursts):
                 continue
-            size, _ = job.bursts[job.requested]
+            size = job.bursts[job.requested]
             if (
                 t > job.start
-                and t >= self.next_request
+                and not self.port.busy(self.client)
                 and self.in_flight + size <= self.p.load_window
-                and self.bursts_in_flight(t) < self.p.outstanding
             ):
-                ready = t + self.p.request_latency + self.p.dram_latency
-                job.words.append(self.port.request(ready, self.client, size))
+                job.words.append(self.port.request(self.client, size))
                 job.requested += 1
                 self.in_flight += size
-                self.next_request = t + 1
             return
-
-    def bursts_in_flight(self, t):
-        """Bursts that have been requested and not arrived before this cycle."""
-        return sum(
-            1
-            for job in self.jobs
-            for (size, _), words in zip(job.bursts, job.words, strict=False)
-            if len(words) < size or words[-1] >= t
-        )
 
     def tick_writes(self, t):
         job = next((j for j in self.jobs if j.end is None), None)
         if job is None:
             return
         if not self.left:
-            cycles, beats, reads = job.pieces[0]
             if t < job.start + self.p.load_fill:
                 return
-            if reads:
-                burst = len(job.bursts) - sum(piece[2] for piece in job.pieces)
-                if burst >= job.requested or not job.words[burst]:
-                    return
-                if job.words[burst][0] + self.p.buffer_latency > t:
-                    return
-            self.left, self.current_beats = cycles, beats
+            self.left, self.of_words = job.pieces[0]
+        if self.of_words:
+            burst = len(job.bursts) - sum(of_words for _, of_words in job.pieces)
+            word = job.bursts[burst] - self.left
+            if burst >= job.requested or len(job.words[burst]) <= word:
+                return
+            if job.words[burst][word] + self.p.buffer_latency > t:
+                return
         if not job.allowed(t, job.written):
             return
         self.left -= 1
         job.written += 1
+        if self.of_words:
+            self.freed.append((t + 1, 1))
         if not self.left:
             job.pieces.pop(0)
-            self.freed.append((t + 1, self.current_beats))
             if not job.pieces:
                 job.end = t + 1
 
@@ -170,10 +160,9 @@ class Machine:
         if p.compute_depth is None:  # the tree adds four numbers a stage
             self.depth = 6 + max(1, len(range(0, config.block_in.bit_length() - 1, 2)))
         self.port_bytes = p.port_bytes or config.port_width
-        self.beats = [beats_of(i, config, self.port_bytes) for i in self.code]
         block = self.port_bytes * p.burst_beats
-        self.burst_counts = [bursts_of(i, config, block) for i in self.code]
-        self.port = Port()
+        self.bursts_of = [bursts_of(i, config, self.port_bytes, block) for i in self.code]
+        self.port = Port(p)
         self.mine = {u: [n for n, i in enumerate(self.code) if i.unit == u] for u in Unit}
         self.dispatched, self.taken = {}, {}
         self.started = dict.fromkeys(Unit, 0)
@@ -221,9 +210,9 @@ class Machine:
         beats = -(-count * 16 // self.port_bytes)
         taken = sum(when < t for when in self.dispatched.values()) * 16 // self.port_bytes
         capacity = self.p.fetch_bursts * self.p.burst_beats
-        if count > 0 and k * self.p.burst_beats + beats - taken <= capacity:
-            ready = t + self.p.request_latency + self.p.dram_latency
-            self.bursts.append(self.port.request(ready, FETCH, beats))
+        room = k * self.p.burst_beats + beats - taken <= capacity
+        if count > 0 and room and not self.port.busy(FETCH):
+            self.bursts.append(self.port.request(FETCH, beats))
         n = len(self.dispatched)
         if n == len(self.code) or n // per_burst >= len(self.bursts):
             return
@@ -257,9 +246,7 @@ class Machine:
         nop = i.sram_size == 0
         self.load_jobs.append(
             (
-                self.load_engine.start(
-                    t, self.beats[n], self.burst_counts[n], *zeros(i), lambda *_: True, nop
-                ),
+                self.load_engine.start(t, self.bursts_of[n], *zeros(i), lambda *_: True, nop),
                 i,
             )
         )
@@ -292,7 +279,7 @@ class Machine:
         ):
             n = x["n"]
             x["job"] = self.acc_engine.start(
-                t, self.beats[n], self.burst_counts[n], *zeros(x["i"]), self.allowed(x, c)
+                t, self.bursts_of[n], *zeros(x["i"]), self.allowed(x, c)
             )
         # next -> current
         free = c is None or (c["issued"] is not None and t >= c["issued"] - 1)
@@ -368,7 +355,7 @@ class Machine:
             or not room
         ):
             return
-        i, beats = self.code[n], self.beats[n]
+        i, beats = self.code[n], sum(beats for beats, _ in self.bursts_of[n])
         self.take(n, t)
         self.popped["g2s"] += i.pop_prev
         channel_free = max((s["sent"] for s in self.stores if s["sent"] is not None), default=0)
@@ -388,6 +375,7 @@ class Machine:
             self.fetch(t)
             self.load_engine.tick(t)
             self.acc_engine.tick(t)
+            self.port.accept(t)
             self.load_tokens()
             self.load(t)
             self.compute(t)
@@ -397,10 +385,10 @@ class Machine:
         raise AssertionError("no FINISH")
 
 
-def zeros(i) -> tuple[int, int]:
-    """Elements of zeros before the first element of data, and all others."""
+def zeros(i) -> tuple[int, int, int]:
+    """Elements of zeros: before the first element of data, between two rows, all but the first."""
     if not i.x_size:
-        return 0, 0
+        return 0, 0, 0
     kinds = [
         "0" if not i.y_pad_top <= row < i.y_pad_top + i.y_size
         or not i.x_pad_left <= column < i.x_pad_left + i.x_size else "d"
@@ -408,7 +396,7 @@ def zeros(i) -> tuple[int, int]:
         for column in range(i.sram_row)
     ]  # fmt: skip
     first = kinds.index("d") if "d" in kinds else i.y_pad_top * i.sram_row
-    return first, kinds.count("0") - first
+    return first, i.x_pad_left + i.x_pad_right, kinds.count("0") - first
 
 
 def first_elements(i, slots: int) -> list[int]:

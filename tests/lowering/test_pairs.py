@@ -104,7 +104,7 @@ def test_a_convolution_takes_half_the_steps(ic):
     op = Conv2d(in_channels=32, out_channels=16, height=9, width=8, kernel=3, padding=1, bias=True)
     tiling = Tiling(oc=16, ic=ic, h=3, w=8)
     program = vtaops.compile(op, PAIRS, tiling)
-    work = work_of(program, 8, 128)
+    work = work_of(program, 8)
     products, steps = program.stats().gemm_counter, work.steps[work.kind == GEMM].sum()
     assert program.stats().gemm_counter == vtaops.compile(op, PLAIN, tiling).stats().gemm_counter
     assert steps == products / 2 if ic == 16 else products / 2 < steps < 0.7 * products
@@ -124,7 +124,7 @@ def test_the_terms_of_a_sum_share_a_step(factors, products, steps):
     graph.output(graph.add(Add(factors, Requantization(77, 20)), a, b))
     model = vtaops.compile_model(graph, PAIRS)
     (program,) = model.programs
-    work = work_of(program, 8, 128)
+    work = work_of(program, 8)
     tiles = 2 * 6 * 5
     assert program.stats().gemm_counter == products * tiles
     assert work.steps[work.kind == GEMM].sum() == steps * tiles

@@ -73,7 +73,7 @@ class TimingParameters:
     sdram : Sdram or None
         Chip behind the port, served burst by burst; estimates use `bandwidth` instead.
     saved_beats : int
-        Beats of credit that an idle DRAM of limited bandwidth accumulates (``harness.cpp``).
+        Beats that an idle DRAM of limited bandwidth accumulates (``dram.h``).
     dram_latency : int
         Cycles from a request to its first beat, and from the last beat of a store to its
         acknowledgement. Default: that of the device ``tsim``.
@@ -84,8 +84,7 @@ class TimingParameters:
     load_window : int
         Maximum beats in flight per load engine (``RtlParameters.load_buffer_beats``).
     outstanding : int
-        Maximum bursts in flight per load engine (``RtlParameters.outstanding``, which in the RTL
-        bounds all clients together).
+        Maximum bursts that are read at a time over a port (``RtlParameters.outstanding``).
     burst_beats : int
         Beats of the longest burst, and of the aligned blocks that a burst does not cross
         (``RtlParameters.burst_beats``, ``burst_generator.sv``).

@@ -112,7 +112,7 @@ def follow(
             f"a burst of {parameters.burst_beats} beats of {width} bytes holds no "
             f"instruction, which has {INSTRUCTION_BYTES} bytes"
         )
-    work = work_of(program, width, burst_bytes)
+    work = work_of(program, width)
     found: dict[str, Any] = _timing.simulate(vars(work), _machine(parameters, program.config), keep)
     stuck = [
         f"{name} waits for {_CHANNELS[channel]}"

@@ -58,11 +58,10 @@ class Work:
         `vtaops.machine.isa.Unit` that executes it.
     kind
         Index into `KINDS`.
-    beats, bursts
-        DRAM beats that it reads or writes, and the bursts that request them: a burst stays within
-        one row and one aligned block of DRAM.
-    before, zeros
-        Padding elements before the first data element; all others.
+    beats
+        DRAM beats that it reads or writes: those that its rows touch.
+    before, between, zeros
+        Padding elements before the first data element; between two rows; all but those before.
     steps
         Micro-op executions; two that share a step (the extension ``pairs``) count once.
     held
@@ -88,8 +87,8 @@ class Work:
     unit: Ints
     kind: Ints
     beats: Ints
-    bursts: Ints
     before: Ints
+    between: Ints
     zeros: Ints
     steps: Ints
     held: Ints
@@ -108,15 +107,15 @@ class Work:
     finish: Ints
 
 
-def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
+def work_of(program: Program, port_bytes: int) -> Work:
     """Return the work of each instruction of `program`.
 
     Parameters
     ----------
     program : Program
         The program.
-    port_bytes, burst_bytes : int
-        Size of a beat and of the longest burst.
+    port_bytes : int
+        Size of a beat.
 
     Raises
     ------
@@ -142,7 +141,7 @@ def work_of(program: Program, port_bytes: int, burst_bytes: int) -> Work:
             _check_transfers(config, f, rows)
             f["address"] = _first_bytes(program)[program.relocations[rows]]
             f["allocation"] = _allocations(program)[program.relocations[rows]]
-            amounts = _transfer(config, f, port_bytes, burst_bytes, cls is isa.Store)
+            amounts = _transfer(config, f, port_bytes, cls is isa.Store)
         elif issubclass(cls, isa.LoopInstruction):
             amounts = _loops(f, cls)
         else:
@@ -168,11 +167,7 @@ def _check_transfers(config: HardwareConfig, f: dict[str, Ints], rows: Ints) -> 
 
 
 def _transfer(
-    config: HardwareConfig,
-    f: dict[str, Ints],
-    port_bytes: int,
-    burst_bytes: int,
-    is_store: bool,
+    config: HardwareConfig, f: dict[str, Ints], port_bytes: int, is_store: bool
 ) -> dict[str, Ints]:
     memory = f["memory"]
     left, right = f["x_pad_left"], f["x_pad_right"]
@@ -197,8 +192,8 @@ def _transfer(
         "unit": unit,
         "kind": np.where(moves, kind, CONTROL),
         "beats": np.where(moves & ~inside, _blocks(config, f, port_bytes), 0),
-        "bursts": np.where(moves & ~inside, _blocks(config, f, burst_bytes), 0),
         "before": np.where(moves, before, 0),
+        "between": left + right,
         "zeros": np.where(moves, rows * row - data - before, 0),
         "first": f["sram_base"],
         "offset": f["dram_base"] % (port_bytes // config.dram_element_bytes(Memory.UOP)),
