@@ -112,16 +112,13 @@ proc array_clock {} {
     set ps(clock) clocks/clk_out1
 }
 
-# Between the clocks of the array and of the rest, two paths have a whole period of the slower one:
-# POOL reads tiles that stay for one, and a write of a LOAD clears the mark that a tile is held only at
-# an edge of both clocks (in_step of scratchpad.sv).
+# Between the clocks of the array and of the rest, one kind of path has a whole period of the slower
+# one: a write clears the mark that a tile is held only at an edge of both clocks (in_step of
+# scratchpad.sv), so what it is compared with has been there for a period, too.
 set array_constraints {
     set array [get_clocks -of_objects [get_pins -hierarchical -filter {NAME =~ */vta/array_clk}]]
     set logic [get_clocks -of_objects [get_pins -hierarchical -filter {NAME =~ */vta/aclk}]]
-    set pools [get_cells -hierarchical -filter {NAME =~ *pooling/g_pool.*_reg*}]
     set marks [get_cells -hierarchical -filter {NAME =~ *_mem/g_hold.held_reg*}]
-    set_multicycle_path 2 -setup -start -from $array -to $pools
-    set_multicycle_path 1 -hold -start -from $array -to $pools
     set_multicycle_path 2 -setup -end -from $logic -to $marks
     set_multicycle_path 1 -hold -end -from $logic -to $marks
 }

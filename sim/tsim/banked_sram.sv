@@ -4,7 +4,8 @@
 // Ports:   write: slot j of wr_data goes to element wr_index + j if wr_slots[j], in the lanes of
 //          wr_lanes (the same for all slots). Indices wrap at DEPTH.
 //          read: slot j of rd_data is element rd_index + j; without rd_all, only slot 0 is read and
-//          the others are undefined.
+//          the others are undefined. FAST: rd_clk leaves little time, so rd_after brings rd_index +
+//          BANKS, and the slots' banks wait in registers.
 //          clk, rd_clk: as in sram.
 // Timing:  as in sram: data one cycle after rd_en, old data on a collision.
 module banked_sram #(
@@ -14,6 +15,7 @@ module banked_sram #(
     parameter int BANKS = 1,
     parameter int READ_SLOTS = 1,
     parameter int BLOCK_RAM = 1,
+    parameter int FAST = 0,
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                        clk,
@@ -25,6 +27,9 @@ module banked_sram #(
     input  logic                        rd_en,
     input  logic                        rd_all,
     input  logic [BITS-1:0]             rd_index,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  logic [BITS-1:0]             rd_after,
+    /* verilator lint_on UNUSEDSIGNAL */
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
     if (BANKS == 1) begin : g_single
@@ -41,7 +46,6 @@ module banked_sram #(
 
         wire [LOG-1:0] wr_first = wr_index[LOG-1:0];
         wire [LOG-1:0] rd_first = rd_index[LOG-1:0];
-        logic [LOG-1:0] rd_rotation;
         logic [BANKS*WIDTH-1:0] bank_data;
 
         for (genvar b = 0; b < BANKS; b++) begin : g_bank
@@ -49,6 +53,12 @@ module banked_sram #(
             // The slot that belongs to this bank, and whether it is in the next row.
             wire [LOG-1:0] slot = LOG'(b) - wr_first;
             wire [LOG-1:0] rd_slot = LOG'(b) - rd_first;
+            wire [ROW_BITS-1:0] rd_row;
+            if (FAST != 0) begin : g_fast
+                assign rd_row = LOG'(b) < rd_first ? rd_after[BITS-1:LOG] : rd_index[BITS-1:LOG];
+            end else begin : g_sum
+                assign rd_row = rd_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < rd_first);
+            end
             sram #(.WIDTH(WIDTH), .DEPTH(DEPTH / BANKS), .LANES(LANES),
                    .BLOCK_RAM(BLOCK_RAM)) bank (
                 .clk,
@@ -57,14 +67,24 @@ module banked_sram #(
                 .waddr(wr_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < wr_first)),
                 .wdata(wr_data[slot*WIDTH +: WIDTH]),
                 .re(rd_en && (rd_slot == '0 || rd_all && 32'(rd_slot) < READ_SLOTS)),
-                .raddr(rd_index[BITS-1:LOG] + ROW_BITS'(LOG'(b) < rd_first)),
+                .raddr(rd_row),
                 .rdata(bank_data[b*WIDTH +: WIDTH]));
             /* verilator lint_on CMPCONST */
         end
 
+        logic [LOG-1:0] rd_rotation;
         always_ff @(posedge rd_clk) if (rd_en) rd_rotation <= rd_first;
         for (genvar s = 0; s < READ_SLOTS; s++) begin : g_slot
-            wire [LOG-1:0] source = rd_rotation + LOG'(s);
+            logic [LOG-1:0] source;
+            if (FAST != 0) begin : g_fast
+                // Of slots two apart inverted, or they share multiplexers, in a second level of logic.
+                localparam bit [LOG-1:0] INVERTED = s % 4 >= 2 ? '1 : '0;
+                logic [LOG-1:0] known;
+                assign source = known ^ INVERTED;
+                always_ff @(posedge rd_clk) if (rd_en) known <= (rd_first + LOG'(s)) ^ INVERTED;
+            end else begin : g_sum
+                assign source = rd_rotation + LOG'(s);
+            end
             assign rd_data[s*WIDTH +: WIDTH] = bank_data[source*WIDTH +: WIDTH];
         end
     end

@@ -69,8 +69,7 @@ module burst_generator
                        .length(start_block.length), .cut(first_row));
     always_comb begin
         start_cut       = first_row;
-        start_cut.first = first_burst(start_block.address[CUT_BITS-1:0], start_block.ending,
-                                      start_block.length);
+        start_cut.first = first_burst(start_block.ending, start_block.length);
     end
     row_cut cut_second (.address(start_block.second), .nbytes(start_block.row_bytes),
                         .length(start_block.length), .cut(start_second));

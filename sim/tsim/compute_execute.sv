@@ -94,13 +94,17 @@ module compute_execute
     for (genvar i = 0; i < GEMM_STAGES; i++) begin : g_enable
         assign gemm_enable[i] = acts[3+i].gemm;
     end
+    logic [INP_READS*INP_BITS-1:0] tiles;
+    logic windows;
+    if (HAS_PAIRS != 0) begin : g_half  // they come late in half a cycle
+        always_ff @(posedge array_clk) {tiles, windows} <= {inp_tiles, s[3].windows};
+    end else begin : g_whole
+        assign {tiles, windows} = {inp_tiles, s[3].windows};
+    end
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
-    window_inputs operand (
-        .array_clk, .enable(gemm_enable[0] && (!second_half || s[3].pair)), .tiles(inp_tiles),
-        .windows(s[3].windows), .inputs);
+    window_inputs operand (.tiles, .windows, .inputs);
     gemm_core core (
-        .clk, .array_clk, .second_half, .enable(gemm_enable), .pairs({s[ALIGN].pair, s[3].pair}),
-        .inp(inputs), .wgt(wgt_tile), .sums);
+        .clk, .array_clk, .second_half, .enable(gemm_enable), .pair(s[3].pair), .inp(inputs), .wgt(wgt_tile), .sums);
 
     // The counterpart for POOL: the maximum of some input tiles, known in ALIGN.
     logic [INP_BITS-1:0] greatest;
@@ -109,7 +113,7 @@ module compute_execute
         assign pool_enable[i] = v[3+i] && s[3+i].pools;
     end
     window_max pooling (
-        .clk, .enable(pool_enable), .tiles(inp_tiles), .count(s[3].tiles), .greatest);
+        .clk, .enable(pool_enable), .tiles, .count(s[3].tiles), .greatest);
 
     // READ: read the accumulator; determine which of the three preceding slots will write it.
     wire writes_next = acts[EXECUTE].writes;
@@ -186,6 +190,6 @@ module compute_execute
     banked_sram #(.WIDTH(ACC_BITS), .DEPTH(ACC_DEPTH), .LANES(ACC_LANES),
                   .BANKS(OUT_SLOTS)) acc_mem (
         .clk, .rd_clk(clk), .wr_slots(rst ? '0 : write.slots), .wr_lanes(write.lanes), .wr_index(write.index),
-        .wr_data(elements), .rd_en(acts[READ].reads_acc), .rd_all(1'b1), .rd_index(index[READ]),
+        .wr_data(elements), .rd_en(acts[READ].reads_acc), .rd_all(1'b1), .rd_index(index[READ]), .rd_after('0),
         .rd_data(acc_read));
 endmodule

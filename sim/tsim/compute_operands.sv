@@ -47,9 +47,10 @@ module compute_operands
     assign uop = uops[0];
     wire enters = issue_valid && issue_ready;
     logic held;  // the slot in S2 reads the result of a MUL directly before it
-    assign issue_ready = !held && !splits;
+    operands_t second;  // of the second micro-op of the slot in S2
+    assign {second_inp, second_wgt} = {second.inp, second.wgt};
+    assign operands    = operands2;
     assign moves       = occupied[1] && issue_ready;
-    assign out_valid   = occupied[2] && !held;
     assign inputs_en   = out_valid && (out_slot.gemm || out_slot.pools);
     assign inputs_all  = out_slot.windows || out_slot.pools;
     assign weights_en  = out_valid && out_slot.gemm;
@@ -57,7 +58,7 @@ module compute_operands
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS), .READ_SLOTS(UOP_READS), .BANKS(UOP_BANKS)) uop_mem (
         .clk, .rd_clk(clk), .in_step(1'b1), .rst, .write, .word, .element('0), .rd_en(enters && slot.data),
-        .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_same(1'b0),
+        .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_same(1'b0), .rd_held('0), .rd_after('0),
         .rd_data(uops));
 
     wire [ACC_INDEX_BITS-1:0] dst = uop.dst + offsets1.dst;
@@ -69,11 +70,12 @@ module compute_operands
     wire [ACC_INDEX_BITS-1:0] written =
         operands2.dst - (slot1.reads_src ? ACC_INDEX_BITS'(offsets1.src) : offsets1.dst);
 
+    wire holds = !rst && moves && slot1.data && out_valid && out_slot.multiplies && named == written;
+
     always_ff @(posedge clk) begin
         if (rst) occupied <= '0;
         else if (issue_ready) occupied <= {occupied[1], enters};
-        held <= !rst && moves && slot1.data && out_valid && out_slot.multiplies
-                && named == written;
+        held <= holds;
         if (enters) slot1 <= slot;
         if (enters && slot.data) offsets1 <= offsets;
         if (moves) begin
@@ -82,43 +84,38 @@ module compute_operands
             operands2.acc <= slot1.reads_src ? ACC_INDEX_BITS'(src) : dst;
             operands2.inp <= INP_INDEX_BITS'(src);
             operands2.wgt <= uop.wgt + offsets1.wgt;
-        end
+        end else if (HAS_PAIRS != 0 && splits) operands2 <= second;
     end
 
     if (HAS_PAIRS != 0) begin : g_pairs
         wire micro_op_t next_uop = uops[UOP_READS-1];
         logic unlike;     // the two micro-ops of the slot in S2 write different accumulators
         logic may_split;  // they do, and neither has left
-        logic second;     // the second micro-op leaves
-        logic [ACC_INDEX_BITS-1:0] second_dst;
+        wire differ      = uop.dst != next_uop.dst;
+        wire then_splits = !rst && (moves ? slot1.pair && differ : may_split && held);
+        wire [ACC_INDEX_BITS-1:0] second_dst = next_uop.dst + offsets1.dst;
         assign splits = may_split && !held;
         always_ff @(posedge clk) begin
-            second    <= !rst && splits;
-            may_split <= !rst && (moves ? slot1.pair && uop.dst != next_uop.dst
-                                        : may_split && held);
+            may_split   <= then_splits;
+            // !held && !splits, and occupied[2] && !held: much waits for them.
+            issue_ready <= !holds && !then_splits;
+            out_valid   <= !rst && !holds && (issue_ready ? occupied[1] : occupied[2]);
             if (moves) begin
-                unlike     <= uop.dst != next_uop.dst;
-                second_dst <= next_uop.dst + offsets1.dst;
-                second_inp <= INP_INDEX_BITS'(next_uop.src + offsets1.src);
-                second_wgt <= next_uop.wgt + offsets1.wgt;
+                unlike <= differ;
+                second <= '{dst: second_dst, acc: second_dst, wgt: next_uop.wgt + offsets1.wgt,
+                            inp: INP_INDEX_BITS'(next_uop.src + offsets1.src)};
             end
         end
         always_comb begin
             out_slot      = slot2;
             out_slot.pair = slot2.pair && !unlike;
             out_slot.last = slot2.last && !splits;
-            operands      = operands2;
-            if (second) begin
-                operands.dst = second_dst;
-                operands.acc = second_dst;
-                operands.inp = second_inp;
-                operands.wgt = second_wgt;
-            end
         end
     end else begin : g_single
-        assign splits   = 1'b0;
-        assign out_slot = slot2;
-        assign operands = operands2;
-        assign {second_inp, second_wgt} = '0;
+        assign issue_ready = !held;
+        assign out_valid   = occupied[2] && !held;
+        assign splits      = 1'b0;
+        assign out_slot    = slot2;
+        assign second      = '0;
     end
 endmodule

@@ -69,13 +69,14 @@ module compute_output
     banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS),
                   .READ_SLOTS(OUT_SLOTS)) out_mem (
         .clk, .rd_clk(clk), .wr_slots(rst ? '0 : late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
-        .wr_data(stored), .rd_en(out_en), .rd_all(1'b1), .rd_index(out_index), .rd_data(out_data));
+        .wr_data(stored), .rd_en(out_en), .rd_all(1'b1), .rd_index(out_index), .rd_after('0),
+        .rd_data(out_data));
 
     if (HAS_FORWARD != 0) begin : g_forward
         banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS))
         copy (
             .clk, .rd_clk(clk), .wr_slots(rst ? '0 : late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
-            .wr_data(stored), .rd_en(forward_en), .rd_all(1'b1), .rd_index(forward_index),
+            .wr_data(stored), .rd_en(forward_en), .rd_all(1'b1), .rd_index(forward_index), .rd_after('0),
             .rd_data(forward_data));
     end else begin : g_no_forward
         assign forward_data = '0;

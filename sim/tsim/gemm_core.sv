@@ -17,8 +17,8 @@
 // Pairs:   with the extension PAIRS, all of this is clocked by array_clk, at twice the frequency, and
 //          each stage becomes two: tiles and factors, the registers M and P of the DSP blocks, single
 //          levels of the tree. Two products follow each other; a last stage, in clk, adds them.
-//          second_half: the second half of a cycle of clk. pairs: there is a second product, in the
-//          first stage and in the last. inp then comes from the first register (window_inputs).
+//          second_half: the second half of a cycle of clk. pair: there is a second product. Of enable
+//          only the first bit is used. inp then comes from the first register (compute_execute).
 // Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly distributed over the outputs; the
 //          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product its own
 //          multiplier.
@@ -29,7 +29,7 @@ module gemm_core
     input  logic                   array_clk,
     input  logic                   second_half,
     input  logic [GEMM_STAGES-1:0] enable,
-    input  logic [1:0]             pairs,
+    input  logic                   pair,
     input  logic [INP_GROUPS*INP_BITS-1:0] inp,
     input  logic [WGT_BITS-1:0]    wgt,
     output logic [ACC_BITS-1:0]    sums
@@ -176,13 +176,13 @@ module gemm_core
     if (HAS_PAIRS != 0) begin : g_halves
         assign stage_clk = array_clk;
         logic [STAGES-1:1] took;
-        assign takes = {took, enable[0] && (!second_half || pairs[0])};
+        assign takes = {took, enable[0] && (!second_half || pair)};
         always_ff @(posedge array_clk) took <= takes[STAGES-2:0];
-        wire unused_enable = ^enable[GEMM_STAGES-2:1];
+        wire unused_enable = ^enable[GEMM_STAGES-1:1];
     end else begin : g_wholes
         assign stage_clk = clk;
         assign takes     = enable;
-        wire unused_pairs = ^{array_clk, second_half, pairs};
+        wire unused_pairs = ^{array_clk, second_half, pair};
     end
     localparam int FACTORS = HAS_PAIRS != 0 ? 1 : 0;  // the stage that registers the factors
     localparam int PRODUCTS = HAS_PAIRS != 0 ? 3 : 1;
@@ -259,12 +259,14 @@ module gemm_core
             if (t == 0) begin : g_first
                 always_ff @(posedge stage_clk)
                     if (takes[PRODUCTS+1]) groups <= add_products(products);
-                    else if (HAS_PAIRS == 0 && TREE == 1) groups <= '0;
+                    else if (TREE == 1) groups <= '0;
             end else if (HAS_PAIRS != 0) begin : g_half
-                always_ff @(posedge stage_clk) if (takes[PRODUCTS+1+t])
-                    groups <= t < LEVELS
-                        ? BITS'(add_twos(GROUPS_BITS'(g_tree[t-1].groups)))
-                        : BITS'(g_tree[t-1].groups);
+                always_ff @(posedge stage_clk)
+                    if (takes[PRODUCTS+1+t])
+                        groups <= t < LEVELS
+                            ? BITS'(add_twos(GROUPS_BITS'(g_tree[t-1].groups)))
+                            : BITS'(g_tree[t-1].groups);
+                    else if (t == TREE - 1) groups <= '0;
             end else begin : g_next
                 always_ff @(posedge stage_clk)
                     if (takes[PRODUCTS+1+t])
@@ -275,11 +277,9 @@ module gemm_core
 
         logic [2*ACC_WIDTH-1:0] both;  // the sums of both outputs
         if (HAS_PAIRS != 0) begin : g_pairs
-            logic [2*ACC_WIDTH-1:0] first;
-            always_ff @(posedge array_clk) if (!second_half) first <= g_tree[TREE-1].groups;
-            always_ff @(posedge clk)
-                both <= enable[GEMM_STAGES-1]
-                    ? add_pair(first, pairs[1] ? g_tree[TREE-1].groups : '0) : '0;
+            logic [2*ACC_WIDTH-1:0] first;  // of the half before
+            always_ff @(posedge array_clk) first <= g_tree[TREE-1].groups;
+            always_ff @(posedge clk) both <= add_pair(first, g_tree[TREE-1].groups);
         end else begin : g_one
             assign both = g_tree[TREE-1].groups;
         end

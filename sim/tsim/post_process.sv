@@ -65,12 +65,12 @@ module post_process
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) bias_mem (
         .clk, .rd_clk(clk), .wr_slots(bias_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
-        .wr_data(par_data), .rd_en(processes && set.use_bias), .rd_all(1'b1), .rd_index(set.row),
+        .wr_data(par_data), .rd_en(processes && set.use_bias), .rd_all(1'b1), .rd_index(set.row), .rd_after('0),
         .rd_data(biases));
     banked_sram #(.WIDTH(POST_BITS), .DEPTH(ROWS), .LANES(POST_PARTS), .BANKS(POST_SLOTS),
                   .BLOCK_RAM(0)) scale_mem (
         .clk, .rd_clk(clk), .wr_slots(scale_slots), .wr_lanes(par_lanes), .wr_index(par_index[ROW_BITS-1:0]),
-        .wr_data(par_data), .rd_en(processes && set.use_scale), .rd_all(1'b1), .rd_index(set.row),
+        .wr_data(par_data), .rd_en(processes && set.use_scale), .rd_all(1'b1), .rd_index(set.row), .rd_after('0),
         .rd_data(scales));
 
     // A table is stored in port words as they arrive, without padding.

@@ -23,7 +23,7 @@ module row_cut
     // The address of the last byte (-1 is all ones).
     wire [CUT_BITS:0] last = {1'b0, nbytes[CUT_BITS-1:0]} - 1'b1 + {1'b0, address};
     always_comb begin
-        cut.first    = first_burst(address, end_of_row(address, nbytes[CUT_BITS:0]), length);
+        cut.first    = first_burst(end_of_row(address, nbytes[CUT_BITS:0]), length);
         cut.several  = borrow ? &length.bursts : last[CUT_BITS] ? |length.bursts : length.bursts[1];
         cut.left     = 33'({borrow ? blocks - 1'b1 : last[CUT_BITS] ? blocks + 1'b1 : blocks,
                             last[CUT_BITS-1:SHIFT]});

@@ -2,11 +2,12 @@
 //
 // With HOLD, the memory is read only if its output does not hold the word yet: the last word read is
 // kept until another element is read or this one is written. This is otherwise invisible. With HOLD = 2
-// rd_index stays as it was last read until the next read, and rd_same says that this one has the same.
+// rd_same says that a read has the index of the last one. In_step, rd_held is the index of the last
+// read, also of one in the same cycle of rd_clk.
 //
 // Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
 //          banked_sram, READ_SLOTS elements. clk, rd_clk: as in sram, and in_step: the next edge of
-//          rd_clk is one of clk, too.
+//          rd_clk is one of clk, too. FAST: as in banked_sram.
 // Timing:  as in sram.
 module scratchpad
     import vta_pkg::*, stream_pkg::*;
@@ -20,6 +21,7 @@ module scratchpad
     parameter int WHOLE = 0,  // whether whole elements are written
     parameter int BANKS = SLOTS,  // at least the number of slots written or read
     parameter int HOLD = 0,
+    parameter int FAST = 0,
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
@@ -35,6 +37,8 @@ module scratchpad
     input  logic                 rd_all,
     input  logic [BITS-1:0]      rd_index,
     input  logic                 rd_same,
+    input  logic [BITS-1:0]      rd_held,
+    input  logic [BITS-1:0]      rd_after,
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
     wire mine = write.valid && write.memory == MEMORY;
@@ -67,7 +71,7 @@ module scratchpad
                     if (slots[w] && index == first + BITS'(w - r)) touches = 1'b1;
         endfunction
         // For both cases, because it is known late whether the memory is read.
-        wire touches_read = touches(rd_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
+        wire touches_read = touches(HOLD == 2 ? rd_held : rd_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
         wire touches_held = touches(held_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
         assign overwritten = in_step && mine && (reads ? touches_read : touches_held);
         always_ff @(posedge rd_clk) begin
@@ -76,20 +80,20 @@ module scratchpad
         end
         if (HOLD == 2) begin : g_known
             assign same       = rd_same;
-            assign held_index = rd_index;
+            assign held_index = rd_held;
         end else begin : g_compared
             assign same = rd_index == held_index;
             always_ff @(posedge rd_clk) if (reads) held_index <= rd_index;
-            wire unused_same = rd_same;
+            wire unused_known = ^{rd_same, rd_held};
         end
     end else begin : g_always
         assign reads = rd_en;
-        wire unused_hold = rst || in_step || rd_same;
+        wire unused_hold = ^{rst, in_step, rd_same, rd_held};
     end
 
     banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),
-                  .READ_SLOTS(READ_SLOTS)) memory (
+                  .READ_SLOTS(READ_SLOTS), .FAST(FAST)) memory (
         .clk, .rd_clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
         .wr_index(write.index[BITS-1:0]), .wr_data(data), .rd_en(reads), .rd_all, .rd_index,
-        .rd_data);
+        .rd_after, .rd_data);
 endmodule

@@ -99,12 +99,10 @@ package stream_pkg;
                  whole: BEATS_BITS'(BURST_BEATS) - BEATS_BITS'(address[CUT_BITS-1:SHIFT])};
     endfunction
 
-    // The first burst of a row.
-    function automatic beats_t first_burst(input logic [CUT_BITS-1:0] address,
-                                           input row_end_t ending, input length_t length);
-        return '{ends_row: length.bursts == '0 && (!ending.behind[CUT_BITS]
-                                                   || ending.behind[CUT_BITS-1:0] == '0)
-                           || length.equal && address == '0,
+    // The first burst of a row. `behind` is its address if the row has the size of a burst.
+    function automatic beats_t first_burst(input row_end_t ending, input length_t length);
+        return '{ends_row: length.bursts == '0 && !ending.behind[CUT_BITS]
+                           || (length.bursts == '0 || length.equal) && ending.behind[CUT_BITS-1:0] == '0,
                  tail: ending.words, whole: ending.whole};
     endfunction
 

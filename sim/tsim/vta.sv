@@ -175,8 +175,8 @@ module vta
     logic [WGT_INDEX_BITS-1:0] wgt_index, second_wgt_index;
     logic operand_clk, in_step, inp_read, inp_read_all, wgt_read;
     logic inp_same, wgt_same;
-    logic [INP_INDEX_BITS-1:0] inp_read_index;
-    logic [WGT_INDEX_BITS-1:0] wgt_read_index;
+    logic [INP_INDEX_BITS-1:0] inp_read_index, inp_after, inp_held;
+    logic [WGT_INDEX_BITS-1:0] wgt_read_index, wgt_after, wgt_held;
     logic [INP_READS*INP_BITS-1:0] inp_tiles;
     logic [WGT_BITS-1:0] wgt_tile;
 
@@ -191,18 +191,20 @@ module vta
     operand_reads reads (
         .clk, .array_clk, .rst, .second_half, .inputs_en, .inputs_all, .weights_en, .pair, .inp_index,
         .second_inp_index, .wgt_index, .second_wgt_index, .inp_read, .inp_read_all,
-        .inp_read_index, .inp_same, .wgt_read, .wgt_read_index, .wgt_same);
+        .inp_read_index, .inp_after, .inp_held, .inp_same, .wgt_read, .wgt_read_index, .wgt_after, .wgt_held,
+        .wgt_same);
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
                  .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
-                 .WHOLE(HAS_FORWARD), .HOLD(1 + HAS_PAIRS)) inp_mem (
+                 .WHOLE(HAS_FORWARD), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) inp_mem (
         .clk, .rd_clk(operand_clk), .in_step, .rst, .write(load_write), .word(load_word),
         .element(INP_BITS'(forward_data)), .rd_en(inp_read), .rd_all(inp_read_all),
-        .rd_index(inp_read_index), .rd_same(inp_same), .rd_data(inp_tiles));
+        .rd_index(inp_read_index), .rd_same(inp_same), .rd_held(inp_held), .rd_after(inp_after),
+        .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
-                 .SLOTS(WGT_SLOTS), .HOLD(1 + HAS_PAIRS)) wgt_mem (
+                 .SLOTS(WGT_SLOTS), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) wgt_mem (
         .clk, .rd_clk(operand_clk), .in_step, .rst, .write(wgt_write), .word(wgt_word), .element('0),
-        .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_same(wgt_same),
+        .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_same(wgt_same), .rd_held(wgt_held), .rd_after(wgt_after),
         .rd_data(wgt_tile));
 
     // ------------------------------------------------------------------------- compute unit

@@ -2,48 +2,35 @@
 // of windows (the extension DEPTHWISE), each of WINDOW_PARTS groups of outputs gets its own channels
 // of three consecutive input tiles, one after another, followed by zeros.
 //
-// Ports:   tiles: INP_READS consecutive input tiles. windows: it is a product of windows. enable lets
-//          a register take them; it exists only with PAIRS.
+// Ports:   tiles: INP_READS consecutive input tiles. windows: it is a product of windows.
 //          inputs: a tile for each of INP_GROUPS groups of outputs.
-// Timing:  combinational; with PAIRS from that register, at twice the frequency of clk, because the
-//          tiles come late in half a cycle.
+// Timing:  combinational.
 module window_inputs
     import vta_pkg::*;
 (
-    input  logic                           array_clk,
-    input  logic                           enable,
     input  logic [INP_READS*INP_BITS-1:0]  tiles,
     input  logic                           windows,
     output logic [INP_GROUPS*INP_BITS-1:0] inputs
 );
-    logic [INP_READS*INP_BITS-1:0] taken;
-    logic of_windows;
-    if (HAS_PAIRS != 0) begin : g_half
-        always_ff @(posedge array_clk) if (enable) {taken, of_windows} <= {tiles, windows};
-    end else begin : g_whole
-        assign {taken, of_windows} = {tiles, windows};
-        wire unused_clock = ^{array_clk, enable};
-    end
     if (HAS_DEPTHWISE != 0) begin : g_windows
         localparam int ROW = BLOCK_IN * INP_WIDTH;
         localparam int PART = ROW / WINDOW_PARTS;  // the channels of a group in a row
         for (genvar g = 0; g < INP_GROUPS; g++) begin : g_group
             for (genvar b = 0; b < BATCH; b++) begin : g_row
                 for (genvar p = 0; p < WINDOW_PARTS; p++) begin : g_part
-                    wire [PART-1:0] channels = taken[b*ROW + p*PART +: PART];
+                    wire [PART-1:0] channels = tiles[b*ROW + p*PART +: PART];
                     wire [PART-1:0] window;
                     if (p < INP_READS) begin : g_tile
-                        assign window = taken[p*INP_BITS + b*ROW + g*PART +: PART];
+                        assign window = tiles[p*INP_BITS + b*ROW + g*PART +: PART];
                     end else begin : g_rest
                         assign window = '0;
                     end
-                    assign inputs[g*INP_BITS + b*ROW + p*PART +: PART] =
-                        of_windows ? window : channels;
+                    assign inputs[g*INP_BITS + b*ROW + p*PART +: PART] = windows ? window : channels;
                 end
             end
         end
     end else begin : g_tile
-        assign inputs = taken[INP_BITS-1:0];
-        wire unused_windows = ^{of_windows, taken};
+        assign inputs = tiles[INP_BITS-1:0];
+        wire unused_windows = ^{windows, tiles};
     end
 endmodule

@@ -2,8 +2,9 @@
 //
 // Ports:   tiles: INP_READS consecutive input tiles; count: how many of them take part.
 //          enable[i] lets stage i register its input. greatest: signed lanes of INP_WIDTH bits.
-// Timing:  one step per cycle, GEMM_STAGES - 1 cycles: compare two tiles, compare the third one, then
-//          registers for the additional stages of the adder tree.
+// Timing:  one step per cycle, GEMM_STAGES - 1 cycles: with PAIRS register the tiles, which stay for
+//          half a cycle; compare two, compare the third one, then registers for the additional stages
+//          of the adder tree.
 module window_max
     import vta_pkg::*;
 (
@@ -21,24 +22,33 @@ module window_max
             return both && b > a ? b : a;
         endfunction
 
+        localparam int FIRST = HAS_PAIRS != 0 ? 1 : 0;  // the stage that compares two tiles
+        logic [INP_READS*INP_BITS-1:0] compared;
+        logic [1:0] counted;
+        if (HAS_PAIRS != 0) begin : g_half
+            always_ff @(posedge clk) if (enable[0]) {compared, counted} <= {tiles, count};
+        end else begin : g_whole
+            assign {compared, counted} = {tiles, count};
+        end
+
         logic [INP_BITS-1:0] third;
         logic has_third;
-        logic [INP_BITS-1:0] stage [GEMM_STAGES-1];
+        logic [INP_BITS-1:0] stage [FIRST:GEMM_STAGES-2];
         always_ff @(posedge clk) begin
-            if (enable[0]) begin
-                third     <= tiles[2*INP_BITS +: INP_BITS];
-                has_third <= count == 2'd3;
+            if (enable[FIRST]) begin
+                third     <= compared[2*INP_BITS +: INP_BITS];
+                has_third <= counted == 2'd3;
                 for (int l = 0; l < LANES; l++)
-                    stage[0][l*INP_WIDTH +: INP_WIDTH] <=
-                        greater(tiles[l*INP_WIDTH +: INP_WIDTH],
-                                tiles[INP_BITS + l*INP_WIDTH +: INP_WIDTH], count >= 2'd2);
+                    stage[FIRST][l*INP_WIDTH +: INP_WIDTH] <=
+                        greater(compared[l*INP_WIDTH +: INP_WIDTH],
+                                compared[INP_BITS + l*INP_WIDTH +: INP_WIDTH], counted >= 2'd2);
             end
-            if (enable[1])
+            if (enable[FIRST+1])
                 for (int l = 0; l < LANES; l++)
-                    stage[1][l*INP_WIDTH +: INP_WIDTH] <=
-                        greater(stage[0][l*INP_WIDTH +: INP_WIDTH],
+                    stage[FIRST+1][l*INP_WIDTH +: INP_WIDTH] <=
+                        greater(stage[FIRST][l*INP_WIDTH +: INP_WIDTH],
                                 third[l*INP_WIDTH +: INP_WIDTH], has_third);
-            for (int i = 2; i < GEMM_STAGES - 1; i++) if (enable[i]) stage[i] <= stage[i-1];
+            for (int i = FIRST + 2; i < GEMM_STAGES - 1; i++) if (enable[i]) stage[i] <= stage[i-1];
         end
         assign greatest = stage[GEMM_STAGES-2];
     end else begin : g_none

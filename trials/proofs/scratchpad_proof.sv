@@ -19,12 +19,14 @@ module scratchpad_proof
     input logic                 rd_en,
     input logic                 rd_all,
     input logic [BITS-1:0]      rd_index,
-    input logic                 rd_same
+    input logic                 rd_same,
+    input logic [BITS-1:0]      rd_held
 );
+    wire [BITS-1:0] rd_after = rd_index + BITS'(BANKS);
     wire [WIDTH-1:0] element = '0;
     logic [READ_SLOTS*WIDTH-1:0] rd_data;
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(WIDTH), .DEPTH(DEPTH), .SLOTS(SLOTS),
-                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(HOLD)) dut (
+                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(HOLD), .FAST(HOLD == 2)) dut (
         .rd_clk(clk), .in_step(1'b1), .*);
 
     logic started = 1'b0;
@@ -71,7 +73,8 @@ module scratchpad_proof
     always_comb begin
         assume (started || rst);
         if (HOLD == 2 && asked)  // of operand_reads
-            assume (rd_en ? rd_same == (rd_index == asked_index) : rd_index == asked_index);
+            assume (rd_en ? rd_same == (rd_index == asked_index) : rd_held == asked_index);
+        if (HOLD == 2 && rd_en) assume (rd_held == rd_index);
         if (started) begin
             assert (!asked || rd_data[WIDTH-1:0] == expected[0]);
             for (int r = 0; r < READ_SLOTS; r++)

@@ -173,7 +173,8 @@ def test_wrong_blocks_fail_their_proof(block, right, wrong, tmp_path):
     [
         ("- BEATS_BITS'(address[CUT_BITS-1:SHIFT])", ""),
         ("{odd != '0, odd - 1'b1}", "odd"),
-        ("length.equal && address == '0", "length.equal"),
+        ("(length.bursts == '0 || length.equal)", "length.equal"),
+        ("(length.bursts == '0 || length.equal)", "length.bursts == '0"),
         ("ending.behind[CUT_BITS-1:0] == '0", "1'b0"),
     ],
 )

@@ -91,7 +91,7 @@ module blocks
         .clk, .rst, .in_valid, .in_ready, .in_data, .out_valid, .out_ready, .out_data);
     banked_sram #(.WIDTH(16), .DEPTH(16), .LANES(2), .BANKS(4), .READ_SLOTS(4)) memory (
         .clk, .rd_clk(clk), .wr_slots, .wr_lanes, .wr_index, .wr_data, .rd_en, .rd_all(1'b1), .rd_index,
-        .rd_data);
+        .rd_after('0), .rd_data);
 
     function automatic block_t block(input logic any, input logic [ADDR_BITS-1:0] address,
                                      input logic [31:0] row_bytes, input logic [31:0] stride_bytes,
@@ -166,5 +166,5 @@ module blocks
                     .sum(alu_sum), .other(alu_other), .product(alu_product));
     gemm_core core (
         .clk, .array_clk(clk), .second_half(1'b0), .enable(gemm_enable[GEMM_STAGES-1:0]),
-        .pairs(2'b00), .inp, .wgt, .sums);
+        .pair(1'b0), .inp, .wgt, .sums);
 endmodule
