@@ -46,6 +46,11 @@ def test_the_last_conflicts_are_those_of_single_elements(seed):
     assert last_conflicts(operations, kinds, 3).tolist() == expected
 
 
+def test_what_touches_nothing_depends_on_nothing():
+    assert last_conflicts([], [], 2).shape == (0, 2)
+    assert last_conflicts([[], []], [0, 1], 2).tolist() == [[-1, -1], [-1, -1]]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -42,8 +42,7 @@ def insert_tokens(operations: list[Operation]) -> list[Operation]:
     needs = last_conflicts([operation.touches for operation in operations], units, len(Unit))
     places: list[int] = []  # of the operations, behind relays
     for operation, need in zip(operations, needs.tolist(), strict=True):
-        waits = [places[n] if n != NONE else NONE for n in need]
-        places.append(inserter.append(operation, waits))
+        places.append(inserter.append(operation, [places[n] if n != NONE else n for n in need]))
     last = operations[-1].operator if operations else 0
     inserter.append(Operation(Finish(), operator=last), inserter.last_of_units())
     return inserter.finished()

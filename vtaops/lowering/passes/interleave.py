@@ -137,8 +137,7 @@ def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
 
 
 def _touches(group: Group) -> list[Touch]:
-    touches = [touch for operation in group for touch in operation.touches]
-    return [touch for touch in touches if touch.space != "setting" and touch.size]
+    return [t for o in group for t in o.touches if t.space != "setting" and t.size]
 
 
 # --------------------------------------------------------------------------------- groups
@@ -173,8 +172,7 @@ def _hoisted(groups: list[Group], weights_ahead: int) -> list[Group]:
                 assert isinstance(operation.instruction, Load)
                 memory = operation.instruction.memory
                 ahead = weights_ahead if memory == Memory.WGT else AHEAD
-                first = max(slots[memory], place - ahead, next(earliest))
-                slots[memory] = min(place, first)
+                slots[memory] = min(place, max(slots[memory], place - ahead, next(earliest)))
                 loads[slots[memory]].append(operation)
     return [[*loads[place], *rest] for place, rest in enumerate(rests)]
 

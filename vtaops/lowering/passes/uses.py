@@ -62,9 +62,13 @@ def last_conflicts(
     numbers: dict[str, int] = {}
     rows = [(numbers.setdefault(t.space, len(numbers)), t.write, t.size, t.begin) for t in flat]
     scattered = [touch.elements for touch in flat if touch.begin < 0]
-    columns = (np.array(column, np.int64) for column in (kinds, [*map(len, touches)], rows))
-    elements = np.concatenate([_NOTHING, *scattered])
-    found: Elements = _uses.last_conflicts(count, *columns, elements)
+    found: Elements = _uses.last_conflicts(
+        count,
+        np.array(kinds, np.int64),
+        np.array([*map(len, touches)], np.int64),
+        np.array(rows, np.int64).reshape(-1, 4),
+        np.concatenate([_NOTHING, *scattered]),
+    )
     return found
 
 
