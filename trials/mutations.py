@@ -501,7 +501,7 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
         vtaops.Conv2d(in_channels=16, kernel=1, **image, **scaled),
         vtaops.Conv2d(in_channels=32, groups=32, kernel=3, strides=2, padding=1, **image, **scaled),
     ]
-    tilings = tilings_hand_in_hand(ops, config, limit=1e9)[0].tilings
+    tilings = next(tilings_hand_in_hand(ops, config, limit=1e9)).tilings
     found = beside(
         [emit(op, config, tiling, rows=16) for op, tiling in zip(ops, tilings, strict=True)]
     )

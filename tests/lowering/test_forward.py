@@ -46,7 +46,7 @@ def test_hand_in_hand(channels, size, stride, inputs, count):
 
 def test_what_goes_over_the_port_is_what_two_bands_read():
     ops = chain(48, 28, stride=2, inputs=16)[:2]
-    tilings = tilings_hand_in_hand(ops, PYNQ, limit=1e9)[0].tilings
+    tilings = next(tilings_hand_in_hand(ops, PYNQ, limit=1e9)).tilings
     without = replace(PYNQ, extensions=tuple(e for e in PYNQ.extensions if e != "forward"))
     on_chip = linked(ops, tilings, PYNQ, together=True, close=True)
     over_dram = linked(ops, tilings, without, together=True, close=True)

@@ -104,7 +104,7 @@ class Fragments:
         ops, config = self._settled(steps), self.target.config
         if "forward" not in config.extensions or _is_classifier(ops):
             return None
-        return next(iter(tilings_hand_in_hand(ops, config, limit)), None)
+        return next(tilings_hand_in_hand(ops, config, limit), None)
 
     def in_turns(self, steps: Sequence[MappedOperator]) -> Together | None:
         """Return tilings of steps that fit the scratchpads side by side; None if none do."""

@@ -11,7 +11,7 @@ the next operator's tile from the output memory before it is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -144,7 +144,7 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     shape = blocked_shape(op, config)
     sizes = sizes_that_fit(shape, depths_of(config))
     found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
-    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
+    steps, oc_tiles, _ = tile_counts(shape, found)
     found = replace(
         found,
         inp_tiles=np.where(inp == _SWEEP, steps, inp),
@@ -157,21 +157,24 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     )
     used = np.stack([each[memory] for memory in _MEMORIES], axis=1)
     parts = (used / [getattr(config, memory).depth for memory in _MEMORIES]).max(axis=1)
+    traffic = np.sum(np.broadcast_arrays(*dram_traffic(shape, config, found)), axis=0)
+    roomy = [fits for share in _SHARES if (fits := parts <= share).any()]
+    if not roomy:
+        return ()
+    lean = np.array([fits & (traffic <= _SLACK * traffic[fits].min()) for fits in roomy])
+    rows = np.flatnonzero(lean.any(axis=0))  # no other can be the best
+    found, used = found.pick(rows), used[rows]
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
-    traffic = inp_bytes + wgt_bytes + out_bytes
     port = _MACHINE.port_width(config)
     computed = np.broadcast_to(computed_cycles(shape, config, found.ic), len(found))
     loaded, stored = loads_together(config)(inp_bytes, wgt_bytes) / port, out_bytes / port
-    cycles = cycle_bound(shape, config, found)
     bands = oc_tiles if order == "channels" else -(-shape.rows.extent // found.h)
-    cost = cycles * (1 + _ALONE / bands) + _PER_TILE * steps * oc_tiles * pixel_tiles
+    cost = cycle_bound(shape, config, found) * (1 + _ALONE / bands)
+    cost += _PER_TILE * steps * oc_tiles * pixel_tiles
     choices: list[_Choice] = []
-    for share in _SHARES:
-        fits = parts <= share
-        if not fits.any():
-            continue
-        lean = np.flatnonzero(fits & (traffic <= _SLACK * traffic[fits].min()))
-        best = int(lean[np.argmin(cost[lean])])
+    for among in map(np.flatnonzero, lean[:, rows]):
+        best = int(among[np.argmin(cost[among])])
         if not choices or cost[best] < choices[-1].cost:
             tiling = found.tiling(best, config)
             busy = float(computed[best]), float(loaded[best]), stored
@@ -238,13 +241,13 @@ _HALVES = 0.99  # rows are cut if that takes less than this fraction of the cycl
 
 def tilings_hand_in_hand(
     ops: Sequence[Operator], config: HardwareConfig, limit: float
-) -> list[Together]:
-    """Return tilings with which each operator can read its inputs from the output memory.
+) -> Iterator[Together]:
+    """Yield tilings with which each operator can read its inputs from the output memory.
 
     All have bands of whole or half rows, as high as the next operator's step through them, and
     channel blocks of one size: a depthwise operator reads the block just computed, a dense one
     multiplies them one after the other. Rows that two bands read come from DRAM or, if whole, are
-    still in the output memory. Sorted by cost.
+    still in the output memory. The cheapest come first.
 
     Parameters
     ----------
@@ -264,15 +267,11 @@ def tilings_hand_in_hand(
     for (rows, blocks), held, (halves, stays) in product(sizes, (1, 2), cuts):
         way = _Way(rows, blocks, held, stays, halves)
         parts = way.parts(shapes, config)
-        tilings = [part.tiling for part in parts]
-        if parts and _fit_together(shapes, config, tilings):
-            found.append(Together(tilings, way.cycles(parts, config)))
-    found.sort(key=lambda each: each.cycles)
-    return [
-        replace(each, tilings=_with_results_that_stay(ops, config, each.tilings))
-        for each in found
-        if each.cycles < limit
-    ]
+        if parts and (cycles := way.cycles(parts, config)) < limit:
+            found.append(Together([part.tiling for part in parts], cycles))
+    for each in sorted(found, key=lambda each: each.cycles):
+        if _fit_together(shapes, config, each.tilings):
+            yield replace(each, tilings=_with_results_that_stay(ops, config, each.tilings))
 
 
 @dataclass(frozen=True)
@@ -338,7 +337,6 @@ class _Way:
         Whether the output memory keeps the rows that the next band reads again.
     halves : int
         Number of pieces that rows are cut into.
-        Into how many pieces rows are cut.
     """
 
     rows: int
