@@ -38,7 +38,7 @@ from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Tsim
 from vtaops.schedule import Tiling
-from vtaops.schedule.candidates import ranked
+from vtaops.schedule.candidates import TilingList
 from vtaops.schedule.workloads import WORKLOADS
 
 LAYERS = {f"C{n}": WORKLOADS[f"resnet18.C{n}"] for n in range(2, 12)}
@@ -71,7 +71,8 @@ def tiling(op: Operator, padding: str) -> Tiling:
     """Return the tuned tiling of a layer, products with padding left out or executed."""
     if padding == "skip":
         return tune(op, CONFIG).tiling
-    found = (replace(t, padding="multiply") for t in ranked(op, CONFIG))
+    listed = TilingList(op, CONFIG).estimated(CONFIG)
+    found = (replace(t, padding="multiply") for t, _ in listed)
     return min(
         dict.fromkeys(islice(found, TRIALS)),
         key=lambda t: vtaops.compile(op, CONFIG, t, verify=False).cycles(),

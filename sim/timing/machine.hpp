@@ -12,7 +12,7 @@ struct Machine {
   int64_t dram_latency, request_latency, buffer_latency, dispatch_latency;
   int64_t load_window, outstanding, burst_beats, fetch_bursts;
   int64_t command_depth, loads_in_flight, stores_in_flight;
-  int64_t load_fill, gemm_interval, alu_interval, alu_tensor_interval, compute_fill, mul_hold;
+  int64_t load_fill, gemm_interval, alu_interval, alu_tensor_interval, compute_fill;
   int64_t loads_in_order;     // number in flight in both engines of a load unit with two ports
   int64_t store_fill, store_words, store_drain, write_bursts, saved_beats;
 
@@ -37,7 +37,7 @@ enum Kind { kUopLoad = 2, kGemm = 4, kReset = 5, kAlu = 6, kControl = 8 };
 // The instructions of a program as columns; see vtaops.program.timing.work.Work.
 struct Work {
   std::size_t count;
-  const int64_t *unit, *kind, *beats, *before, *between, *zeros, *steps, *held, *tensor;
+  const int64_t *unit, *kind, *beats, *before, *between, *zeros, *steps, *held, *last_waits, *tensor;
   const int64_t *first, *last, *offset;
   const int64_t *address, *row_bytes, *stride_bytes;
   const int64_t* of_weights;

@@ -33,7 +33,6 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(alu_interval);
   VTA_TAKE(alu_tensor_interval);
   VTA_TAKE(compute_fill);
-  VTA_TAKE(mul_hold);
   VTA_TAKE(store_fill);
   VTA_TAKE(store_words);
   VTA_TAKE(store_drain);
@@ -78,6 +77,7 @@ timing::Work work_of(const nb::dict& columns) {
   VTA_TAKE(zeros);
   VTA_TAKE(steps);
   VTA_TAKE(held);
+  VTA_TAKE(last_waits);
   VTA_TAKE(tensor);
   VTA_TAKE(first);
   VTA_TAKE(last);

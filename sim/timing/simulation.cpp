@@ -417,7 +417,7 @@ class Compute {
     for (;;) switch (state_) {
         case kInstruction: {
           if (next_ == mine_.size()) {
-            s_.last = std::max(s_.last, issued_ + depth_);
+            s_.last = std::max(s_.last, completed_);
             return {};
           }
           index_ = mine_[next_];
@@ -453,10 +453,10 @@ class Compute {
           }
           moved_ = begin_ - 1;
           loads_ = false;
-          const int64_t issues = std::max<int64_t>(work.steps[index_], 1) * interval() +
-                                 work.held[index_] * s_.p.mul_hold;
+          const int64_t issues =
+              std::max<int64_t>(work.steps[index_], 1) * interval() + work.held[index_];
           s_.compute_work += issues;
-          issued_ = begin_ + static_cast<Time>(issues);
+          issue(begin_, issues);
           s_.worked(index_, begin_, issued_);
           complete();
           continue;
@@ -464,7 +464,7 @@ class Compute {
         case kMove: {
           const Time request = engine_.advance();
           if (request != kNever) return {nullptr, request};
-          issued_ = std::max(begin_, engine_.end) + 1;
+          issue(std::max(begin_, engine_.end), 1);
           loads_ = true;
           complete();
           continue;
@@ -478,14 +478,14 @@ class Compute {
     const Time start = std::max(take_ + 1, work.beats[index_] ? engine_.free : 0.0);
     moved_ = std::max(begin_, start + 1) - 1;
     if (work.kind[index_] != kUopLoad) {  // a LOAD enters the empty pipeline once it is written
-      const Time resume = issued_ + depth_;
-      engine_.begin(index_, start, {issued_, resume, 0, loads_ ? issued_before_ + depth_ : resume});
+      engine_.begin(index_, start,
+                    {issued_, completed_, 0, loads_ ? completed_before_ : completed_});
     } else if (work.first[index_] < loops_last_) {
       engine_.begin(index_, start, {0, 0, words_before_loops(), loops_end_});
     } else {
       engine_.begin(index_, start, {});
     }
-    issued_before_ = issued_;
+    completed_before_ = completed_;
   }
 
   // Port words of a load of micro-ops that do not overlap those that the last loops read. A word
@@ -505,25 +505,36 @@ class Compute {
     return 1;
   }
 
+  // Issues for a number of cycles from `begin` on. The last two steps may wait later, in the stage
+  // after the next: they stop the issue of what follows in that cycle, if anything is there.
+  void issue(Time begin, int64_t cycles) {
+    const int64_t last = s_.work.last_waits[index_];
+    issued_ = begin + static_cast<Time>(cycles - (last & 1) - (last >> 1));
+    for (const Time wait : waits_) issued_ += begin <= wait && wait < issued_;
+    while (!waits_.empty() && waits_.front() < issued_) waits_.pop_front();
+    if (last & 2) waits_.push_back(issued_ + static_cast<Time>(waits_.size()));
+    if (last & 1) waits_.push_back(issued_ + 1 + static_cast<Time>(waits_.size()));
+    completed_ = issued_ + static_cast<Time>(waits_.size()) + depth_;
+  }
+
   void complete() {
     const Work& work = s_.work;
     const bool loops = work.steps[index_] != 0;
     if (loops) loops_end_ = issued_;
     loops_first_ = loops ? work.first[index_] : 0;
     loops_last_ = loops ? work.last[index_] : 0;
-    const Time completed = issued_ + depth_;
     if (s_.keep) {
       Life& life = s_.lives[index_];
       life.prev_token = load_token_;
       life.next_token = store_token_;
       life.taken = take_;
       life.end = issued_;
-      life.completed = completed;
+      life.completed = completed_;
     }
     const Time delay = static_cast<Time>(s_.p.output_delay);
-    if (work.push_prev[index_]) s_.to_load.send(completed + (s_.p.forwards ? delay : 0));
-    if (work.push_next[index_]) s_.to_store.send(completed + delay);
-    if (work.finish[index_]) s_.finished = completed;
+    if (work.push_prev[index_]) s_.to_load.send(completed_ + (s_.p.forwards ? delay : 0));
+    if (work.push_next[index_]) s_.to_store.send(completed_ + delay);
+    if (work.finish[index_]) s_.finished = completed_;
     ++next_;
     state_ = kInstruction;
   }
@@ -536,8 +547,10 @@ class Compute {
   std::size_t next_ = 0, index_ = 0;
   Time take_ = -1, moved_ = -1;  // previous instruction: tokens taken; moved to execution
   Time issued_ = -1;             // end of its last issue
-  Time issued_before_ = -1;      // of the one before that, if it is a load
+  Time completed_ = depth_ - 1;  // when it left the pipeline
+  Time completed_before_ = completed_;  // and the one before that, if it is a load
   bool loads_ = false;           // whether it does
+  std::deque<Time> waits_;       // cycles after `issued_` in which nothing is issued
   Time begin_ = 0;               // start of the first issue
   Time load_token_ = 0, store_token_ = 0;
   // Micro-ops that the last loops read, and the end of these reads.

@@ -60,8 +60,22 @@ def report(achieved=70.0, constraint=65.0, crossing=3.0, edge="posedge"):
     }  # fmt: skip
 
 
-def test_a_design_that_keeps_its_timing_passes():
-    ulx3s._check_clocks(report(), 65.0)
+def routed(monkeypatch, tmp_path, reports, seeds):
+    """Return the seed of the first design that is fast enough, and the seeds that were tried."""
+    tried = []
+
+    def place_and_route(design, folder, seed):
+        tried.append(seed)
+        return reports[seed]
+
+    monkeypatch.setattr(ulx3s, "_place_and_route", place_and_route)
+    design = Ulx3sDesign(CONFIG, 65.0)
+    return ulx3s._fast_enough(design, tmp_path, seeds, lambda text: None)[0], tried
+
+
+def test_seeds_are_tried_until_a_design_keeps_its_timing(monkeypatch, tmp_path):
+    reports = {1: report(achieved=64.0), 2: report(crossing=9.0), 3: report(), 4: report()}
+    assert routed(monkeypatch, tmp_path, reports, (1, 2, 3, 4)) == (3, [1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -73,9 +87,12 @@ def test_a_design_that_keeps_its_timing_passes():
         ({"constraint": 12.0}, "no clock is constrained to 65"),
     ],
 )
-def test_a_slow_clock_a_slow_crossing_or_a_lost_constraint_fails(change, message):
+def test_a_slow_clock_a_slow_crossing_or_a_lost_constraint_fails(
+    change, message, monkeypatch, tmp_path
+):
+    slow = report(**change)
     with pytest.raises(DeviceError, match=message):
-        ulx3s._check_clocks(report(**change), 65.0)
+        routed(monkeypatch, tmp_path, {1: slow, 2: slow}, (1, 2))
 
 
 def test_what_is_not_installed_is_named(monkeypatch, tmp_path):

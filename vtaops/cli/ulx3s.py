@@ -27,7 +27,7 @@ def build_board(
     output: Path | None = None,
     clock_mhz: float = 0,
     fpga: str = "LFE5U-85F",
-    seed: int = 1,
+    seed: int = 0,
     multipliers: int = -1,
     open_tools: bool = False,
     as_json: bool = False,
@@ -50,7 +50,7 @@ def build_board(
     fpga : --device
         FPGA of a ULX3S: LFE5U-85F or LFE5U-45F.
     seed
-        Seed of the placement.
+        Seed of the placement; 0: 1 for a Pynq; for a ULX3S some in turn, until one suffices.
     multipliers
         ULX3S: DSP blocks for the GEMM core; -1: as many as it can use.
     open_tools : --open
@@ -70,7 +70,9 @@ def build_board(
 
         if board == "pynq":
             clock = clock_mhz or vivado.CLOCK_MHZ
-            made = zynq.build_bitstream(hardware, folder, clock_mhz=clock, seed=seed, progress=tell)
+            made = zynq.build_bitstream(
+                hardware, folder, clock_mhz=clock, seed=seed or 1, progress=tell
+            )
         else:
             products = None if multipliers < 0 else multipliers
             clock = clock_mhz or DEFAULT_CLOCK_MHZ

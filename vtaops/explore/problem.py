@@ -21,7 +21,7 @@ from vtaops.explore.engine import Engine
 from vtaops.explore.verdict import Question, energy
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
-from vtaops.schedule.candidates import ranked
+from vtaops.schedule.candidates import TilingList
 from vtaops.schedule.tiling import Operand
 
 MOST_TILES = 8
@@ -176,7 +176,8 @@ Search = Callable[[Problem, int, int], None]
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
     """Evaluate candidates in the order of the free estimate; deterministic."""
-    for tiling in ranked(problem.settled, problem.design.config, timing=problem.design.timing):
+    design, listed = problem.design, TilingList(problem.settled, problem.design.config)
+    for tiling, _ in listed.estimated(design.config, design.timing):
         if problem.verdicts >= budget:
             return
         problem.evaluate(tiling)

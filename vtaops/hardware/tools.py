@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vtaops.base.errors import DeviceError, raising
+from vtaops.base.files import write_file
 
 _MOST_SHOWN = 2000  # characters shown from the start and from the end of a tool's output
 
@@ -48,6 +51,18 @@ def fresh_folder(folder: Path) -> Path:
 def sha256(content: bytes) -> str:
     """Return the hash of a file in a manifest."""
     return hashlib.sha256(content).hexdigest()
+
+
+def write_bitstream(
+    made: Bitstream, content: bytes, made_of: Mapping[str, bytes], manifest: Mapping[str, Any]
+) -> Bitstream:
+    """Write a bitstream and ``manifest.json`` beside it, with the hashes of its sources."""
+    hashes = {name: sha256(data) for name, data in sorted(made_of.items())}
+    facts = {"sha256": {"vta.bit": sha256(content)} | hashes, "clocks_mhz": made.clocks}
+    text = json.dumps({**manifest, **facts, "cells": made.used}, indent=1)
+    write_file(made.path.with_name("manifest.json"), text.encode())
+    write_file(made.path, content)
+    return made
 
 
 def execute_tool(

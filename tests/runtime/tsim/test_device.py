@@ -340,7 +340,7 @@ def test_the_timing_model_counts_the_micro_ops_that_wait_for_a_mul(tiny):
         b.store(y, 0, 0, 1, pop_prev=1, push_prev=1)
         b.finish(pop_next=1)
         program = b.build()
-        held += int(held_micro_ops(program).sum())
+        held += int(held_micro_ops(program)[0].sum())
         tiny.reset_stats()
         program.run(tiny)
         assert tiny.performance().cycles == program.cycles()

@@ -9,9 +9,10 @@ depend on the micro-ops, so the micro-op scratchpad is tracked; other programs s
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError
-from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Unit, rows_of
+from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Pool, Unit, rows_of
 from vtaops.program.program import Program
 from vtaops.program.traffic import Ints, elements, joined, walk
 
@@ -19,8 +20,8 @@ MOST_STEPS = 1 << 22
 """Maximum micro-ops of one instruction to compare: some passes over the largest memory."""
 
 
-def held_micro_ops(program: Program) -> Ints:
-    """Return the number of held micro-op executions of each instruction.
+def held_micro_ops(program: Program) -> tuple[Ints, Ints]:
+    """Return two numbers for each instruction: its held micro-op executions, and `_last` of them.
 
     The first one of an instruction is counted as if it followed its predecessor without a gap.
 
@@ -34,41 +35,66 @@ def held_micro_ops(program: Program) -> Ints:
     ProgramError
         If an instruction with a late result executes more than `MOST_STEPS` micro-ops.
     """
-    held = np.zeros(len(program), np.int64)
-    if not _contains_late(program):
-        return held
-    depth = program.config.acc.depth
+    held, last = np.zeros((2, len(program)), np.int64)
     written = -1  # accumulator of the previous slot's late result
-    for number, i, micro_ops in walk(program):
-        if i.unit != Unit.COMPUTE:
-            continue
-        if len(micro_ops):
-            operand = "src" if isinstance(i, Alu) and not i.use_imm else "dst"
-            column = micro_ops[:, 1 if operand == "src" else 0]
-            held[number] = column[0] % depth == written
-        written = -1
-        if isinstance(i, Alu) and AluOp(i.alu_op).late and len(micro_ops):
-            if i.iterations > MOST_STEPS:
-                raise ProgramError(
-                    f"instruction {number} executes {i.iterations} micro-ops with late results; "
-                    f"the timing model follows at most {MOST_STEPS}"
-                )
-            dst = elements(i, "dst", micro_ops[:, 0]) % depth
-            read = elements(i, operand, column) % depth
-            held[number] += np.count_nonzero(read[1:] == dst[:-1])
-            written = int(dst[-1])
-    return held
+    for number, i, micro_ops in walk(program) if _contains_late(program) else ():
+        if i.unit == Unit.COMPUTE:
+            before, written = written, -1
+            if isinstance(i, Gemm | Alu | Pool) and i.iterations:
+                waits, written = _waits(i, micro_ops, before, program.config.acc.depth, number)
+                two_slots = isinstance(i, Alu) and not i.use_imm  # the first one waits
+                held[number] = np.count_nonzero(waits)
+                last[number] = 2 * waits[-1] if two_slots else _last(waits)
+    return held, last
 
 
-def joined_micro_ops(program: Program) -> Ints:
-    """Return the number of micro-op executions of each instruction that share another's step."""
-    joins = np.zeros(len(program), np.int64)
-    if "pairs" in program.config.extensions:
-        for number, i, micro_ops in walk(program):
-            if isinstance(i, Gemm) and len(micro_ops):
-                shared = np.count_nonzero(joined(program.config, i, micro_ops))
-                joins[number] = i.iter_out * i.iter_in * shared
-    return joins
+def _waits(
+    i: Gemm | Alu | Pool, micro_ops: Ints, before: int, depth: int, number: int
+) -> tuple[npt.NDArray[np.bool_], int]:
+    """Return which micro-op executions are held, and the accumulator of the last late result.
+
+    `before` is that of the previous instruction. If no result is late, only the first is held, and
+    only whether the first is one of the last two matters.
+    """
+    late = isinstance(i, Alu) and AluOp(i.alu_op).late
+    if late and i.iterations > MOST_STEPS:
+        raise ProgramError(
+            f"instruction {number} executes {i.iterations} micro-ops with late results; "
+            f"the timing model follows at most {MOST_STEPS}"
+        )
+    operand = "src" if isinstance(i, Alu) and not i.use_imm else "dst"
+    column = micro_ops[:, operand == "src"]
+    waits = np.zeros(i.iterations if late else min(i.iterations, 3), np.bool_)
+    waits[0] = column[0] % depth == before
+    if not late:
+        return waits, -1
+    dst = elements(i, "dst", micro_ops[:, 0]) % depth
+    waits[1:] = elements(i, operand, column)[1:] % depth == dst[:-1]
+    return waits, int(dst[-1])
+
+
+def joined_micro_ops(program: Program) -> tuple[Ints, Ints]:
+    """Return two numbers for each instruction, of the extension ``pairs``.
+
+    The micro-op executions that share another's step, and `_last` of the pairs that take two steps.
+    """
+    joins, last = np.zeros((2, len(program)), np.int64)
+    for number, i, micro_ops in walk(program) if "pairs" in program.config.extensions else ():
+        if isinstance(i, Gemm) and i.iterations:
+            shared = joined(program.config, i, micro_ops)
+            times = i.iterations // len(shared)
+            joins[number] = times * np.count_nonzero(shared)
+            split = np.append(~shared[1::2], np.zeros(len(shared) % 2, np.bool_))
+            last[number] = _last(np.tile(split, min(times, 2)))
+    return joins, last
+
+
+def _last(waits: npt.NDArray[np.bool_]) -> int:
+    """Return 1 if the last step of an instruction waits, plus 2 if the one before it does.
+
+    Steps wait two stages after their issue, and the next instruction only if it is issued then.
+    """
+    return int(waits[-1:].sum() + 2 * waits[-2:-1].sum())
 
 
 def _contains_late(program: Program) -> bool:

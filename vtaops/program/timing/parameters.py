@@ -115,9 +115,6 @@ class TimingParameters:
     compute_depth : int or None
         Pipeline stages after the issue: the cycles from an instruction's last micro-op to its
         completion. None: those of our RTL for the configuration (`pipeline.compute_depth`).
-    mul_hold : int
-        Cycles that a micro-op is held if it reads the result of the MUL directly before it
-        (``compute_execute.sv``).
     store_fill : int
         Cycles from the start of a store to its first beat (``store_unit.sv``).
     store_words : int
@@ -156,7 +153,6 @@ class TimingParameters:
     alu_tensor_interval: int = 2
     compute_fill: int = 2
     compute_depth: int | None = None
-    mul_hold: int = 1
     store_fill: int = 4
     store_words: int = 8
     write_bursts: int = 64
@@ -199,7 +195,7 @@ class TimingParameters:
 
 _ZERO = (
     *("dram_latency", "request_latency", "buffer_latency", "dispatch_latency", "load_fill"),
-    *("compute_fill", "compute_depth", "mul_hold", "store_fill", "store_drain"),
+    *("compute_fill", "compute_depth", "store_fill", "store_drain"),
 )
 _LEAST = {"stores_in_flight": 2, **dict.fromkeys(_ZERO, 0)}
 """Minimum of integers for which it is not 1."""

@@ -66,6 +66,8 @@ class Work:
         Micro-op executions; two that share a step (the extension ``pairs``) count once.
     held
         Micro-op executions that read the result of the MUL directly before them.
+    last_waits
+        1 if its last step is held or split, plus 2 if the one before it is.
     tensor
         1 for an ALU instruction with a tensor operand.
     first, last
@@ -92,6 +94,7 @@ class Work:
     zeros: Ints
     steps: Ints
     held: Ints
+    last_waits: Ints
     tensor: Ints
     first: Ints
     last: Ints
@@ -148,8 +151,10 @@ def work_of(program: Program, port_bytes: int) -> Work:
             amounts = {"finish": np.full(rows.size, cls is isa.Finish)}
         for name, values in amounts.items():
             columns[name][rows] = values
-    columns["held"] = held_micro_ops(program)
-    columns["steps"] -= joined_micro_ops(program)
+    columns["held"], held_last = held_micro_ops(program)
+    joins, split_last = joined_micro_ops(program)
+    columns["steps"] -= joins
+    columns["last_waits"] = held_last + split_last
     return Work(**columns)
 
 
