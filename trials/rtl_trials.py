@@ -11,7 +11,7 @@ import itertools
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -585,16 +585,18 @@ def memory_accesses(opened: Opened, config: HardwareConfig) -> list[Any]:
         program, arrays, _ = drawn(config, seed)
         program.run(device, *arrays)
 
-    def reloading(device: Tsim, seed: int) -> None:
-        place(device, stream(ReloadingProgram, config, seed).image)
-        launch(device, instructions(ReloadingProgram, config, seed))
+    def of_kind(device: Tsim, kind: type[RandomProgram]) -> None:
+        place(device, stream(kind, config, 0).image)
+        launch(device, instructions(kind, config, 0))
 
+    runs: list[Callable[[Tsim], None]] = [partial(random_one, seed=seed) for seed in range(3)]
+    runs += [partial(of_kind, kind=kind) for kind in (ReloadingProgram, RacingProgram)]
     found: list[Any] = []
-    for run, seed in ((random_one, 0), (random_one, 1), (random_one, 2), (reloading, 0)):
+    for number, run in enumerate(runs):
         with tempfile.TemporaryDirectory() as folder:
             wave = Path(folder) / "wave.vcd"
-            with opened(trace=wave, jitter_seed=seed or None) as device:
-                run(device, seed)
+            with opened(trace=wave, jitter_seed=number or None) as device:
+                run(device)
             found.append({name: str(count) for name, count in sorted(accesses_of(wave).items())})
     return found
 
