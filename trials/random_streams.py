@@ -74,14 +74,18 @@ class RandomProgram:
         self.reference.dram[self.data : self.dump] = data.reshape(-1)
         # What STORE and `forward` may read: accumulators last written by a step, with `post`.
         self.current = np.full(depth, "post" not in config.extensions)
+        words = Encoding.of(config).encode_micro_ops(self._micro_ops()).view(np.uint8)
+        self.reference.dram[REGION : REGION + words.size] = words
+        self.image = self.reference.dram[REGION:].copy()
+
+    def _micro_ops(self) -> npt.NDArray[np.int64]:
+        """Return micro-ops of random indices, and those of a convolution."""
         table = self.rng.integers(0, 6, (self.uops, 3))
         table[0] = 0  # used by the dump
         # Two output blocks, four taps, four columns: groups of equal weight, as in convolutions.
         block, tap, column = np.unravel_index(np.arange(32), (2, 4, 4))
         table[32:] = np.stack([4 * block + column, column + tap, 4 * block + tap], axis=1)
-        words = Encoding.of(config).encode_micro_ops(table).view(np.uint8)
-        self.reference.dram[REGION : REGION + words.size] = words
-        self.image = self.reference.dram[REGION:].copy()
+        return table
 
     def emit(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
@@ -467,6 +471,56 @@ class HazardousProgram(RandomProgram):
             return Gemm(reset=int(self.rng.random() < 0.3), **loops)
         op = AluOp(int(self.rng.choice([*AluOp, AluOp.MUL, AluOp.MUL])))
         return Alu(alu_op=op, use_imm=self.integer(0, 1), imm=self.integer(-40, 40), **loops)
+
+
+class ReloadingProgram(ConcurrentProgram):
+    """Products that read few tiles, each several times, and LOADs that replace these in between.
+
+    An index of a tile is 0 or a power of two, so many differ from the one before in a single bit.
+    """
+
+    def __init__(self, config: HardwareConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.fill_scratchpads()
+        for _ in range(400):
+            self.emit(self._load() if self.rng.random() < 0.4 else self._loop())
+
+    def _micro_ops(self) -> npt.NDArray[np.int64]:
+        table = np.zeros((self.uops, 3), np.int64)
+        for column, depth in enumerate((2, self.config.inp.depth, self.config.wgt.depth)):
+            powers = 1 << np.arange(depth.bit_length() - 1)
+            likely = np.repeat([0, 0, 0, powers[-1]], len(powers))
+            table[:, column] = self.rng.choice([*powers, *likely], self.uops)
+        table[0] = 0
+        return table
+
+    def _load(self) -> Load:
+        memory = Memory.INP if self.rng.random() < 0.75 else Memory.WGT
+        unit, count = self.config.dram_element_bytes(memory), self.integer(1, 2)
+        index = self.rng.choice(self.reference.uop[:, 1 if memory == Memory.INP else 2])
+        first = self.integer(self.data // unit, self.dump // unit - count)
+        return Load(memory=memory, sram_base=int(index), dram_base=first, x_size=count, y_size=1)
+
+    def _loop(self) -> Instruction:
+        first, kind = int(self.rng.integers(0, self.uops - 1)), self.rng.random()
+        loops = {"uop_begin": first, "uop_end": first + self.integer(1, 2)}
+        loops |= {"iter_out": self.integer(1, 3), "iter_in": self.integer(1, 3)}
+        loops["src_factor_out"] = self.integer(0, 1)
+        if kind < 0.15:
+            return Alu(alu_op=AluOp.ADD, use_imm=1, imm=1, **loops)
+        if self.has("pool") and kind < 0.25:
+            return Pool(tiles=self.integer(1, WINDOW_TILES), **loops)
+        loops["wgt_factor_out"] = self.integer(0, 1)
+        if self.has("depthwise") and kind < 0.4:
+            return Depthwise(**loops)
+        return Gemm(**loops)
+
+
+class RacingProgram(ReloadingProgram):
+    """The same without tokens between products and LOADs, whose order is that of the cycles."""
+
+    def _touches(self, insn: Instruction) -> tuple[Touch, ...]:
+        return tuple(t for t in super()._touches(insn) if t.space not in ("inp", "wgt"))
 
 
 def _touch(space: str, elements, *, write: bool = False) -> Touch:

@@ -11,13 +11,20 @@ import itertools
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trials.random_streams import REGION, ConcurrentProgram, HazardousProgram, RandomProgram
+from trials.random_streams import (
+    REGION,
+    ConcurrentProgram,
+    HazardousProgram,
+    RacingProgram,
+    RandomProgram,
+    ReloadingProgram,
+)
 from trials.reference_isa import launch, launch_words, place, serialise
 from trials.waveforms import accesses_of
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
@@ -118,7 +125,7 @@ def random_trial(opened: Opened, config: HardwareConfig, seed: int, jitter: bool
 @cache
 def stream(kind: type[RandomProgram], config: HardwareConfig, seed: int) -> RandomProgram:
     program = kind(config, seed)
-    if kind is not HazardousProgram:
+    if kind in (RandomProgram, ConcurrentProgram):
         program.random_instructions(60)
     return program
 
@@ -535,7 +542,10 @@ def far_factors(opened: Opened, config: HardwareConfig) -> list[Any]:
 
 
 def reloaded(opened: Opened, config: HardwareConfig) -> list[Any]:
-    """One element of a memory is loaded anew between products that read it, or its neighbours."""
+    """One element of a memory is loaded anew between products that read it, or its neighbours.
+
+    The product before may be the second one of a pair.
+    """
     found: list[Any] = []
     with opened(latency=2) as device:
         rng = np.random.default_rng(2)
@@ -553,14 +563,16 @@ def reloaded(opened: Opened, config: HardwareConfig) -> list[Any]:
         windows = "depthwise" in config.extensions
         pairs = [(Gemm, Gemm), *[(Depthwise, Depthwise), (Gemm, Depthwise)] * windows]
         for memory in units:
-            for number, (_, read, _) in enumerate(rows.tolist()):
-                loops = {"uop_begin": number, "uop_end": number + 1, "iter_out": 1, "iter_in": 1}
+            for first, last in ((0, 0), (1, 1), (0, 1)):
+                loops = {"uop_begin": last, "uop_end": last + 1, "iter_out": 1, "iter_in": 1}
+                read = int(rows[last, 1])
                 for written in range(read - 4, read + 5):
-                    first = images[memory][1].address // units[memory] + written
-                    again = Load(memory=memory, sram_base=written, dram_base=first, x_size=1,
+                    source = images[memory][1].address // units[memory] + written
+                    again = Load(memory=memory, sram_base=written, dram_base=source, x_size=1,
                                  y_size=1)  # fmt: skip
                     for before, after in pairs:
-                        products = [Gemm(reset=1, **loops), before(**loops), again, after(**loops)]
+                        both = before(**{**loops, "uop_begin": first})
+                        products = [Gemm(reset=1, **loops), both, again, after(**loops)]
                         launch(device, serialise([*whole, *products, store]))
                         found += [digest(device.read(target, target.nbytes)), seen(device)]
     return found
@@ -568,13 +580,23 @@ def reloaded(opened: Opened, config: HardwareConfig) -> list[Any]:
 
 def memory_accesses(opened: Opened, config: HardwareConfig) -> list[Any]:
     """How often each memory is read and written by random programs, in waveforms."""
-    found: list[Any] = []
-    for seed in range(3):
+
+    def random_one(device: Tsim, seed: int) -> None:
         program, arrays, _ = drawn(config, seed)
+        program.run(device, *arrays)
+
+    def of_kind(device: Tsim, kind: type[RandomProgram]) -> None:
+        place(device, stream(kind, config, 0).image)
+        launch(device, instructions(kind, config, 0))
+
+    runs: list[Callable[[Tsim], None]] = [partial(random_one, seed=seed) for seed in range(3)]
+    runs += [partial(of_kind, kind=kind) for kind in (ReloadingProgram, RacingProgram)]
+    found: list[Any] = []
+    for number, run in enumerate(runs):
         with tempfile.TemporaryDirectory() as folder:
             wave = Path(folder) / "wave.vcd"
-            with opened(trace=wave, jitter_seed=seed or None) as device:
-                program.run(device, *arrays)
+            with opened(trace=wave, jitter_seed=number or None) as device:
+                run(device)
             found.append({name: str(count) for name, count in sorted(accesses_of(wave).items())})
     return found
 
@@ -772,18 +794,19 @@ def overflow(opened: Opened, config: HardwareConfig) -> list[Any]:
 
 
 def odd_addresses(opened: Opened, config: HardwareConfig) -> list[Any]:
-    """Instructions that begin anywhere in a port word, and few of them."""
+    """Instructions that begin anywhere in a port word, and few of them, or none."""
     found: list[Any] = []
     with opened() as device:
         encoding = Encoding.of(config)
-        for count in (1, 2, 5):
+        for count in (0, 1, 2, 5):
             nop = encoding.encode(Load(memory=Memory.UOP))
             words = words_to_array([*[nop] * (count - 1), encoding.encode(Finish())])
             for offset in range(5):
-                image = np.zeros((offset + count, *words.shape[1:]), words.dtype)
+                image = np.zeros((offset + len(words), *words.shape[1:]), words.dtype)
                 image[offset:] = words
                 buffer = place(device, image)
-                device.launch(buffer.address + 16 * offset, count, 1.0)
+                first = buffer.address + 16 * offset
+                found.append(outcome(device, lambda a=first, n=count: device.launch(a, n, 1.0)))
                 found.append(seen(device))
                 device.free(buffer)
     return found
@@ -927,7 +950,10 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
             found[f"random {seed}{' jitter' * jitter}"] = lambda opened, s=seed, j=jitter: (
                 random_trial(opened, config, s, j)
             )
-        kind = (RandomProgram, ConcurrentProgram, HazardousProgram)[seed % 3]
+    kinds = (RandomProgram, ConcurrentProgram, HazardousProgram)
+    streams = [(kinds[seed % 3], seed) for seed in range(count)]
+    streams += itertools.product((ReloadingProgram, RacingProgram), range(count // 2))
+    for kind, seed in streams:
         found[f"{kind.__name__} {seed}"] = lambda opened, s=seed, k=kind: stream_trial(
             opened, k, config, s, s % 2 == 1
         )

@@ -23,12 +23,13 @@ MEMORIES = {
 def accesses_of(wave: Path) -> dict[str, Fraction]:
     """Return how many elements the banks of each memory read and write in a waveform.
 
-    A write of some lanes is a part of one. What counts is what stands before a rising edge.
+    A write of some lanes is a part of one. What counts is what stands before a rising edge; where
+    the memory is read by the clock of twice the frequency, before each half of a cycle.
     """
     lines = (line.lstrip() for line in wave.read_text().splitlines())
     scope: list[str] = []
-    uses = defaultdict(list)  # code of a signal -> what it enables, and for how many lanes
-    clock = ""
+    uses = defaultdict(list)  # code of a signal -> what it enables, for how many lanes, by halves
+    clock = read_clock = ""
     for line in lines:
         word = line.split()
         if word[:1] == ["$scope"]:
@@ -39,9 +40,14 @@ def accesses_of(wave: Path) -> dict[str, Fraction]:
             width, code, name = int(word[2]), word[3], word[4]
             if scope[-1] in ("bank", "tables") and name in ("re", "we"):
                 memory = next(MEMORIES[part] for part in scope if part in MEMORIES)
-                uses[code].append((f"{memory}_{'reads' if name == 're' else 'writes'}", width))
+                halves = name == "re" and read_clock != clock
+                uses[code].append(
+                    (f"{memory}_{'reads' if name == 're' else 'writes'}", width, halves)
+                )
             elif name == "clk":
-                clock = code
+                clock = read_clock = code
+            elif name == "rd_clk":
+                read_clock = code
         elif word[:1] == ["$enddefinitions"]:
             break
     counts: dict[str, Fraction] = defaultdict(Fraction)
@@ -49,9 +55,10 @@ def accesses_of(wave: Path) -> dict[str, Fraction]:
     changes: dict[str, int] = {}
     for line in [*lines, "#end"]:
         if line.startswith("#"):
-            if changes.pop(clock, 0):
-                for code, lanes in active.items():
-                    for name, width in uses[code]:
+            edge = changes.pop(clock, -1)
+            for code, lanes in active.items():
+                for name, width, halves in uses[code]:
+                    if edge == 1 or (edge == 0 and halves):
                         counts[name] += Fraction(lanes, width)
             active.update((code, lanes) for code, lanes in changes.items() if code in active)
             changes = {}

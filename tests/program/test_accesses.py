@@ -18,8 +18,7 @@ from vtaops.program.traffic import transfers
 from vtaops.runtime.tsim import Tsim
 
 TINY = HardwareConfig.load("tiny")
-EXTENDED = replace(TINY, extensions=tuple(name for name in EXTENSIONS if name != "pairs"))
-"""Not `pairs`: its reads go by a second clock, which the waveform's cycles do not show."""
+EXTENDED = replace(TINY, extensions=tuple(EXTENSIONS))
 
 
 def dram_bytes(program: Program) -> int:

@@ -22,6 +22,7 @@ from trials.random_streams import (
     ConcurrentProgram,
     HazardousProgram,
     RandomProgram,
+    ReloadingProgram,
     run_random,
 )
 from trials.reference_isa import launch, launch_words, place, serialise
@@ -301,6 +302,15 @@ def test_every_accumulator_is_read_as_the_micro_ops_before_leave_it(name, port_b
         program = HazardousProgram(CONFIGS[name], seed)
         with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
             run_random(program, program.stream(), device)
+
+
+@pytest.mark.parametrize(("name", "port_bytes"), MODELS)
+def test_products_read_the_tiles_that_were_loaded_last(name, port_bytes):
+    """And not one that the scratchpad's output still holds."""
+    for seed in range(3):
+        program = ReloadingProgram(CONFIGS[name], seed)
+        with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
+            run_random(program, program.concurrent_stream(), device)
 
 
 @pytest.mark.parametrize(("log_batch", "log_block", "depth"), [(1, 2, 7), (0, 5, 9)])
