@@ -63,7 +63,7 @@ def _waits(
             f"the timing model follows at most {MOST_STEPS}"
         )
     operand = "src" if isinstance(i, Alu) and not i.use_imm else "dst"
-    column = micro_ops[:, operand == "src"]
+    column = micro_ops[:, int(operand == "src")]
     waits = np.zeros(i.iterations if late else min(i.iterations, 3), np.bool_)
     waits[0] = column[0] % depth == before
     if not late:
