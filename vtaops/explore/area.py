@@ -48,35 +48,34 @@ QUANTITIES = {
 
 LUTS: dict[str, dict[str, float]] = {
     "GEMM core": {"adders": 0.91, "lanes": 10.6, "pairs": 1.89},
-    "vector ALU": {"lanes": 429.25},
+    "vector ALU": {"lanes": 356},
     "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1},
-    "fetch and dispatch": {"once": 733, "port": 1.2},
-    "load unit": {"once": 1808, "with post": 6, "forward": 1.4},
+    "fetch and dispatch": {"once": 753, "port": 1.62},
+    "load unit": {"once": 1857, "forward": 2.2},
     "post-processing": {
         **{"with post": -251, "port with post": 7.16, "post": 344, "channels": 36.7},
         **{"table": 113, "exact": 119},
     },
     "compute unit, rest": {
-        **{"once": 2199, "lanes": 260, "port": 3.5, "slots": 64},
-        **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "forward": 3.4, "post": 0.7},
-        "pairs": 0.4,
+        **{"once": 2255, "lanes": 291.75, "port": 3.5, "slots": 64},
+        **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "post": -2, "pairs": 0.4},
     },
-    "store unit": {"once": 1037, "port": 0.73, "parts": 65},
+    "store unit": {"once": 1063, "port": 1, "parts": 59},
     "registers and counters": {"once": 1416},
-    "port, tokens, wiring": {"once": 464},
+    "port, tokens, wiring": {"once": 367, "port": 1.52},
 }
 FLIP_FLOPS: dict[str, dict[str, float]] = {
-    "GEMM core": {"stages": 1.04, "pairs": 36.3},
+    "GEMM core": {"stages": 1.04, "pairs": 34.3},
     "vector ALU": {},
     "scratchpads": {"port": 0.08, "parts": 0.2},
-    "fetch and dispatch": {"once": 444},
-    "load unit": {"once": 1212, "with post": 4, "forward": 6},
+    "fetch and dispatch": {"once": 470},
+    "load unit": {"once": 1240, "with post": 6, "forward": 6.3},
     "post-processing": {
         **{"with post": -849, "port with post": 16, "post": 99, "channels": 82},
         **{"table": 73, "exact": 101},
     },
-    "compute unit, rest": {"once": 2080, "lanes": 148.7, "slots": 32, "pool": 33, "pairs": 0.92},
-    "store unit": {"once": 600, "port": 1.1},
+    "compute unit, rest": {"once": 2128, "lanes": 148.7, "slots": 32, "pool": 33, "pairs": 3.4},
+    "store unit": {"once": 609, "port": 1.17},
     "registers and counters": {"once": 2402},
     "port, tokens, wiring": {"once": 258},
 }
