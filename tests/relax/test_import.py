@@ -441,6 +441,19 @@ def test_outputs_and_inputs_of_8_bits(kind):
     assert np.abs(ours.astype(int) - theirs).max() <= 1
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_dropout_between_pairs_disappears(outputs):
+    """Older exporters leave it in a model, with its mask or without."""
+    b = Builder(5)
+    kept = b.add("Dropout", b.conv(b.input([1, 3, 12, 12]), 3, 16), outputs=outputs)
+    b.output(b.conv(kept if outputs == 1 else kept[0], 16, 8, 1))
+    model = by_onnxruntime(b.model(opset=13), images())
+    graph = import_model(model)
+    assert kinds(graph)[1:-1] == ["convolution", "convolution"]
+    steps, _ = steps_apart(graph, model, images(1))
+    assert steps.max() <= 1
+
+
 def test_a_batch_norm_between_pairs_is_a_convolution():
     """As `quantize_static` leaves it, and a Sum, in a model that was not optimised before."""
     b = Builder(5)

@@ -8,7 +8,7 @@ part that contains it is extracted from the file (`vtaops.relax.onnx_parts`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -110,7 +110,12 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for name, node in self._nodes.items():
             if isinstance(node, relax.Var):
                 self.names[node.name] = name
+        read = {name for node in graph.node for name in read_by(node)}
+        read |= {value.name for value in graph.output}
         for node in graph.node:
+            if _is_idle(node, read):
+                self._nodes[node.output[0]] = self._nodes[node.input[0]]
+                continue
             if not self._foreign:
                 self._convert(node)
             elif node.op_type in _CONTROL or not self._is_known(node):
@@ -184,6 +189,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                 node = self._nodes[name] = self.bb.emit(node, name_hint=name)
         if isinstance(node, relax.Var):
             self.names.setdefault(node.name, name)
+
+
+def _is_idle(node: NodeProto, read: Set[str]) -> bool:
+    """Return whether a node only passes on its input: a Dropout that does not train."""
+    return node.op_type == "Dropout" and len(node.input) < 3 and read.isdisjoint(node.output[1:])
 
 
 def read_by(node: NodeProto) -> Iterator[str]:
