@@ -82,7 +82,7 @@ class _Fold:
         self.touched = [operation.accumulators for operation in operations]
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
-        self.uses = LastWrites()
+        self.writes = LastWrites()
         """Last writes by the remaining operations, up to the current place."""
 
     def result(self) -> list[Operation] | None:
@@ -94,7 +94,7 @@ class _Fold:
             elif chain is not None and chain.scaled:
                 raise ScheduleError("a per-channel result can only be stored")
             if place not in self.dropped:
-                self.uses.note(operation, place)
+                self.writes.note(operation, place)
         if not self.biases.keys() <= self.dropped or self.rows is None:
             return None
         for load in {*self.biases.values()}:
@@ -130,7 +130,7 @@ class _Fold:
 
         The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
-        last = int(self.uses.of("acc", elements).max())
+        last = int(self.writes.of("acc", elements).max())
         if last < 0:
             return False
         instruction = self.operations[last].instruction
@@ -156,7 +156,7 @@ class _Fold:
 
         Includes writers in between, so that the setting changes rarely.
         """
-        first = int(self.uses.of("acc", chain.elements).min())
+        first = int(self.writes.of("acc", chain.elements).min())
         if first < 0:
             return None
         inside = self._mask(chain.elements)
@@ -248,13 +248,13 @@ def _stored_only(operations: list[Operation]) -> set[int]:
 
 def _stored_from(operations: dict[int, Operation]) -> set[int]:
     """Return the places of all writers of stored elements."""
-    uses = LastWrites()
+    writes = LastWrites()
     found: set[int] = set()
     for place, operation in operations.items():
         if isinstance(operation.instruction, Store):
             for elements in operation.accumulators:
-                found |= uses.writers("acc", elements)
-        uses.note(operation, place)
+                found |= writes.writers("acc", elements)
+        writes.note(operation, place)
     return found
 
 
@@ -272,20 +272,20 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
     is_vector = np.array([*map(_loads_vectors, operations), False])  # also for place -1
     if not is_vector.any():
         return {}
-    uses = LastWrites()
+    writes = LastWrites()
     found: dict[int, int] = {}
     others: set[int] = set()
     for place, operation in enumerate(operations):
         if _adds_tile(operation):
-            own = uses.of("acc", operation.written)
-            added = uses.of("acc", operation.steps("src").ravel())
+            own = writes.of("acc", operation.written)
+            added = writes.of("acc", operation.steps("src").ravel())
             if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
                 found[place] = int(added[0])
         if place not in found:
             for elements in _accumulators_read(operation):
-                last = uses.of("acc", elements)
+                last = writes.of("acc", elements)
                 others.update(last[is_vector[last]].tolist())
-        uses.note(operation, place)
+        writes.note(operation, place)
     return {place: load for place, load in found.items() if load not in others}
 
 
