@@ -71,7 +71,7 @@ def build_board(
         if board == "pynq":
             clock = clock_mhz or vivado.CLOCK_MHZ
             made = zynq.build_bitstream(
-                hardware, folder, clock_mhz=clock, seed=seed or 1, progress=tell
+                hardware, folder, clock_mhz=clock, seed=max(seed, 1), progress=tell
             )
         else:
             products = None if multipliers < 0 else multipliers

@@ -110,8 +110,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for name, node in self._nodes.items():
             if isinstance(node, relax.Var):
                 self.names[node.name] = name
-        read = {name for node in graph.node for name in read_by(node)}
-        read |= {value.name for value in graph.output}
+        read = {value.name for value in graph.output}.union(*map(read_by, graph.node))
         for node in graph.node:
             if _is_idle(node, read):
                 self._nodes[node.output[0]] = self._nodes[node.input[0]]
