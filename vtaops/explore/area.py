@@ -80,11 +80,11 @@ FLIP_FLOPS: dict[str, dict[str, float]] = {
     "port, tokens, wiring": {"once": 258},
 }
 """Coefficients: kind of block -> quantity -> number. They were fitted to 20 synthesised designs of
-an earlier RTL; what every design has (`once`, `lanes`) was set anew to the shipped configurations
-of benchmarks/results/area_runs.json. Not identifiable from them: `with post` versus `post`, so a
+an earlier RTL; where today's designs of benchmarks/results/area_runs.json differ, they were set
+anew. Not identifiable from them: `with post` versus `post`, so a
 lane takes a single module's resources; and `slots`, which no run has, so it is the expected size of
 a lane's registers and multiplexers. `pairs`, `exact` and `port with post` are the differences
-between runs of `pynq_ext` without and with `pairs`, and of `pynq_512` with and without both."""
+between runs of `pynq_ext` without and with `pairs`, with a wider port, and `pynq_512`."""
 
 
 def share(resources: FpgaResources, part: str) -> float:

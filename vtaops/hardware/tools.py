@@ -1,4 +1,4 @@
-"""Run compilers and synthesis tools, report their errors, and describe the bitstreams they make."""
+"""Run compilers and synthesis tools, report their errors, and write the bitstreams they make."""
 
 from __future__ import annotations
 

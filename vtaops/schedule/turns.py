@@ -157,7 +157,8 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     )
     used = np.stack([each[memory] for memory in _MEMORIES], axis=1)
     parts = (used / [getattr(config, memory).depth for memory in _MEMORIES]).max(axis=1)
-    traffic = np.sum(np.broadcast_arrays(*dram_traffic(shape, config, found)), axis=0)
+    inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
+    traffic = inp_bytes + wgt_bytes + out_bytes
     roomy = [fits for share in _SHARES if (fits := parts <= share).any()]
     if not roomy:
         return ()
@@ -165,10 +166,9 @@ def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choic
     rows = np.flatnonzero(lean.any(axis=0))  # no other can be the best
     found, used = found.pick(rows), used[rows]
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
-    inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
     port = _MACHINE.port_width(config)
     computed = np.broadcast_to(computed_cycles(shape, config, found.ic), len(found))
-    loaded, stored = loads_together(config)(inp_bytes, wgt_bytes) / port, out_bytes / port
+    loaded, stored = loads_together(config)(inp_bytes, wgt_bytes)[rows] / port, out_bytes / port
     bands = oc_tiles if order == "channels" else -(-shape.rows.extent // found.h)
     cost = cycle_bound(shape, config, found) * (1 + _ALONE / bands)
     cost += _PER_TILE * steps * oc_tiles * pixel_tiles

@@ -297,20 +297,20 @@ def test_accumulations_into_one_element_are_all_counted(tiny):
 
 
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)
-def test_every_accumulator_is_read_as_the_micro_ops_before_leave_it(name, port_bytes):
-    for seed in range(6):
-        program = HazardousProgram(CONFIGS[name], seed)
+@pytest.mark.parametrize(
+    ("kind", "stream", "count"),
+    [
+        (HazardousProgram, HazardousProgram.stream, 6),
+        (ReloadingProgram, ReloadingProgram.concurrent_stream, 3),
+    ],
+    ids=["accumulators", "tiles"],
+)
+def test_what_is_read_is_what_was_written_last(kind, stream, count, name, port_bytes):
+    """Accumulators by the micro-ops before, and tiles by LOADs: none that is still held."""
+    for seed in range(count):
+        program = kind(CONFIGS[name], seed)
         with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
-            run_random(program, program.stream(), device)
-
-
-@pytest.mark.parametrize(("name", "port_bytes"), MODELS)
-def test_products_read_the_tiles_that_were_loaded_last(name, port_bytes):
-    """And not one that the scratchpad's output still holds."""
-    for seed in range(3):
-        program = ReloadingProgram(CONFIGS[name], seed)
-        with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
-            run_random(program, program.concurrent_stream(), device)
+            run_random(program, stream(program), device)
 
 
 @pytest.mark.parametrize(("log_batch", "log_block", "depth"), [(1, 2, 7), (0, 5, 9)])

@@ -42,19 +42,18 @@ def held_micro_ops(program: Program) -> tuple[Ints, Ints]:
             before, written = written, -1
             if isinstance(i, Gemm | Alu | Pool) and i.iterations:
                 waits, written = _waits(i, micro_ops, before, program.config.acc.depth, number)
-                two_slots = isinstance(i, Alu) and not i.use_imm  # the first one waits
-                held[number] = np.count_nonzero(waits)
-                last[number] = 2 * waits[-1] if two_slots else _last(waits)
+                held[number], last[number] = np.count_nonzero(waits), _last(waits)
     return held, last
 
 
 def _waits(
     i: Gemm | Alu | Pool, micro_ops: Ints, before: int, depth: int, number: int
 ) -> tuple[npt.NDArray[np.bool_], int]:
-    """Return which micro-op executions are held, and the accumulator of the last late result.
+    """Return which steps are held, and the accumulator of the last late result.
 
-    `before` is that of the previous instruction. If no result is late, only the first is held, and
-    only whether the first is one of the last two matters.
+    `before` is that of the previous instruction. A micro-op of an ALU instruction with a tensor
+    operand takes two steps, of which the first may be held. If no result is late, only the first
+    micro-op may be, and only whether it is one of the last two matters.
     """
     late = isinstance(i, Alu) and AluOp(i.alu_op).late
     if late and i.iterations > MOST_STEPS:
@@ -62,15 +61,17 @@ def _waits(
             f"instruction {number} executes {i.iterations} micro-ops with late results; "
             f"the timing model follows at most {MOST_STEPS}"
         )
-    operand = "src" if isinstance(i, Alu) and not i.use_imm else "dst"
-    column = micro_ops[:, int(operand == "src")]
-    waits = np.zeros(i.iterations if late else min(i.iterations, 3), np.bool_)
-    waits[0] = column[0] % depth == before
-    if not late:
-        return waits, -1
-    dst = elements(i, "dst", micro_ops[:, 0]) % depth
-    waits[1:] = elements(i, operand, column)[1:] % depth == dst[:-1]
-    return waits, int(dst[-1])
+    two_steps = isinstance(i, Alu) and not i.use_imm
+    column = micro_ops[:, int(two_steps)]
+    waits = np.zeros((i.iterations if late else min(i.iterations, 3), 1 + two_steps), np.bool_)
+    waits[0, 0] = column[0] % depth == before
+    written = -1
+    if late:
+        dst = elements(i, "dst", micro_ops[:, 0]) % depth
+        read = elements(i, "src" if two_steps else "dst", column) % depth
+        waits[1:, 0] = read[1:] == dst[:-1]
+        written = int(dst[-1])
+    return waits.ravel(), written
 
 
 def joined_micro_ops(program: Program) -> tuple[Ints, Ints]:
