@@ -1,4 +1,8 @@
-"""The operations of a network's steps, each emitted once, and the steps that run together."""
+"""The operations of a network's steps, each emitted once, and the steps that run together.
+
+Steps that differ only in the zero point and the bounds of their results share their operations:
+with scales, both are numbers of POST, on which neither tilings nor cycles depend.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,10 @@ from vtaops.lowering.passes.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
+from vtaops.machine.isa import Post
 from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
+from vtaops.ops.epilogue import INT8
+from vtaops.ops.families import SumOfProducts
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
@@ -78,7 +85,7 @@ Groups = dict[range, Turns]
 
 @dataclass
 class Fragments:
-    """Emitted operators; equal ones are emitted once.
+    """Emitted operators; those that differ in the numbers of their results alone are one.
 
     Parameters
     ----------
@@ -93,7 +100,7 @@ class Fragments:
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
-        """Return the operations of a step."""
+        """Return the operations of a step, but for the numbers of its results (`finished`)."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
     def hand_in_hand(self, steps: Sequence[MappedOperator], limit: float) -> Together | None:
@@ -113,7 +120,7 @@ class Fragments:
         return find(ops, self.target.config)
 
     def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
-        return [settled(step.op, self.target.config) for step in steps]
+        return [settled(_common(step.op), self.target.config) for step in steps]
 
     def beside(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
@@ -127,10 +134,11 @@ class Fragments:
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
         borders = {n: b for n, use in step.uses.items() if (b := use.hidden()) != Border()}
         tabulated = TABLE in step.weights
-        key = step.op, tiling, rows, tabulated, tuple(sorted(borders.items(), key=lambda b: b[0]))
+        op = _common(step.op)
+        key = op, tiling, rows, tabulated, tuple(sorted(borders.items(), key=lambda b: b[0]))
         if key not in self._known:
             fragment = emit(
-                step.op,
+                op,
                 self.target.config,
                 tiling,
                 capabilities=self.target.capabilities,
@@ -145,7 +153,30 @@ class Fragments:
         if self.search != "off":
             return tune(op, config, self.search, capabilities=able).tiling
         known = recall(op, config, "fast", able)
-        return known.tiling if known else default_tiling(settled(op, config), config)
+        return known.tiling if known else default_tiling(settled(_common(op), config), config)
+
+
+def _common(op: Operator) -> Operator:
+    """Return the operator that stands for all that differ in the numbers of their results alone."""
+    scaled = isinstance(op, SumOfProducts) and op.scales
+    return replace(op, zero_point=0, clip=INT8) if scaled else op
+
+
+def finished(fragment: Fragment, op: Operator) -> Fragment:
+    """Return a fragment from `Fragments` with the zero point and the bounds of an operator."""
+    if not isinstance(op, SumOfProducts) or _common(op) == op:
+        return fragment
+    assert op.clip is not None  # as it has scales
+    numbers = dict(zip(("zero_point", "low", "high"), (op.zero_point, *op.clip), strict=True))
+    operations = tuple(
+        replace(o, instruction=o.instruction.with_fields(**numbers))
+        if isinstance(o.instruction, Post) and o.instruction.enable
+        else o
+        for o in fragment.operations
+    )
+    parameters = {**fragment.record.parameters, "zero_point": op.zero_point, "clip": op.clip}
+    record = replace(fragment.record, parameters=parameters)
+    return replace(fragment, operations=operations, record=record)
 
 
 def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:

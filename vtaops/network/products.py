@@ -26,7 +26,7 @@ from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
 from vtaops.network.epilogue import uniform
-from vtaops.network.fragments import Fragments
+from vtaops.network.fragments import Fragments, finished
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
 from vtaops.ops import BatchMatmul
@@ -132,7 +132,7 @@ def compile_products(graph: Graph, nodes: Sequence[Node], fragments: Fragments) 
     parts, inputs, outputs = [], [], []
     for node in nodes:
         found = product(node, fragments.target)
-        fragment = fragments.of(MappedOperator(node.name, found.op, {}))
+        fragment = finished(fragments.of(MappedOperator(node.name, found.op, {})), found.op)
         places: list[Place | int] = []
         for buffer in fragment.buffers:
             name = f"{node.name}:{buffer.name}"

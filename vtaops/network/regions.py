@@ -11,7 +11,7 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.passes.placement import alternating
 from vtaops.machine.layout import Layout, data_layout
-from vtaops.network.fragments import Fragments, find_groups
+from vtaops.network.fragments import Fragments, find_groups, finished
 from vtaops.network.mapping import Mapper
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator, StoredImage
@@ -35,7 +35,7 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
     told = enumerate(tracked("compile layer", mapper.steps, lambda step: step.node))
     found = [shared.get(number) or fragments.of(step) for number, step in told]
     pairs = zip(mapper.steps, alternating(found, groups), strict=True)
-    parts = [buffers.part(step, fragment) for step, fragment in pairs]
+    parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in pairs]
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
     program = link(parts, buffers.all, metadata, together=lags)
