@@ -186,8 +186,8 @@ BUGS = (
     Bug(
         "tokens: reads need no wait for writes of later tiles",
         "lowering/linking/tokens.py",
-        "last_conflicts([operation.touches for",
-        "last_conflicts([operation.touches[:1] for",
+        "_uses.tokens(every, units)",
+        "_uses.tokens([Operation(o.instruction, touches=o.touches[:1]) for o in every], units)",
     ),
     Bug(
         "parts of a concatenation at the first slot",

@@ -21,10 +21,11 @@ import numpy as np
 from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
-from vtaops.lowering.linking.tokens import insert_tokens
+from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Elements, Fragment, Operation, Touch
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
+from vtaops.lowering.passes.placement import heads_of
 from vtaops.lowering.passes.prefetch import weights_ahead
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, Store
@@ -169,16 +170,17 @@ def assemble(
     depth = min(part.fragment.options.depth(config) for part in parts)
     touching = _DramTouches(operations, buffers, config)
     own = [*map(touching.added, operations)]
-    for numbers, lag in together.items():
-        own = _in_turns(own, numbers, lag)
+    own = _in_turns(own, together)
     own = weights_ahead(own, together, config)
     if "forward" in config.extensions:
         own = forwarded(own, buffers)
-    placed, micro_ops = place_micro_ops(own, config, depth)
-    ordered = insert_tokens(placed)
+    placed, firsts, micro_ops = place_micro_ops(own, config, depth)
+    ordered, places, flags = insert_tokens(placed)
+    moved = np.array([*firsts, 0])[places]
+    added = {"uop_begin": moved, "uop_end": moved, **dict(zip(FLAGS, flags.T, strict=True))}
     return Program(
         config=config,
-        instructions=Encoding.of(config).encode_all([o.instruction for o in ordered]),
+        instructions=Encoding.of(config).encode_all([o.instruction for o in ordered], added),
         relocations=np.array([o.relocation for o in ordered], dtype=np.int32),
         micro_ops=micro_ops,
         buffers=tuple(buffers),
@@ -187,13 +189,18 @@ def assemble(
     )
 
 
-def _in_turns(operations: list[Operation], numbers: range, lag: int) -> list[Operation]:
+def _in_turns(operations: list[Operation], together: Mapping[range, int]) -> list[Operation]:
     """Interleave the tiles of consecutive operators."""
-    places = [k for k, operation in enumerate(operations) if operation.operator in numbers]
-    begin, end = places[0], places[-1] + 1
-    streams = groupby(operations[begin:end], lambda operation: operation.operator)
-    in_turns = interleaved([[*stream] for _, stream in streams], lag)
-    return [*operations[:begin], *in_turns, *operations[end:]]
+    if not together:
+        return operations
+    heads, lags = heads_of(together), {numbers[0]: lag for numbers, lag in together.items()}
+    result: list[Operation] = []
+    for head, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
+        if head in lags:
+            streams = groupby(run, lambda o: o.operator)
+            run = iter(interleaved([[*stream] for _, stream in streams], lags[head]))
+        result += run
+    return result
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+import vtaops._uses as _uses
 from vtaops.lowering.copies import MAX_SIZE
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
-from vtaops.lowering.passes.uses import LastWrites, Live, PerElement
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role
@@ -39,42 +39,20 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
     buffers : sequence of Buffer
         Buffers of the program; only the program reads `SCRATCH`.
     """
-    held = _Held()
-    result: list[Operation] = []
-    for place, operation in enumerate(operations):
-        i = operation.instruction
-        if isinstance(i, Load) and i.memory == Memory.INP and len(operation.touches) == 2:
-            result += _load(operation, held.sources(operation.touches[1]))
-        else:
-            result.append(operation)
-        held.follow(operation, place)
-    return _needed(result, buffers)
+    own = [*operations]
+    asked = [_takes_tiles(operation) for operation in own]
+    stored = [i.sram_base if isinstance(i := o.instruction, Store) else -1 for o in own]
+    found = _uses.sources(own, np.array(stored, np.int64), np.array(asked, np.int64))
+    if not found:
+        return _needed(own, buffers)
+    pairs = ((operation, found.get(place)) for place, operation in enumerate(own))
+    return _needed([part for o, sources in pairs for part in _load(o, sources)], buffers)
 
 
-class _Held:
-    """The DRAM contents that the output memory holds, and their location in it."""
-
-    def __init__(self) -> None:
-        self._uses = LastWrites()
-        self._stored_from = PerElement(-1)  # for each granule of DRAM
-
-    def sources(self, touch: Touch) -> Elements:
-        """Return the output-memory elements that hold the loaded data; -1 if none."""
-        source = self._stored_from.of(touch.space, touch.end)[touch.elements]
-        if largest(source) < 0:
-            return source
-        written = self._uses.of("acc", source)
-        intact = (source >= 0) & (written < self._uses.of(touch.space, touch.elements))
-        return np.where(intact, source, -1)
-
-    def follow(self, operation: Operation, place: int) -> None:
-        """Record the effect of an operation on DRAM and the output memory."""
-        i = operation.instruction
-        self._uses.note(operation, place)
-        if isinstance(i, Store):
-            for touch in operation.writes:
-                own = i.sram_base + np.arange(touch.size)
-                self._stored_from.of(touch.space, touch.end)[touch.elements] = own
+def _takes_tiles(operation: Operation) -> bool:
+    """Whether it loads inputs from DRAM that the program stores to."""
+    i = operation.instruction
+    return isinstance(i, Load) and i.memory == Memory.INP and len(operation.touches) == 2
 
 
 @dataclass(frozen=True)
@@ -89,14 +67,17 @@ class _Piece:
     stride: int
 
 
-def _load(operation: Operation, sources: Elements) -> Iterator[Operation]:
-    """Yield the replacements of a load: output-memory loads, and DRAM loads for the rest."""
-    i = operation.instruction
-    assert isinstance(i, Load)
-    held = int((sources >= 0).sum())
-    if not held:
+def _load(operation: Operation, sources: Elements | None) -> Iterator[Operation]:
+    """Yield the replacements of a load: output-memory loads, and DRAM loads for the rest.
+
+    `sources` are the output-memory elements that hold the loaded data; -1 for those in DRAM alone.
+    """
+    if sources is None:
         yield operation
         return
+    i = operation.instruction
+    assert isinstance(i, Load)
+    held = np.count_nonzero(sources >= 0)
     pieces = [*_pieces(sources.reshape(i.y_size, i.x_size))]
     # Rows of padding go with the first and the last piece, which must be as wide as the load.
     narrow_ends = (i.y_pad_top and pieces[0].columns < i.x_size) or (
@@ -180,22 +161,26 @@ def _regular(firsts: Elements, width: int) -> tuple[int, int]:
 
 def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
     """Drop stored elements that neither a later load nor the host reads."""
-    live = Live("dram:")
-    kept: list[Operation] = []
-    for operation in reversed(operations):
-        i = operation.instruction
-        parts = [operation]
-        if isinstance(i, Store) and buffers[operation.relocation].role is Role.SCRATCH:
-            for touch in operation.writes:
-                parts = _stored(operation, i, live.read(touch))
-        live.pass_back(operation)
-        kept += reversed(parts)
-    return kept[::-1]
+    scratch = [buffer.role is Role.SCRATCH for buffer in buffers]
+    asked = [
+        isinstance(o.instruction, Store) and scratch[o.relocation] and len(o.touches) == 2
+        for o in operations
+    ]
+    if not any(asked):
+        return operations
+    found = _uses.needed(operations, np.array(asked, np.int64))
+    return [
+        part
+        for place, operation in enumerate(operations)
+        for part in (_stored(operation, found[place]) if place in found else (operation,))
+    ]
 
 
-def _stored(operation: Operation, i: Store, needed: npt.NDArray[np.bool_]) -> list[Operation]:
+def _stored(operation: Operation, needed: npt.NDArray[np.bool_]) -> list[Operation]:
     """Return the stores of the needed elements: of each row the part between its ends."""
-    if len(needed) != i.y_size * i.x_size or needed.all():
+    i = operation.instruction
+    assert isinstance(i, Store)
+    if len(needed) != i.y_size * i.x_size:
         return [operation]
     rows = needed.reshape(i.y_size, i.x_size)
     own, dram = operation.touches

@@ -44,13 +44,12 @@ def weights_ahead(
     heads = heads_of(groups)
     slack = [_computed(o) - _loaded(o, config) for o in operations]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
-    weights = [[t for t in o.touches if t.space == "wgt"] for o in operations]
-    last = last_conflicts(weights, [0] * len(operations), 1)[:, 0]
+    last = last_conflicts(operations, [0] * len(operations), 1)[:, 0]
     order = 2 * np.arange(len(operations))
     begin = 0
     for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
         own = [*run]
-        loads = _first_weights(own, begin, config)
+        loads = _first_weights(own, begin, config) if begin else []
         wanted = np.where(last[loads] >= 0, loads_before[last[loads]] + _BEHIND, 0)
         earliest = np.searchsorted(loads_before, wanted)
         _hoist(loads, begin, operations, slack, earliest, order, config)
