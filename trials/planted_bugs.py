@@ -198,9 +198,8 @@ BUGS = (
     Bug(
         "forwarded LOAD one element too far",
         "lowering/passes/forward.py",
-        "load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)",
-        "load = load.with_fields(dram_base=piece.source + (piece.y > 0), x_stride=piece.stride, "
-        "forward=1)",
+        'at = {"dram_base": piece.source, ',
+        'at = {"dram_base": piece.source + (piece.y > 0), ',
     ),
     Bug(
         "images live one operator too short",

@@ -90,25 +90,28 @@ class Touches {
 
  private:
   void add(nb::handle touch, const nb::object& space) {
-    if (!numbers_.contains(space)) {
+    nb::handle number = PyDict_GetItemWithError(numbers_.ptr(), space.ptr());
+    if (!number.is_valid()) {
+      if (PyErr_Occurred()) throw nb::python_error();
       numbers_[space] = sizes_.size();
       sizes_.push_back(0);
+      number = PyDict_GetItemWithError(numbers_.ptr(), space.ptr());
     }
-    const auto memory = nb::cast<std::size_t>(numbers_[space]);
+    const auto memory = nb::cast<std::size_t>(number);
+    std::size_t& end = sizes_[memory];
     const std::size_t size = checked(integer(touch, name_.size), kMost);
     const int64_t begin = integer(touch, name_.begin);
     const bool write = nb::cast<bool>(nb::bool_(nb::getattr(touch, name_.write)));
     if (begin >= 0) {
       const std::size_t first = checked(begin, kMost);
       touches_.push_back({memory, write, first, first + size, nullptr, 0});
+      end = std::max(end, first + size);
     } else {
       const Column& own = kept_.emplace_back(nb::cast<Column>(nb::getattr(touch, name_.elements)));
       if (own.size() != size) throw nb::value_error("a touch has another number of elements");
-      for (std::size_t n = 0; n < size; ++n) checked(own(n), kMost);
+      for (std::size_t n = 0; n < size; ++n) end = std::max(end, checked(own(n), kMost) + 1);
       touches_.push_back({memory, write, 0, 0, own.data(), size});
     }
-    std::size_t& end = sizes_[memory];
-    touches_.back().each([&](std::size_t element) { end = std::max(end, element + 1); });
   }
 
   static int64_t integer(nb::handle object, const nb::object& name) {

@@ -618,7 +618,12 @@ class Encoding:
         dict
             Field name -> int64 array of n values.
         """
-        return {slot.name: _extract_column(words, slot) for slot in self.slots[cls]}
+        slots, places = self.slots[cls], self._places[cls]
+        values = ((words.T[places.halves].T >> places.shifts).view(np.int64) & places.masks).T
+        for slot, column in zip(slots, values, strict=True):
+            if slot.signed:
+                column -= (column >> (slot.width - 1)) << slot.width
+        return dict(zip((slot.name for slot in slots), values, strict=True))
 
     def encode_micro_ops(self, table: npt.ArrayLike) -> npt.NDArray[np.uint32]:
         """Encode rows of (dst, src, wgt).
@@ -656,15 +661,6 @@ def _out_of_range(owner: str, slot: Slot, value: int) -> str:
 def _extract(word: int, slot: Slot) -> int:
     value = (word >> slot.offset) & ((1 << slot.width) - 1)
     return value - (1 << slot.width) if slot.signed and value >> (slot.width - 1) else value
-
-
-def _extract_column(words: npt.NDArray[np.uint64], slot: Slot) -> npt.NDArray[np.int64]:
-    half, shift = divmod(slot.offset, WORD_BITS)
-    mask = np.uint64((1 << slot.width) - 1)
-    values: npt.NDArray[np.int64] = ((words[:, half] >> np.uint64(shift)) & mask).astype(np.int64)
-    if slot.signed:
-        values -= (values >> (slot.width - 1)) << slot.width
-    return values
 
 
 def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:

@@ -41,10 +41,10 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
     """
     own = [*operations]
     asked = [_takes_tiles(operation) for operation in own]
+    if not any(asked):
+        return _needed(own, buffers)
     stored = [i.sram_base if isinstance(i := o.instruction, Store) else -1 for o in own]
     found = _uses.sources(own, np.array(stored, np.int64), np.array(asked, np.int64))
-    if not found:
-        return _needed(own, buffers)
     pairs = ((operation, found.get(place)) for place, operation in enumerate(own))
     return _needed([part for o, sources in pairs for part in _load(o, sources)], buffers)
 
@@ -100,7 +100,17 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
     if not first:
         column = 0 if leftmost else i.x_pad_left + piece.x
         base += (i.y_pad_top + piece.y) * i.sram_row + column
+    at: dict[str, int] = {"dram_base": i.dram_base + piece.y * i.x_stride + piece.x}
+    relocation = operation.relocation
+    if piece.source >= 0:
+        at = {"dram_base": piece.source, "x_stride": piece.stride, "forward": 1}
+        read = _source_touch(piece)
+        relocation = NO_BUFFER
+    else:
+        box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
+        read = Touch(operation.touches[1].space, box.ravel(), write=False)
     load = i.with_fields(
+        **at,
         sram_base=base,
         y_size=piece.rows,
         x_size=piece.columns,
@@ -109,18 +119,16 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
         y_pad_top=i.y_pad_top * first,
         y_pad_bottom=i.y_pad_bottom * last,
     )
-    relocation = operation.relocation
-    if piece.source >= 0:
-        load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)
-        rows = piece.source + np.arange(piece.rows)[:, None] * piece.stride
-        read = Touch("acc", distinct(rows + np.arange(piece.columns)), write=False)
-        relocation = NO_BUFFER
-    else:
-        load = load.with_fields(dram_base=i.dram_base + piece.y * i.x_stride + piece.x)
-        box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
-        read = Touch(operation.touches[1].space, box.ravel(), write=False)
     written = Touch.of_run("inp", base, load.sram_size, write=True)
-    return replace(operation, instruction=load, relocation=relocation, touches=(written, read))
+    return Operation(load, relocation, (written, read), operator=operation.operator)
+
+
+def _source_touch(piece: _Piece) -> Touch:
+    """Return the touch of the output-memory elements of a piece."""
+    if piece.rows == 1 or piece.stride == piece.columns:
+        return Touch.of_run("acc", piece.source, piece.rows * piece.columns, write=False)
+    rows = piece.source + np.arange(piece.rows) * piece.stride
+    return Touch("acc", distinct(np.add.outer(rows, np.arange(piece.columns))), write=False)
 
 
 def _pieces(sources: Elements) -> Iterator[_Piece]:
@@ -130,7 +138,7 @@ def _pieces(sources: Elements) -> Iterator[_Piece]:
     """
     height, width = sources.shape
     before, after = sources[:, :-1], sources[:, 1:]
-    joined = np.where(before >= 0, after - before == 1, after < 0)
+    joined = after == np.where(before >= 0, before + 1, -1)
     broken = np.flatnonzero(~joined.all(axis=1)).tolist()  # rows of several runs
     y = 0
     while y < height:
@@ -156,7 +164,7 @@ def _regular(firsts: Elements, width: int) -> tuple[int, int]:
         if len(firsts) > 1 and firsts[1] >= 0 and 0 <= firsts[1] - firsts[0] <= MAX_SIZE:
             stride = int(firsts[1] - firsts[0])
         joined = firsts == firsts[0] + np.arange(len(firsts)) * stride
-    return int(np.argmin([*joined, False])), stride
+    return len(joined) if joined.all() else int(joined.argmin()), stride
 
 
 def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
