@@ -186,8 +186,8 @@ BUGS = (
     Bug(
         "tokens: reads need no wait for writes of later tiles",
         "lowering/linking/tokens.py",
-        "last_conflicts([operation.touches for",
-        "last_conflicts([operation.touches[:1] for",
+        "_uses.tokens(every, units)",
+        "_uses.tokens([Operation(o.instruction, touches=o.touches[:1]) for o in every], units)",
     ),
     Bug(
         "parts of a concatenation at the first slot",
@@ -198,9 +198,8 @@ BUGS = (
     Bug(
         "forwarded LOAD one element too far",
         "lowering/passes/forward.py",
-        "load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)",
-        "load = load.with_fields(dram_base=piece.source + (piece.y > 0), x_stride=piece.stride, "
-        "forward=1)",
+        'at = {"dram_base": piece.source, ',
+        'at = {"dram_base": piece.source + (piece.y > 0), ',
     ),
     Bug(
         "images live one operator too short",

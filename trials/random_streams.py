@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from trials.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
-from vtaops.lowering.linking.tokens import insert_tokens
+from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.machine.config import EXTENSIONS, POST_ROWS, TABLES, WINDOW_TILES, Memory
 from vtaops.machine.isa import (
@@ -437,8 +437,11 @@ class ConcurrentProgram(RandomProgram):
             store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
             words = _words(first * unit, (first + depth) * unit)
             tail.append(Operation(store, touches=(read, _touch("dram", words, write=True))))
-        operations = insert_tokens([*self.operations, *tail])
-        return [operation.instruction for operation in operations]
+        operations, _, flags = insert_tokens([*self.operations, *tail])
+        return [
+            operation.instruction.with_fields(**dict(zip(FLAGS, own, strict=True)))
+            for operation, own in zip(operations, flags.tolist(), strict=True)
+        ]
 
 
 class HazardousProgram(RandomProgram):

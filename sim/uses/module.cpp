@@ -1,126 +1,128 @@
-// The loop of the def-use index, and its Python binding (vtaops._uses): a table in, places out;
-// vtaops/lowering/passes/uses.py makes and interprets them.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// The loops of the def-use index, and their Python binding (vtaops._uses): operations in, places
+// out; vtaops/lowering/passes/uses.py says what they mean.
+#include <memory>
 
-#include <algorithm>
-#include <vector>
-
-namespace nb = nanobind;
-using Column = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Table = nb::ndarray<const int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
-using Places = nb::ndarray<int64_t, nb::numpy, nb::ndim<2>, nb::c_contig>;
+#include "conflicts.hpp"
 
 namespace {
 
-constexpr int32_t kNone = -1;
-constexpr int64_t kMost = int64_t{1} << 31;
+// Returns a new array of NumPy with these numbers.
+template <class Number>
+nb::object numpy_of(const Number* numbers, std::initializer_list<std::size_t> shape) {
+  std::size_t count = 1;
+  for (const std::size_t extent : shape) count *= extent;
+  auto* const own = new Number[count];
+  const nb::capsule owner(own, [](void* p) noexcept { delete[] static_cast<Number*>(p); });
+  std::copy_n(numbers, count, own);
+  return nb::cast(nb::ndarray<Number, nb::numpy, nb::c_contig>(own, shape, owner));
+}
 
-struct Touch {
-  std::size_t memory;
-  bool write;
-  std::size_t begin, end;   // of a run of elements;
-  const int64_t* elements;  // or these
-  std::size_t count;
+// Refuses a column that has not one entry an operation.
+void check_length(const Column& column, const Touches& touches) {
+  if (column.size() != touches.operations()) throw nb::value_error("columns differ in length");
+}
 
-  // Calls `visit` with each element.
-  template <class Visit>
-  void each(const Visit& visit) const {
-    for (std::size_t element = begin; element < end; ++element) visit(element);
-    for (std::size_t n = 0; n < count; ++n) visit(static_cast<std::size_t>(elements[n]));
+nb::object last_conflicts(const nb::list& operations, const Column& kinds, int64_t count,
+                          nb::handle ignored) {
+  const Touches touches(operations, ignored);
+  check_length(kinds, touches);
+  const std::size_t width = checked(count, kMost);
+  Conflicts conflicts(touches, width);
+  std::vector<int64_t> found(kinds.size() * width);
+  for (std::size_t place = 0; place < kinds.size(); ++place) {
+    conflicts.follow(place, checked(kinds(place), count), found.data() + place * width);
   }
-};
+  return numpy_of(found.data(), {kinds.size(), width});
+}
 
-// For each element of a memory, the place of the last touch of one kind.
-using Last = std::vector<int32_t>;
+nb::object tokens(const nb::list& operations, const Column& units) {
+  const Touches touches(operations);
+  check_length(units, touches);
+  Conflicts conflicts(touches, kUnits);
+  Tokens tokens;
+  std::vector<int64_t> positions;  // of the operations, behind relays
+  for (std::size_t place = 0; place < units.size(); ++place) {
+    const std::size_t unit = checked(units(place), kUnits);
+    Tokens::Clock need;
+    conflicts.follow(place, unit, need.data());
+    for (int64_t& n : need) n = n == kNone ? n : positions[static_cast<std::size_t>(n)];
+    const bool is_last = place + 1 == units.size();
+    positions.push_back(tokens.append(place, unit, is_last ? tokens.last() : need));
+  }
+  constexpr std::size_t width = sizeof(Tokens::Row) / sizeof(int64_t);
+  const auto* const rows = reinterpret_cast<const int64_t*>(tokens.rows().data());
+  return numpy_of(rows, {tokens.rows().size(), width});
+}
 
-int64_t latest(const Last& last, const Touch& touch) {
-  int32_t found = kNone;
-  touch.each([&](std::size_t element) { found = std::max(found, last[element]); });
+nb::dict sources(const nb::list& operations, const Column& stored, const Column& asked) {
+  const Touches touches(operations);
+  check_length(stored, touches);
+  check_length(asked, touches);
+  PerElement<int32_t> written = touches.numbers<int32_t>(kNone);  // where each element was last
+  PerElement<int64_t> copied = touches.numbers<int64_t>(kNone);   // from where, of DRAM
+  const std::size_t acc = touches.memory("acc");
+  const auto changed = [&](std::size_t source) {
+    return acc < written.size() && source < written[acc].size() ? written[acc][source] : kNone;
+  };
+  nb::dict found;
+  for (std::size_t place = 0; place < touches.operations(); ++place) {
+    if (asked(place)) {
+      const Touch& touch = touches.of(place).second();
+      std::vector<int64_t> own;
+      touch.each([&](std::size_t element) {
+        const int64_t source = copied[touch.memory][element];
+        const bool intact = source != kNone && changed(static_cast<std::size_t>(source)) <
+                                                   written[touch.memory][element];
+        own.push_back(intact ? source : kNone);
+      });
+      if (std::any_of(own.begin(), own.end(), [](int64_t source) { return source != kNone; })) {
+        found[nb::int_(place)] = numpy_of(own.data(), {own.size()});
+      }
+    }
+    for (const Touch& touch : touches.of(place)) {
+      if (!touch.write) continue;
+      int64_t source = stored(place);
+      touch.each([&](std::size_t element) {
+        written[touch.memory][element] = static_cast<int32_t>(place);
+        if (source != kNone) copied[touch.memory][element] = source++;
+      });
+    }
+  }
   return found;
 }
 
-void note(Last& last, const Touch& touch, int32_t place) {
-  touch.each([&](std::size_t element) { last[element] = place; });
-}
-
-struct Memory {
-  std::size_t size = 0;
-  std::vector<Last> writes, reads;  // for each kind of operation
-};
-
-// Refuses a number out of 0 .. end - 1.
-void check(int64_t number, int64_t end) {
-  if (number < 0 || number >= end) throw nb::value_error("a number is negative or too large");
-}
-
-// Returns the touches of a table: memory, whether it is written, number of elements, and the first
-// one, or -1, if they are the next ones of `elements`.
-std::vector<Touch> touches_of(const Table& table, const Column& elements) {
-  std::vector<Touch> touches;
-  std::size_t taken = 0;
-  for (std::size_t n = 0; n < table.shape(0); ++n) {
-    for (const int64_t number : {table(n, 0), table(n, 2), table(n, 3) + 1}) check(number, kMost);
-    const auto count = static_cast<std::size_t>(table(n, 2));
-    const bool is_run = table(n, 3) >= 0;
-    const auto begin = static_cast<std::size_t>(is_run ? table(n, 3) : 0);
-    if (!is_run && count > elements.size() - taken) throw nb::value_error("too few elements");
-    touches.push_back({static_cast<std::size_t>(table(n, 0)), table(n, 1) != 0, begin,
-                       is_run ? begin + count : 0, elements.data() + taken, is_run ? 0 : count});
-    taken += touches.back().count;
-  }
-  for (std::size_t n = 0; n < elements.size(); ++n) check(elements(n), kMost);
-  return touches;
-}
-
-// Returns the memories that touches need, without any place.
-std::vector<Memory> memories_of(const std::vector<Touch>& touches, std::size_t kinds) {
-  std::vector<Memory> memories;
-  for (const Touch& touch : touches) {
-    if (memories.size() <= touch.memory) memories.resize(touch.memory + 1);
-    std::size_t& size = memories[touch.memory].size;
-    touch.each([&](std::size_t element) { size = std::max(size, element + 1); });
-  }
-  for (Memory& m : memories) m.writes = m.reads = {kinds, Last(m.size, kNone)};
-  return memories;
-}
-
-nb::object last_conflicts(int64_t kinds, const Column& kind, const Column& counts,
-                          const Table& table, const Column& elements) {
-  if (counts.size() != kind.size()) throw nb::value_error("columns differ in length");
-  const std::vector<Touch> touches = touches_of(table, elements);
-  const auto width = static_cast<std::size_t>(kinds);
-  std::vector<Memory> memories = memories_of(touches, width);
-  auto* const found = new int64_t[kind.size() * width];
-  const nb::capsule owner(found, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
-  std::fill_n(found, kind.size() * width, kNone);
-
-  const Touch* next = touches.data();
-  for (std::size_t place = 0; place < kind.size(); ++place) {
-    const Touch* const own = next;
-    check(kind(place), kinds);
-    check(counts(place), touches.data() + touches.size() - own + 1);
-    next += counts(place);
-    for (const Touch* t = own; t != next; ++t) {
-      const Memory& m = memories[t->memory];
-      for (std::size_t k = 0; k < width; ++k) {
-        int64_t& last = found[place * width + k];
-        last = std::max(last, latest(m.writes[k], *t));
-        if (t->write) last = std::max(last, latest(m.reads[k], *t));
+nb::dict needed(const nb::list& operations, const Column& asked) {
+  const Touches touches(operations);
+  check_length(asked, touches);
+  PerElement<char> live = touches.numbers<char>(false);
+  nb::dict found;
+  for (std::size_t place = touches.operations(); place-- > 0;) {
+    if (asked(place)) {
+      const Touch& touch = touches.of(place).second();
+      const auto own = std::make_unique<bool[]>(touch.size());
+      std::size_t next = 0;
+      touch.each([&](std::size_t element) { own[next++] = live[touch.memory][element]; });
+      if (!std::all_of(own.get(), own.get() + next, [](bool read) { return read; })) {
+        found[nb::int_(place)] = numpy_of(own.get(), {next});
       }
     }
-    for (const Touch* t = own; t != next; ++t) {
-      Memory& m = memories[t->memory];
-      const auto k = static_cast<std::size_t>(kind(place));
-      note(t->write ? m.writes[k] : m.reads[k], *t, static_cast<int32_t>(place));
+    for (const bool reads : {false, true}) {  // an operation reads before it writes
+      for (const Touch& touch : touches.of(place)) {
+        if (touch.write == reads) continue;
+        touch.each([&](std::size_t element) { live[touch.memory][element] = reads; });
+      }
     }
   }
-  return nb::cast(Places(found, {kind.size(), width}, owner));
+  return found;
 }
 
 }  // namespace
 
 NB_MODULE(_uses, m) {
-  m.def("last_conflicts", &last_conflicts, nb::arg("kinds"), nb::arg("kind"), nb::arg("counts"),
-        nb::arg("touches"), nb::arg("elements"));
+  const auto operations = nb::arg("operations");
+  m.def("last_conflicts", &last_conflicts, operations, nb::arg("kinds"), nb::arg("count"),
+        nb::arg("ignored"));
+  m.def("tokens", &tokens, operations, nb::arg("units"));
+  m.def("sources", &sources, operations, nb::arg("stored"), nb::arg("asked"));
+  m.def("needed", &needed, operations, nb::arg("asked"));
 }

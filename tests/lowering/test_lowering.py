@@ -15,7 +15,7 @@ from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
-from vtaops.lowering.linking.tokens import insert_tokens
+from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation, Touch, distinct
 from vtaops.lowering.parsing.nests import parse
 from vtaops.machine.config import Memory
@@ -169,10 +169,11 @@ def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
     operations = [
         Operation(Gemm(uop_end=len(k), iter_out=1, iter_in=1), micro_ops=k) for k in kernels_
     ]
-    placed, table = place_micro_ops(operations, config)
+    placed, firsts, table = place_micro_ops(operations, config)
     loads = [o.instruction for o in placed if isinstance(o.instruction, Load)]
     # Stretches: {0, 1}, {2, 0}: two sequences of 30 fit 64 together, three do not.
     assert [load.x_size for load in loads] == [60, 60]
+    assert firsts == [0, 0, 0, 30, 0, 0, 30]
     assert len(table) == 120
     assert all(load.x_size <= config.uop.depth for load in loads)
 
@@ -208,6 +209,17 @@ def random_operations(rng, length):
             touches = some("acc", False), some("dram:0", True)
             operations.append(Operation(Store(memory=Memory.OUT), touches=touches))
     return operations
+
+
+def with_tokens(operations):
+    """Operations with relays, FINISH and the flags of their tokens."""
+    ordered, _, flags = insert_tokens(operations)
+    return [
+        Operation(
+            o.instruction.with_fields(**dict(zip(FLAGS, own, strict=True))), touches=o.touches
+        )
+        for o, own in zip(ordered, flags.tolist(), strict=True)
+    ]
 
 
 def happens_before(operations):
@@ -280,7 +292,7 @@ def without_token(operations, pusher):
 @pytest.mark.parametrize("seed", range(25))
 def test_tokens_are_exact_and_minimal(seed):
     rng = random.Random(seed)
-    operations = insert_tokens(random_operations(rng, rng.randint(2, 24)))
+    operations = with_tokens(random_operations(rng, rng.randint(2, 24)))
     assert isinstance(operations[-1].instruction, Finish)
     assert all_ordered(operations, happens_before(operations))
     for pusher in range(len(operations)):
@@ -291,7 +303,7 @@ def test_tokens_are_exact_and_minimal(seed):
 def test_store_to_load_hazard_travels_through_compute():
     store = Operation(Store(memory=Memory.OUT), touches=(Touch("dram:0", np.array([3]), True),))
     load = Operation(Load(memory=Memory.INP), touches=(Touch("dram:0", np.array([3]), False),))
-    units = [o.instruction.unit for o in insert_tokens([store, load])]
+    units = [o.instruction.unit for o in insert_tokens([store, load])[0]]
     assert units == [Unit.STORE, Unit.COMPUTE, Unit.LOAD, Unit.COMPUTE]
 
 

@@ -15,11 +15,12 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cache, lru_cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -159,6 +160,9 @@ class _MemoryInstruction(Instruction):
         return (self.y_pad_top + self.y_size + self.y_pad_bottom) * self.sram_row
 
 
+_OF_LOAD_UNIT = frozenset({Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE})
+
+
 @dataclass(frozen=True, slots=True)
 class Load(_MemoryInstruction):
     """Copy a 2-D block from DRAM to consecutive SRAM elements, surrounding it with zeros.
@@ -177,8 +181,7 @@ class Load(_MemoryInstruction):
 
     @property
     def unit(self) -> Unit:
-        on_load_unit = (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE)
-        return Unit.LOAD if self.memory in on_load_unit else Unit.COMPUTE
+        return Unit.LOAD if self.memory in _OF_LOAD_UNIT else Unit.COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +408,17 @@ def slots_of(cls: type[Instruction] | type[MicroOp], config: HardwareConfig) -> 
         offset += width
 
 
+class _Places:
+    """The slots of a class as arrays, one entry a slot."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.least = np.array([slot.range.start for slot in slots])
+        self.most = np.array([slot.range.stop - 1 for slot in slots])
+        self.masks = np.array([(1 << slot.width) - 1 for slot in slots])
+        self.halves, shifts = np.divmod([slot.offset for slot in slots], WORD_BITS)
+        self.shifts = shifts.astype(np.uint64)
+
+
 class Encoding:
     """Bit layout of all instructions and of the micro-op for one configuration.
 
@@ -423,6 +437,7 @@ class Encoding:
         self.slots: dict[type, tuple[Slot, ...]] = {
             cls: tuple(slots_of(cls, config)) for cls in (*self.instructions, MicroOp)
         }
+        self._places = {cls: _Places(slots) for cls, slots in self.slots.items()}
         self._named: dict[str, list[IntEnum]] = {
             "memory": [*config.memories],
             "alu_op": [*AluOp],
@@ -478,8 +493,14 @@ class Encoding:
                 )
         return cls(**values)
 
-    def encode_all(self, instructions: Sequence[Instruction]) -> npt.NDArray[np.uint64]:
+    def encode_all(
+        self,
+        instructions: Sequence[Instruction],
+        added: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
+    ) -> npt.NDArray[np.uint64]:
         """Return the words of many instructions, shape (n, 2): low half, high half.
+
+        `added` are amounts by which fields differ from the instructions, one an instruction.
 
         Raises
         ------
@@ -487,28 +508,35 @@ class Encoding:
             As `encode`.
         """
         words = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
-        for cls in {type(i) for i in instructions}:
-            rows = [row for row, i in enumerate(instructions) if type(i) is cls]
-            words[rows] = self._encode_rows(cls, [instructions[row] for row in rows])
+        rows_of_class: dict[type[Instruction], list[int]] = {}
+        for row, instruction in enumerate(instructions):
+            rows_of_class.setdefault(type(instruction), []).append(row)
+        for cls, rows in rows_of_class.items():
+            own = [instructions[row] for row in rows]
+            words[rows] = self._encode_rows(cls, own, {n: a[rows] for n, a in added.items()})
         return words
 
     def _encode_rows(
-        self, cls: type[Instruction], instructions: list[Instruction]
+        self,
+        cls: type[Instruction],
+        instructions: list[Instruction],
+        added: Mapping[str, npt.NDArray[np.int64]],
     ) -> npt.NDArray[np.uint64]:
         self._refuse_absent(instructions, cls)
-        slots = self.slots[cls]
+        slots, places = self.slots[cls], self._places[cls]
         rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
         values = self._integers(instructions, rows)
-        words = np.zeros((len(values), INSTRUCTION_WORDS), np.uint64)
-        words[:, 0] = int(cls.opcode)
-        for slot, column in zip(slots, values.T, strict=True):
-            bad = np.flatnonzero((column < slot.range.start) | (column >= slot.range.stop))
-            if bad.size:
-                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, int(column[bad[0]])))
-            half, shift = divmod(slot.offset, WORD_BITS)
-            mask = (1 << slot.width) - 1
-            words[:, half] |= (column & mask).astype(np.uint64) << np.uint64(shift)
-        return words
+        for k, slot in enumerate(slots):
+            if slot.name in added:
+                values[:, k] += added[slot.name]
+        bad = (values < places.least) | (values > places.most)
+        if bad.any():
+            row, k = np.argwhere(bad)[0].tolist()
+            raise EncodingError(_out_of_range(cls.__name__.upper(), slots[k], int(values[row, k])))
+        bits = (values & places.masks).astype(np.uint64) << places.shifts
+        words = [np.bitwise_or.reduce(bits[:, places.halves == half], axis=1) for half in (0, 1)]
+        words[0] |= np.uint64(cls.opcode)
+        return np.stack(words, axis=1)
 
     def _integers(
         self, instructions: list[Instruction], rows: list[tuple[Any, ...]]
@@ -590,7 +618,12 @@ class Encoding:
         dict
             Field name -> int64 array of n values.
         """
-        return {slot.name: _extract_column(words, slot) for slot in self.slots[cls]}
+        slots, places = self.slots[cls], self._places[cls]
+        values = ((words.T[places.halves].T >> places.shifts).view(np.int64) & places.masks).T
+        for slot, column in zip(slots, values, strict=True):
+            if slot.signed:
+                column -= (column >> (slot.width - 1)) << slot.width
+        return dict(zip((slot.name for slot in slots), values, strict=True))
 
     def encode_micro_ops(self, table: npt.ArrayLike) -> npt.NDArray[np.uint32]:
         """Encode rows of (dst, src, wgt).
@@ -628,15 +661,6 @@ def _out_of_range(owner: str, slot: Slot, value: int) -> str:
 def _extract(word: int, slot: Slot) -> int:
     value = (word >> slot.offset) & ((1 << slot.width) - 1)
     return value - (1 << slot.width) if slot.signed and value >> (slot.width - 1) else value
-
-
-def _extract_column(words: npt.NDArray[np.uint64], slot: Slot) -> npt.NDArray[np.int64]:
-    half, shift = divmod(slot.offset, WORD_BITS)
-    mask = np.uint64((1 << slot.width) - 1)
-    values: npt.NDArray[np.int64] = ((words[:, half] >> np.uint64(shift)) & mask).astype(np.int64)
-    if slot.signed:
-        values -= (values >> (slot.width - 1)) << slot.width
-    return values
 
 
 def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:

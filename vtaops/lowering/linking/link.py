@@ -21,10 +21,11 @@ import numpy as np
 from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
-from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Elements, Fragment, Operation, Touch
+from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
+from vtaops.lowering.operation import Fragment, Operation, Touch
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
+from vtaops.lowering.passes.placement import heads_of
 from vtaops.lowering.passes.prefetch import weights_ahead
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, Store
@@ -169,16 +170,17 @@ def assemble(
     depth = min(part.fragment.options.depth(config) for part in parts)
     touching = _DramTouches(operations, buffers, config)
     own = [*map(touching.added, operations)]
-    for numbers, lag in together.items():
-        own = _in_turns(own, numbers, lag)
+    own = _in_turns(own, together)
     own = weights_ahead(own, together, config)
     if "forward" in config.extensions:
         own = forwarded(own, buffers)
-    placed, micro_ops = place_micro_ops(own, config, depth)
-    ordered = insert_tokens(placed)
+    placed, firsts, micro_ops = place_micro_ops(own, config, depth)
+    ordered, places, flags = insert_tokens(placed)
+    moved = np.array([*firsts, 0])[places]
+    added = {"uop_begin": moved, "uop_end": moved, **dict(zip(FLAGS, flags.T, strict=True))}
     return Program(
         config=config,
-        instructions=Encoding.of(config).encode_all([o.instruction for o in ordered]),
+        instructions=Encoding.of(config).encode_all([o.instruction for o in ordered], added),
         relocations=np.array([o.relocation for o in ordered], dtype=np.int32),
         micro_ops=micro_ops,
         buffers=tuple(buffers),
@@ -187,13 +189,18 @@ def assemble(
     )
 
 
-def _in_turns(operations: list[Operation], numbers: range, lag: int) -> list[Operation]:
+def _in_turns(operations: list[Operation], together: Mapping[range, int]) -> list[Operation]:
     """Interleave the tiles of consecutive operators."""
-    places = [k for k, operation in enumerate(operations) if operation.operator in numbers]
-    begin, end = places[0], places[-1] + 1
-    streams = groupby(operations[begin:end], lambda operation: operation.operator)
-    in_turns = interleaved([[*stream] for _, stream in streams], lag)
-    return [*operations[:begin], *in_turns, *operations[end:]]
+    if not together:
+        return operations
+    heads, lags = heads_of(together), {numbers[0]: lag for numbers, lag in together.items()}
+    result: list[Operation] = []
+    for head, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
+        if head in lags:
+            streams = groupby(run, lambda o: o.operator)
+            run = iter(interleaved([[*stream] for _, stream in streams], lags[head]))
+        result += run
+    return result
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:
@@ -255,13 +262,15 @@ def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
     users: dict[bool, set[int]] = {True: set(), False: set()}
     for buffer, place in zip(part.fragment.buffers, places, strict=True):
         users[buffer.role in _WRITTEN].add(place.buffer)
+    of_config = _granules_of(part.fragment.config)
     for shared in users[True] & users[False]:
         granules: dict[type, set[int]] = {Store: set(), Load: set()}
         for operation in part.fragment.operations:
             i, relocation = operation.instruction, operation.relocation
             if relocation != NO_BUFFER and places[relocation].buffer == shared:
-                offset = places[relocation].offset
-                granules[type(i)].update(_granules(i, offset, part.fragment.config).tolist())
+                assert isinstance(i, Load | Store)
+                touch = _dram_touch("", i, places[relocation].offset, of_config)
+                granules[type(i)].update(touch.elements.tolist())
         if granules[Store] & granules[Load]:
             raise ProgramError(f"{title} stores to what it loads, in buffer {shared}")
 
@@ -269,9 +278,13 @@ def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
 # ----------------------------------------------------------------------------------- DRAM
 
 
-def _granule(config: HardwareConfig) -> int:
-    """Return the granule of DRAM accesses in bytes: every element size is a multiple."""
-    return min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
+def _granules_of(config: HardwareConfig) -> tuple[int, list[int]]:
+    """Return the bytes of a granule of DRAM accesses, and the granules of an element by memory.
+
+    Every element size is a multiple of a granule.
+    """
+    granule = min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
+    return granule, [config.dram_element_bytes(memory) // granule for memory in Memory]
 
 
 def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
@@ -283,17 +296,16 @@ def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
     return i.dram_base + offset // element
 
 
-def _granules(i: Instruction, offset: int, config: HardwareConfig) -> Elements:
-    """Return the DRAM granules that a LOAD or STORE touches, `offset` bytes from its base."""
-    assert isinstance(i, Load | Store)
-    granule = _granule(config)
-    scale = config.dram_element_bytes(Memory(i.memory)) // granule
-    rows = i.dram_base + np.arange(i.y_size, dtype=np.int64)[:, None] * i.x_stride
-    elements = (rows + np.arange(i.x_size)).ravel()
-    found = (elements[:, None] * scale + np.arange(scale)).ravel() + offset // granule
-    if i.y_size > 1 and i.x_stride < i.x_size:
-        found = np.unique(found)
-    return found
+def _dram_touch(space: str, i: Load | Store, offset: int, granules: tuple[int, list[int]]) -> Touch:
+    """Return the granules that a LOAD or STORE touches, `offset` bytes from its base."""
+    granule, of_element = granules
+    scale, write = of_element[i.memory], isinstance(i, Store)
+    first, row = i.dram_base * scale + offset // granule, i.x_size * scale
+    if i.y_size == 1 or i.x_stride == i.x_size:
+        return Touch.of_run(space, first, i.y_size * row, write)
+    rows = np.arange(i.y_size) * (i.x_stride * scale)
+    found = np.add.outer(rows, np.arange(first, first + row)).ravel()
+    return Touch(space, np.unique(found) if i.x_stride < i.x_size else found, write)
 
 
 class _DramTouches:
@@ -302,7 +314,7 @@ class _DramTouches:
     def __init__(
         self, operations: Sequence[Operation], buffers: Sequence[Buffer], config: HardwareConfig
     ) -> None:
-        self._config = config
+        self._granules = _granules_of(config)
         self._spaces = [
             "dram:arena" if buffer.offset is not None else f"dram:{index}"
             for index, buffer in enumerate(buffers)
@@ -317,7 +329,10 @@ class _DramTouches:
 
     def added(self, o: Operation) -> Operation:
         """Return an operation with its DRAM touches added."""
-        touches = (*o.touches, *self._touches(o))
+        more = self._touches(o)
+        if not more:
+            return o
+        touches = (*o.touches, *more)
         return Operation(o.instruction, o.relocation, touches, o.micro_ops, o.operator)
 
     def _touches(self, operation: Operation) -> tuple[Touch, ...]:
@@ -329,8 +344,8 @@ class _DramTouches:
             return ()
         key = (relocation, i.unit, i.memory, i.dram_base, i.y_size, i.x_size, i.x_stride)
         if key not in self._known:
-            granules = _granules(i, self._offsets[relocation], self._config)
-            self._known[key] = Touch(self._spaces[relocation], granules, isinstance(i, Store))
+            space, offset = self._spaces[relocation], self._offsets[relocation]
+            self._known[key] = _dram_touch(space, i, offset, self._granules)
         return (self._known[key],)
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from vtaops.lowering.operation import Operation
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Load, LoopInstruction
+from vtaops.machine.isa import Encoding, Load
 from vtaops.program import MICRO_OPS
 
 Table = npt.NDArray[np.int64]
@@ -16,7 +16,7 @@ Table = npt.NDArray[np.int64]
 
 def place_micro_ops(
     operations: list[Operation], config: HardwareConfig, depth: int | None = None
-) -> tuple[list[Operation], npt.NDArray[np.uint32]]:
+) -> tuple[list[Operation], list[int], npt.NDArray[np.uint32]]:
     """Give every sequence an address in the micro-op memory and load it before its use.
 
     Programs are split into stretches whose distinct sequences fit the memory together; each stretch
@@ -26,7 +26,9 @@ def place_micro_ops(
     Returns
     -------
     operations : list of Operation
-        With micro-op ranges filled in and LOAD UOP instructions added.
+        With LOAD UOP instructions added.
+    firsts : list of int
+        Address of the first micro-op of each; 0 for those without micro-ops.
     table : ndarray of uint32
         The micro-op table in DRAM.
     """
@@ -35,7 +37,7 @@ def place_micro_ops(
         placement.append(operation)
     placement.close()
     table = np.concatenate([np.zeros((0, 3), np.int64), *placement.sequences])
-    return placement.placed, Encoding.of(config).encode_micro_ops(table)
+    return placement.placed, placement.firsts, Encoding.of(config).encode_micro_ops(table)
 
 
 class _Placement:
@@ -49,29 +51,28 @@ class _Placement:
     Attributes
     ----------
     placed : list of Operation
-        Operations of closed stretches.
+        Operations of closed stretches, and of the open one.
+    firsts : list of int
+        Address of the first micro-op of each.
     sequences : list of ndarray
         Sequences in the order of the DRAM table.
     """
 
     def __init__(self, depth: int) -> None:
         self.placed: list[Operation] = []
+        self.firsts: list[int] = []
         self.sequences: list[Table] = []
         self._depth = depth
         self._loaded = 0  # rows of the table that closed stretches load
-        self._stretch: list[Operation] = []
+        self._begin = 0  # of the stretch
         self._places: dict[bytes, int] = {}  # sequences of the stretch, in the micro-op memory
         self._size = 0  # micro-ops of the stretch
 
     def append(self, operation: Operation) -> None:
         """Append an operation; open a new stretch if its sequence does not fit."""
-        i = operation.instruction
-        if operation.micro_ops is not None:
-            assert isinstance(i, LoopInstruction)
-            place = self._place(operation.micro_ops)
-            begin, end = i.uop_begin + place, i.uop_end + place
-            operation.instruction = i.with_fields(uop_begin=begin, uop_end=end)
-        self._stretch.append(operation)
+        sequence = operation.micro_ops
+        self.firsts.append(0 if sequence is None else self._place(sequence))
+        self.placed.append(operation)
 
     def _place(self, sequence: Table) -> int:
         key = sequence.tobytes()
@@ -86,11 +87,11 @@ class _Placement:
     def close(self) -> None:
         """Close the stretch, and open an empty one."""
         if self._size:
-            size, first = self._size, self._stretch[0].operator
+            size, operator = self._size, self.placed[self._begin].operator
             load = Load(
                 memory=Memory.UOP, dram_base=self._loaded, y_size=1, x_size=size, x_stride=size
             )
-            self.placed.append(Operation(load, MICRO_OPS, operator=first))
-        self.placed += self._stretch
+            self.placed.insert(self._begin, Operation(load, MICRO_OPS, operator=operator))
+            self.firsts.insert(self._begin, 0)
         self._loaded += self._size
-        self._stretch, self._places, self._size = [], {}, 0
+        self._begin, self._places, self._size = len(self.placed), {}, 0

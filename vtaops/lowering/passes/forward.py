@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+import vtaops._uses as _uses
 from vtaops.lowering.copies import MAX_SIZE
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
-from vtaops.lowering.passes.uses import LastWrites, Live, PerElement
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role
@@ -39,42 +39,20 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
     buffers : sequence of Buffer
         Buffers of the program; only the program reads `SCRATCH`.
     """
-    held = _Held()
-    result: list[Operation] = []
-    for place, operation in enumerate(operations):
-        i = operation.instruction
-        if isinstance(i, Load) and i.memory == Memory.INP and len(operation.touches) == 2:
-            result += _load(operation, held.sources(operation.touches[1]))
-        else:
-            result.append(operation)
-        held.follow(operation, place)
-    return _needed(result, buffers)
+    own = [*operations]
+    asked = [_takes_tiles(operation) for operation in own]
+    if not any(asked):
+        return _needed(own, buffers)
+    stored = [i.sram_base if isinstance(i := o.instruction, Store) else -1 for o in own]
+    found = _uses.sources(own, np.array(stored, np.int64), np.array(asked, np.int64))
+    pairs = ((operation, found.get(place)) for place, operation in enumerate(own))
+    return _needed([part for o, sources in pairs for part in _load(o, sources)], buffers)
 
 
-class _Held:
-    """The DRAM contents that the output memory holds, and their location in it."""
-
-    def __init__(self) -> None:
-        self._uses = LastWrites()
-        self._stored_from = PerElement(-1)  # for each granule of DRAM
-
-    def sources(self, touch: Touch) -> Elements:
-        """Return the output-memory elements that hold the loaded data; -1 if none."""
-        source = self._stored_from.of(touch.space, touch.end)[touch.elements]
-        if largest(source) < 0:
-            return source
-        written = self._uses.of("acc", source)
-        intact = (source >= 0) & (written < self._uses.of(touch.space, touch.elements))
-        return np.where(intact, source, -1)
-
-    def follow(self, operation: Operation, place: int) -> None:
-        """Record the effect of an operation on DRAM and the output memory."""
-        i = operation.instruction
-        self._uses.note(operation, place)
-        if isinstance(i, Store):
-            for touch in operation.writes:
-                own = i.sram_base + np.arange(touch.size)
-                self._stored_from.of(touch.space, touch.end)[touch.elements] = own
+def _takes_tiles(operation: Operation) -> bool:
+    """Whether it loads inputs from DRAM that the program stores to."""
+    i = operation.instruction
+    return isinstance(i, Load) and i.memory == Memory.INP and len(operation.touches) == 2
 
 
 @dataclass(frozen=True)
@@ -89,14 +67,17 @@ class _Piece:
     stride: int
 
 
-def _load(operation: Operation, sources: Elements) -> Iterator[Operation]:
-    """Yield the replacements of a load: output-memory loads, and DRAM loads for the rest."""
-    i = operation.instruction
-    assert isinstance(i, Load)
-    held = int((sources >= 0).sum())
-    if not held:
+def _load(operation: Operation, sources: Elements | None) -> Iterator[Operation]:
+    """Yield the replacements of a load: output-memory loads, and DRAM loads for the rest.
+
+    `sources` are the output-memory elements that hold the loaded data; -1 for those in DRAM alone.
+    """
+    if sources is None:
         yield operation
         return
+    i = operation.instruction
+    assert isinstance(i, Load)
+    held = np.count_nonzero(sources >= 0)
     pieces = [*_pieces(sources.reshape(i.y_size, i.x_size))]
     # Rows of padding go with the first and the last piece, which must be as wide as the load.
     narrow_ends = (i.y_pad_top and pieces[0].columns < i.x_size) or (
@@ -119,7 +100,17 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
     if not first:
         column = 0 if leftmost else i.x_pad_left + piece.x
         base += (i.y_pad_top + piece.y) * i.sram_row + column
+    at: dict[str, int] = {"dram_base": i.dram_base + piece.y * i.x_stride + piece.x}
+    relocation = operation.relocation
+    if piece.source >= 0:
+        at = {"dram_base": piece.source, "x_stride": piece.stride, "forward": 1}
+        read = _source_touch(piece)
+        relocation = NO_BUFFER
+    else:
+        box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
+        read = Touch(operation.touches[1].space, box.ravel(), write=False)
     load = i.with_fields(
+        **at,
         sram_base=base,
         y_size=piece.rows,
         x_size=piece.columns,
@@ -128,18 +119,16 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
         y_pad_top=i.y_pad_top * first,
         y_pad_bottom=i.y_pad_bottom * last,
     )
-    relocation = operation.relocation
-    if piece.source >= 0:
-        load = load.with_fields(dram_base=piece.source, x_stride=piece.stride, forward=1)
-        rows = piece.source + np.arange(piece.rows)[:, None] * piece.stride
-        read = Touch("acc", distinct(rows + np.arange(piece.columns)), write=False)
-        relocation = NO_BUFFER
-    else:
-        load = load.with_fields(dram_base=i.dram_base + piece.y * i.x_stride + piece.x)
-        box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
-        read = Touch(operation.touches[1].space, box.ravel(), write=False)
     written = Touch.of_run("inp", base, load.sram_size, write=True)
-    return replace(operation, instruction=load, relocation=relocation, touches=(written, read))
+    return Operation(load, relocation, (written, read), operator=operation.operator)
+
+
+def _source_touch(piece: _Piece) -> Touch:
+    """Return the touch of the output-memory elements of a piece."""
+    if piece.rows == 1 or piece.stride == piece.columns:
+        return Touch.of_run("acc", piece.source, piece.rows * piece.columns, write=False)
+    rows = piece.source + np.arange(piece.rows) * piece.stride
+    return Touch("acc", distinct(np.add.outer(rows, np.arange(piece.columns))), write=False)
 
 
 def _pieces(sources: Elements) -> Iterator[_Piece]:
@@ -149,7 +138,7 @@ def _pieces(sources: Elements) -> Iterator[_Piece]:
     """
     height, width = sources.shape
     before, after = sources[:, :-1], sources[:, 1:]
-    joined = np.where(before >= 0, after - before == 1, after < 0)
+    joined = after == np.where(before >= 0, before + 1, -1)
     broken = np.flatnonzero(~joined.all(axis=1)).tolist()  # rows of several runs
     y = 0
     while y < height:
@@ -175,27 +164,31 @@ def _regular(firsts: Elements, width: int) -> tuple[int, int]:
         if len(firsts) > 1 and firsts[1] >= 0 and 0 <= firsts[1] - firsts[0] <= MAX_SIZE:
             stride = int(firsts[1] - firsts[0])
         joined = firsts == firsts[0] + np.arange(len(firsts)) * stride
-    return int(np.argmin([*joined, False])), stride
+    return len(joined) if joined.all() else int(joined.argmin()), stride
 
 
 def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
     """Drop stored elements that neither a later load nor the host reads."""
-    live = Live("dram:")
-    kept: list[Operation] = []
-    for operation in reversed(operations):
-        i = operation.instruction
-        parts = [operation]
-        if isinstance(i, Store) and buffers[operation.relocation].role is Role.SCRATCH:
-            for touch in operation.writes:
-                parts = _stored(operation, i, live.read(touch))
-        live.pass_back(operation)
-        kept += reversed(parts)
-    return kept[::-1]
+    scratch = [buffer.role is Role.SCRATCH for buffer in buffers]
+    asked = [
+        isinstance(o.instruction, Store) and scratch[o.relocation] and len(o.touches) == 2
+        for o in operations
+    ]
+    if not any(asked):
+        return operations
+    found = _uses.needed(operations, np.array(asked, np.int64))
+    return [
+        part
+        for place, operation in enumerate(operations)
+        for part in (_stored(operation, found[place]) if place in found else (operation,))
+    ]
 
 
-def _stored(operation: Operation, i: Store, needed: npt.NDArray[np.bool_]) -> list[Operation]:
+def _stored(operation: Operation, needed: npt.NDArray[np.bool_]) -> list[Operation]:
     """Return the stores of the needed elements: of each row the part between its ends."""
-    if len(needed) != i.y_size * i.x_size or needed.all():
+    i = operation.instruction
+    assert isinstance(i, Store)
+    if len(needed) != i.y_size * i.x_size:
         return [operation]
     rows = needed.reshape(i.y_size, i.x_size)
     own, dram = operation.touches

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 
 import numpy as np
 
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.post import set_to
 from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import Memory
@@ -126,18 +127,18 @@ def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
 
     -1 is none.
     """
-    numbers = [number for number, stream in enumerate(streams) for _ in stream]
-    starts = np.cumsum([0, *map(len, streams)])[:-1]
-    found = last_conflicts([_touches(g) for s in streams for g in s], numbers, len(streams))
-    places = np.where(found >= 0, found - starts, -1)
-    return [
-        np.maximum.accumulate(own[:, :number]).tolist()
-        for number, own in enumerate(np.split(places, starts[1:]))
-    ]
-
-
-def _touches(group: Group) -> list[Touch]:
-    return [t for o in group for t in o.touches if t.space != "setting" and t.size]
+    operations = [o for groups in streams for group in groups for o in group]
+    group_of = np.array([k for groups in streams for k, g in enumerate(groups) for _ in g])
+    counts = [sum(map(len, groups)) for groups in streams]
+    numbers = np.repeat(range(len(streams)), counts).tolist()
+    found = last_conflicts(operations, numbers, len(streams), ignored="setting")
+    found = np.where(found >= 0, group_of[found], -1)
+    needs = []
+    for number, (groups, end) in enumerate(zip(streams, np.cumsum(counts), strict=True)):
+        own = found[end - counts[number] : end, :number]
+        latest = np.maximum.accumulate(np.pad(own, ((1, 0), (0, 0)), constant_values=-1))
+        needs.append(latest[np.cumsum([*map(len, groups)])].tolist())
+    return needs
 
 
 # --------------------------------------------------------------------------------- groups
@@ -162,27 +163,22 @@ def _hoisted(groups: list[Group], weights_ahead: int) -> list[Group]:
 
     Weights move up to `weights_ahead` groups, other loads up to `AHEAD`.
     """
-    loads: dict[int, Group] = defaultdict(list)
-    rests = [[o for o in group if o.instruction.unit is not Unit.LOAD] for group in groups]
-    earliest = iter(_earliest(groups, rests))
+    operations = [operation for group in groups for operation in group]
+    places = np.repeat(range(len(groups)), [*map(len, groups)])
+    rests = [operation.instruction.unit is not Unit.LOAD for operation in operations]
+    last = last_conflicts(operations, rests, 2)[:, 1]
+    earliest = np.where(last >= 0, places[last] + 1, 0)  # behind the last rest it depends on
+    loads: list[Group] = [[] for _ in groups]
+    others: list[Group] = [[] for _ in groups]
     slots: dict[int, int] = defaultdict(int)  # loads of one memory keep their order
-    for place, group in enumerate(groups):
-        for operation in group:
-            if operation.instruction.unit is Unit.LOAD:
-                assert isinstance(operation.instruction, Load)
-                memory = operation.instruction.memory
-                ahead = weights_ahead if memory == Memory.WGT else AHEAD
-                slots[memory] = min(place, max(slots[memory], place - ahead, next(earliest)))
-                loads[slots[memory]].append(operation)
-    return [[*loads[place], *rest] for place, rest in enumerate(rests)]
-
-
-def _earliest(groups: list[Group], rests: list[Group]) -> list[int]:
-    """Return for each load the group behind the last one whose rest it depends on."""
-    touches, behind = [], []  # of loads, which have no group behind them, and of rests
-    for place, (group, rest) in enumerate(zip(groups, rests, strict=True), start=1):
-        loads = [[o] for o in group if o.instruction.unit is Unit.LOAD]
-        touches += [*map(_touches, [*loads, rest])]
-        behind += [*[0] * len(loads), place]
-    last = last_conflicts(touches, [min(place, 1) for place in behind], 2)[:, 1].tolist()
-    return [behind[k] if k >= 0 else 0 for k, own in zip(last, behind, strict=True) if not own]
+    columns = zip(operations, places.tolist(), rests, earliest.tolist(), strict=True)
+    for operation, place, rest, first in columns:
+        if rest:
+            others[place].append(operation)
+            continue
+        assert isinstance(operation.instruction, Load)
+        memory = operation.instruction.memory
+        ahead = weights_ahead if memory == Memory.WGT else AHEAD
+        slots[memory] = min(place, max(slots[memory], place - ahead, first))
+        loads[slots[memory]].append(operation)
+    return [*map(add, loads, others)]

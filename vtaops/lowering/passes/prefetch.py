@@ -17,7 +17,7 @@ from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.placement import heads_of
 from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Gemm, Load, Pool, Unit
+from vtaops.machine.isa import Load, LoopInstruction, Unit
 
 _BEHIND = 8
 """Minimum loads between the last use of a place and the load that refills it, which waits for that
@@ -42,18 +42,20 @@ def weights_ahead(
         The hardware.
     """
     heads = heads_of(groups)
-    slack = [_computed(o) - _loaded(o, config) for o in operations]
+    runs = [[*run] for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator))]
+    if len(runs) < 2:
+        return [*operations]
+    beats = _beats(operations, config)
+    slack = [_computed(o) - own for o, own in zip(operations, beats, strict=True)]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
-    weights = [[t for t in o.touches if t.space == "wgt"] for o in operations]
-    last = last_conflicts(weights, [0] * len(operations), 1)[:, 0]
+    last = last_conflicts(operations, [0] * len(operations), 1)[:, 0]
     order = 2 * np.arange(len(operations))
     begin = 0
-    for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
-        own = [*run]
-        loads = _first_weights(own, begin, config)
+    for own in runs:
+        loads = _first_weights(own, begin, config) if begin else []
         wanted = np.where(last[loads] >= 0, loads_before[last[loads]] + _BEHIND, 0)
         earliest = np.searchsorted(loads_before, wanted)
-        _hoist(loads, begin, operations, slack, earliest, order, config)
+        _hoist(loads, begin, beats, slack, earliest, order)
         begin += len(own)
     return [operations[k] for k in np.argsort(order, kind="stable")]
 
@@ -83,45 +85,45 @@ def _first_weights(
 def _hoist(
     loads: list[int],
     begin: int,
-    operations: Sequence[Operation],
+    beats: list[float],
     slack: list[float],
     earliest: Elements,
     order: Elements,
-    config: HardwareConfig,
 ) -> None:
     """Find earlier places for the first weights of an operator that begins at `begin`.
 
-    Each goes to where the remaining array work covers the port time of its load; only as many loads
+    Each goes to where the remaining array work covers the `beats` of its load; only as many loads
     are moved as can be hidden.
     """
+    if not loads:
+        return
     limit = max(0, begin - _FAR)
     hidden = np.cumsum(slack[limit:begin][::-1])
-    beats = np.cumsum([_loaded(operations[k], config) for k in loads])
-    count = int(np.searchsorted(beats, hidden.max(initial=0.0), side="right"))
+    total = np.cumsum([beats[k] for k in loads])
+    count = int(np.searchsorted(total, hidden.max(initial=0.0), side="right"))
     for k in range(count - 1, -1, -1):
-        wanted = beats[count - 1] - (beats[k - 1] if k else 0)
+        wanted = total[count - 1] - (total[k - 1] if k else 0)
         steps = int(np.argmax(hidden >= wanted)) + 1
         place = max(begin - steps, limit, int(earliest[k]))
         if place > begin:
             continue
         order[loads[k]] = 2 * place - 1  # before it
-        moved_beats = _loaded(operations[loads[k]], config)
-        slack[place] -= moved_beats
-        slack[loads[k]] += moved_beats
+        slack[place] -= beats[loads[k]]
+        slack[loads[k]] += beats[loads[k]]
 
 
-def _loaded(operation: Operation, config: HardwareConfig) -> float:
-    """Return the port beats of a load."""
-    i = operation.instruction
-    if not isinstance(i, Load):
-        return 0
-    size = i.y_size * i.x_size * config.dram_element_bytes(Memory(i.memory))
-    return size / config.port_width
+def _beats(operations: Sequence[Operation], config: HardwareConfig) -> list[float]:
+    """Return the port beats of each load; 0 for others."""
+    nbytes = [config.dram_element_bytes(memory) for memory in Memory]
+    return [
+        i.y_size * i.x_size * nbytes[i.memory] / config.port_width if isinstance(i, Load) else 0
+        for i in (operation.instruction for operation in operations)
+    ]
 
 
 def _computed(operation: Operation) -> float:
     """Return the cycles of the array or the vector ALU."""
     i = operation.instruction
-    if not isinstance(i, Gemm | Alu | Pool):
+    if operation.micro_ops is None or not isinstance(i, LoopInstruction):
         return 0
     return i.iter_out * i.iter_in * (i.uop_end - i.uop_begin)

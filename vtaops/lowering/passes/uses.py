@@ -1,9 +1,9 @@
 """The def-use index of operations: dependences, last writers of elements, and liveness.
 
 Answers the passes' queries about scratchpad and DRAM elements. `last_conflicts` finds what each
-operation depends on; its loop is C++ (the module ``vtaops._uses``). `LastWrites` goes forward: it
-tracks the last write of each element. `Live` goes backward: it tracks the elements that are read
-before they are overwritten.
+operation depends on; its loop is C++ (the module ``vtaops._uses``, which also follows tokens and
+what `forward` asks). `LastWrites` goes forward: it tracks the last write of each element. `Live`
+goes backward: it tracks the elements that are read before they are overwritten.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PerElement(dict[object, npt.NDArray[Any]]):
 
 
 def last_conflicts(
-    touches: Sequence[Sequence[Touch]], kinds: Sequence[int], count: int
+    operations: Sequence[Operation], kinds: Sequence[int], count: int, ignored: str = ""
 ) -> Elements:
     """Return the last places on which operations depend, of each kind of operation.
 
@@ -46,29 +46,21 @@ def last_conflicts(
 
     Parameters
     ----------
-    touches : sequence of sequence of Touch
-        Touches of each operation, in program order.
+    operations : sequence of Operation
+        In program order.
     kinds : sequence of int
         Kind of each operation, below `count`.
     count : int
         Number of kinds.
+    ignored : str
+        A memory whose touches are no dependence.
 
     Returns
     -------
     ndarray of int64, shape (operations, count)
-        Places in `touches`; -1 if it depends on none of the kind.
+        Places in `operations`; -1 if it depends on none of the kind.
     """
-    flat = [touch for own in touches for touch in own]
-    numbers: dict[str, int] = {}
-    rows = [(numbers.setdefault(t.space, len(numbers)), t.write, t.size, t.begin) for t in flat]
-    scattered = [touch.elements for touch in flat if touch.begin < 0]
-    found: Elements = _uses.last_conflicts(
-        count,
-        np.array(kinds, np.int64),
-        np.array([*map(len, touches)], np.int64),
-        np.array(rows, np.int64).reshape(-1, 4),
-        np.concatenate([_NOTHING, *scattered]),
-    )
+    found: Elements = _uses.last_conflicts([*operations], np.array(kinds, np.int64), count, ignored)
     return found
 
 
