@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -100,6 +101,7 @@ def main() -> None:
 
     So does a refusal by the operating system: a full disk behind standard output, a deleted folder.
     """
+    gc.set_threshold(50_000, 20, 20)  # compilers keep what they make: a twentieth of their time
     others = warnings.showwarning
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:

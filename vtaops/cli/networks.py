@@ -6,6 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -616,7 +617,9 @@ def _compiled(
     if _is_compiled(path):
         return _loaded(path, config, trusted)
     source, chosen = _source(path), config or DEFAULT_CONFIG
-    from vtaops.network import compile_model  # loads TVM, which takes seconds
+    # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
+    os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
+    from vtaops.network import compile_model
 
     with options.progress_bar():
         return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]

@@ -80,6 +80,7 @@ def compile_cuda(schedule: Any, target: CudaTarget) -> Any:
     config = {"tirx.disable_storage_rewrite": True, "tirx.use_async_copy": True}
     if find_spec("cuda.bindings" if find_spec("cuda") else "cuda") is None:  # NVRTC needs it
         os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
+    tvm.backend.load("cuda")  # `vtaops compile` imports TVM without its back ends
     with tvm.transform.PassContext(config=config), target.tvm:
         return tvm.compile(schedule.mod, target=target.tvm)
 

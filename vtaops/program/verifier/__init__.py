@@ -86,8 +86,8 @@ def verify(
     VerificationError
         Naming an instruction that breaks a rule, its disassembly, and the `Rule`.
     """
-    steps = decode(program)
-    for step in steps:
+    steps, firsts = decode(program)
+    for step in firsts:
         check_format(step)
     check_capabilities(program, steps, capabilities)
     check_finish(steps)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vtaops.base.shapes import ceil_div
 from vtaops.machine.isa import Unit
 from vtaops.program.program import Buffer, Program, Role
-from vtaops.program.verifier.history import Elements, History, element_at
+from vtaops.program.verifier.history import Elements, History, element_at, shifted
 from vtaops.program.verifier.rules import ProofStep, Rule
 from vtaops.program.verifier.tokens import Clock
 
@@ -51,7 +51,7 @@ class WrittenBuffer:
 
     def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check a LOAD; `elements` are relative to the start of the buffer."""
-        inside = self._inside(elements)
+        inside = shifted(elements, self._first)
         owners = self._owners[inside]
         if self._fill_read is not None:
             self._fill_read[elements] |= owners == _NOBODY
@@ -73,7 +73,7 @@ class WrittenBuffer:
             step.reject(
                 Rule.FILL, f"element {element} of {self.name} was read with the value of its fill"
             )
-        inside = self._inside(elements)
+        inside = shifted(elements, self._first)
         self._history.write(step, clock, inside)
         self._owners[inside] = self._owner
 
@@ -81,14 +81,6 @@ class WrittenBuffer:
         """Return the elements that no instruction stored through this buffer."""
         end = self._first + self._size
         return np.flatnonzero(self._owners[self._first : end] != self._owner)
-
-    def _inside(self, elements: Elements) -> Elements:
-        """Translate elements of the buffer to elements of the memory."""
-        if not self._first:
-            return elements
-        if isinstance(elements, slice):
-            return slice(elements.start + self._first, elements.stop + self._first)
-        return elements + self._first
 
 
 def written_memory(program: Program, granule: int) -> dict[int, WrittenBuffer]:

@@ -16,24 +16,33 @@ from vtaops.program.program import Program
 from vtaops.program.verifier.rules import ProofStep, Rule, reject
 
 
-def decode(program: Program) -> list[ProofStep]:
-    """Return the instructions of a program; every word and micro-op must be canonical."""
+def decode(program: Program) -> tuple[list[ProofStep], list[ProofStep]]:
+    """Return the instructions of a program; every word and micro-op must be canonical.
+
+    The second list has the first instruction of each word. What a word alone breaks, that breaks.
+    """
     encoding = isa.Encoding.of(program.config)
-    words = isa.array_to_words(program.instructions)
+    words = np.ascontiguousarray(program.instructions).view("V16").ravel().tolist()
+    firsts: dict[bytes, int] = {}
+    for index, word in enumerate(words):
+        firsts.setdefault(word, index)
+    distinct = program.instructions[[*firsts.values()]]
     try:
-        instructions = encoding.decode_all(program.instructions)
+        instructions = encoding.decode_all(distinct)
     except EncodingError:
-        _reject_first(words, encoding)
+        _reject_first(isa.array_to_words(program.instructions), encoding)
         raise
-    places = enumerate(zip(instructions, program.relocations.tolist(), strict=True))
-    steps = [ProofStep(index, i, relocation, i.unit) for index, (i, relocation) in places]
+    known = {word: (i, i.unit) for word, i in zip(firsts, instructions, strict=True)}
+    places = enumerate(zip(words, program.relocations.tolist(), strict=True), start=1)
+    steps = [ProofStep(time, word, *known[word], place) for time, (word, place) in places]
     reserved_bits = {cls: encoding.reserved_bits(cls) for cls in encoding.instructions}
-    for step, word in zip(steps, words, strict=True):
-        reserved = word & reserved_bits[type(step.instruction)]
+    first_steps = [steps[index] for index in firsts.values()]
+    for step, value in zip(first_steps, isa.array_to_words(distinct), strict=True):
+        reserved = value & reserved_bits[type(step.instruction)]
         if reserved:
-            step.reject(Rule.ENCODING, f"word {word:032x} has reserved bits {reserved:#x} set")
+            step.reject(Rule.ENCODING, f"word {value:032x} has reserved bits {reserved:#x} set")
     _check_micro_ops(program.micro_ops, encoding)
-    return steps
+    return steps, first_steps
 
 
 def _reject_first(words: list[int], encoding: isa.Encoding) -> None:

@@ -31,9 +31,8 @@ class History:
 
     def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
         """Check that what an instruction reads was written, and in a defined order."""
-        written = self.written[elements]
-        if not written.all():
-            element = element_at(elements, int(np.argmin(written)))
+        element = first_zero(self.written, elements)
+        if element is not None:
             step.reject(Rule.UNDEFINED_SRAM, f"element {element} of {self.name} was never written")
         self.read_any(step, clock, elements)
 
@@ -53,13 +52,27 @@ class History:
         self, step: ProofStep, clock: Clock, elements: Elements, unit: Unit, times: Times, verb: str
     ) -> None:
         place = int(times.argmax())
-        latest = int(times[place])
+        latest = times.item(place)
         if latest > clock[unit]:
             step.reject(
                 Rule.RACE,
                 f"instruction {latest - 1} of the {unit.name.lower()} unit {verb} element "
                 f"{element_at(elements, place)} of {self.name}, and no token orders the two",
             )
+
+
+def first_zero(memory: npt.NDArray[np.generic], elements: Elements) -> int | None:
+    """Return the first of the elements whose time or flag is 0; None if there is none."""
+    values = memory[elements]
+    place = int(values.argmin())
+    return None if values.item(place) else element_at(elements, place)
+
+
+def shifted(elements: Elements, distance: int) -> Elements:
+    """Return a set of elements moved by a distance."""
+    if isinstance(elements, slice):
+        return slice(elements.start + distance, elements.stop + distance)
+    return elements + distance
 
 
 def element_at(elements: Elements, place: int) -> int:

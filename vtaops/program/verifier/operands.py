@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.program.verifier.history import Elements
+from vtaops.program.verifier.history import Elements, History, shifted
 from vtaops.program.verifier.rules import ProofStep, Rule
 
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """Elements that an instruction with loops touches; `src` of ALU: accumulators, else inputs."""
-
-    dst: Elements
-    src: Elements | None = None
-    wgt: Elements | None = None
+Loops = tuple[tuple[int, int], ...]
+"""For each loop, outermost first: iterations, and stride in elements."""
 
 
-def touched(
-    step: ProofStep,
-    name: str,
-    depth: int,
-    column: npt.NDArray[np.int64],
-    loops: tuple[tuple[int, int], tuple[int, int]],
-) -> Elements:
+Operands = tuple[Elements, list[tuple[History, Elements]]]
+"""Elements that an instruction with loops touches: accumulators that it writes, what it reads."""
+
+
+class Column(NamedTuple):
+    """The elements that one operand of micro-ops names: bounds, and distances from the least."""
+
+    least: int
+    greatest: int
+    distances: bytes
+    """As int64."""
+
+
+def columns_of(micro_ops: npt.NDArray[np.int64]) -> list[Column]:
+    """Return the columns of micro-ops, given as rows."""
+    least, greatest = micro_ops.min(axis=0), micro_ops.max(axis=0)
+    distances = (column.tobytes() for column in (micro_ops - least).T)
+    return [*map(Column, least.tolist(), greatest.tolist(), distances)]
+
+
+def touched(step: ProofStep, name: str, depth: int, column: Column, loops: Loops) -> Elements:
     """Return the elements that one micro-op column reaches in all iterations.
 
     The maximum index is that of the largest micro-op in the last iterations, so bounds are checked
@@ -38,21 +47,37 @@ def touched(
         The instruction.
     name, depth : str, int
         The memory.
-    column : ndarray of int64
-        The element of each micro-op.
-    loops : ((int, int), (int, int))
-        For the outer and the inner loop: iterations, and stride in elements.
+    column : Column
+        The elements of the micro-ops.
+    loops : Loops
+        The loops.
     """
-    greatest = int(column.max()) + sum((count - 1) * factor for count, factor in loops)
+    greatest = column.greatest
+    for count, factor in loops:
+        greatest += (count - 1) * factor
     if greatest >= depth:
         step.reject(Rule.SRAM_BOUNDS, f"it touches element {greatest} of {name}, which has {depth}")
-    mask = np.zeros(depth, np.bool_)
+    return shifted(_reached(column.distances, loops), column.least)
+
+
+@lru_cache(maxsize=1024)
+def _reached(distances: bytes, loops: Loops) -> Elements:
+    """Return the elements that micro-ops with these distances from element 0 reach."""
+    column = np.frombuffer(distances, np.int64)
+    mask = np.zeros(column.max() + 1 + sum((count - 1) * factor for count, factor in loops), "?")
     mask[column] = True
     for count, factor in reversed(loops):
         _repeat(mask, count, factor)
-    elements = np.flatnonzero(mask)
-    first, last = int(elements[0]), int(elements[-1])
-    return slice(first, last + 1) if last - first + 1 == len(elements) else elements
+    return slice(0, len(mask)) if mask.all() else np.flatnonzero(mask)
+
+
+@lru_cache(maxsize=1024)
+def rows(count: int, length: int, stride: int) -> Elements:
+    """Return the elements of rows, the first of which starts at element 0."""
+    if count == 1 or stride <= length:
+        return slice(0, (count - 1) * stride + length)
+    starts = np.arange(count, dtype=np.intp)[:, np.newaxis] * stride
+    return (starts + np.arange(length, dtype=np.intp)).reshape(-1)
 
 
 def _repeat(mask: npt.NDArray[np.bool_], count: int, distance: int) -> None:

@@ -61,32 +61,21 @@ class Rule(Enum):
     """FINISH happens after every other instruction."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ProofStep:
     """An instruction under proof, with its position in the program."""
 
-    index: int
+    time: int
+    """Its index counted from 1, so that 0 can mean "never"."""
+    word: bytes
+    """Its encoding; instructions with equal words are one object."""
     instruction: Instruction
-    relocation: int
     unit: Unit
+    relocation: int
 
     @property
-    def time(self) -> int:
-        """Its index counted from 1, so that 0 can mean "never"."""
-        return self.index + 1
-
-    def pops(self) -> list[tuple[Unit, Unit]]:
-        """Queues (sender, receiver) that it takes a token from."""
-        i = self.instruction
-        return [(other, self.unit) for other in self._neighbours(i.pop_prev, i.pop_next)]
-
-    def pushes(self) -> list[tuple[Unit, Unit]]:
-        """Queues (sender, receiver) that it sends a token to."""
-        i = self.instruction
-        return [(self.unit, other) for other in self._neighbours(i.push_prev, i.push_next)]
-
-    def _neighbours(self, previous: int, following: int) -> list[Unit]:
-        return [Unit(self.unit + way) for way, flag in ((-1, previous), (1, following)) if flag]
+    def index(self) -> int:
+        return self.time - 1
 
     def require(self, right: object, rule: Rule, reason: str) -> None:
         """Reject the instruction unless a condition holds."""

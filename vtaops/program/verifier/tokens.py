@@ -9,7 +9,7 @@ from vtaops.machine.isa import Unit
 from vtaops.program.verifier.rules import ProofStep, Rule
 
 Clock = tuple[int, int, int]
-"""For each unit the `ProofStep.time` of its last instruction that has certainly completed."""
+"""For each other unit the `ProofStep.time` of its last instruction that has certainly completed."""
 
 
 class _TokenQueue:
@@ -56,35 +56,30 @@ class _TokenQueue:
 
 def happens_before(steps: list[ProofStep], capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
-    queues = {
+    queues: dict[tuple[int, int], _TokenQueue] = {
         (sender, receiver): _TokenQueue(sender, receiver)
         for sender, receiver in product(Unit, Unit)
         if abs(sender - receiver) == 1
     }
     clocks: list[Clock] = []
-    known: dict[Unit, Clock] = dict.fromkeys(Unit, (0, 0, 0))  # at the completion of its last one
+    known: dict[Unit, Clock] = dict.fromkeys(Unit, (0, 0, 0))  # what each knows of the others
     for step in steps:
-        clock = known[step.unit]
-        for queue in step.pops():
-            sender = queues[queue].pop(step)
-            clock = _join(clock, _advance(clocks[sender.index], sender))
+        i, unit, clock = step.instruction, step.unit, known[step.unit]
+        for sender in [unit - 1] * i.pop_prev + [unit + 1] * i.pop_next:
+            sent = queues[sender, unit].pop(step)
+            clock = known[unit] = _join(clock, clocks[sent.index], sent)
         clocks.append(clock)
-        for queue in step.pushes():
-            queues[queue].push(step, clock, capacity)
-        known[step.unit] = _advance(clock, step)
+        for receiver in [unit - 1] * i.push_prev + [unit + 1] * i.push_next:
+            queues[unit, receiver].push(step, clock, capacity)
     for pending in queues.values():
         pending.check_empty()
     return clocks
 
 
-def _join(a: Clock, b: Clock) -> Clock:
-    return (max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]))
-
-
-def _advance(clock: Clock, step: ProofStep) -> Clock:
-    """Return the clock when `step` has completed, given the clock at its start."""
-    times = [*clock]
-    times[step.unit] = step.time
+def _join(clock: Clock, other: Clock, sender: ProofStep) -> Clock:
+    """Return `clock` with what `sender`, whose clock is `other`, knows when it has completed."""
+    times = [*map(max, clock, other)]
+    times[sender.unit] = max(times[sender.unit], sender.time)
     return (times[0], times[1], times[2])
 
 
@@ -92,7 +87,7 @@ def check_completion(steps: list[ProofStep], clocks: list[Clock]) -> None:
     """Check that FINISH happens after every other instruction."""
     finish, clock = steps[-1], clocks[-1]
     for step in reversed(steps[:-1]):
-        if step.time > clock[step.unit]:
+        if step.unit is not finish.unit and step.time > clock[step.unit]:
             finish.reject(
                 Rule.COMPLETION,
                 f"it does not wait for instruction {step.index} of the "
