@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
@@ -158,8 +158,8 @@ class Fragments:
 
 def _common(op: Operator) -> Operator:
     """Return the operator that stands for all that differ in the numbers of their results alone."""
-    scaled = isinstance(op, SumOfProducts) and op.scales
-    return replace(op, zero_point=0, clip=INT8) if scaled else op
+    numbers: dict[str, Any] = {"zero_point": 0, "clip": INT8}
+    return replace(op, **numbers) if isinstance(op, SumOfProducts) and op.scales else op
 
 
 def finished(fragment: Fragment, op: Operator) -> Fragment:
