@@ -169,7 +169,8 @@ def test_shipped_tilings_reach_the_bound(name):
     assert program.cycles() == best.cycles
     shape, moved = blocked_shape(op, CONFIG), program.stats().dram_nbytes
     assert best.cycles <= 1.08 * max(shape.compute_cycles, moved / 8)
-    fitting = candidates(shape, depths_of(CONFIG))[0]
+    grid, fit = candidates(shape, depths_of(CONFIG))
+    fitting = grid.at(fit, fit.shape)
     assert moved <= 1.25 * sum(dram_traffic(shape, CONFIG, fitting)).min()
 
 
@@ -194,10 +195,12 @@ def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
 def test_the_predicted_traffic_is_the_real_one(op):
     """The analytic model of reuse equals what lowering loads, micro-ops aside."""
     shape = blocked_shape(op, CONFIG)
-    found = candidates(shape, depths_of(CONFIG))[0]
+    grid, fit = candidates(shape, depths_of(CONFIG))
+    found = grid.at(fit, fit.shape)
     predicted = sum(dram_traffic(shape, CONFIG, found))
     bound = cycle_bound(shape, CONFIG, found)
-    for row in range(0, len(found), max(1, len(found) // 12)):
+    assert (bound == cycle_bound(shape, CONFIG, grid)[fit]).all()
+    for row in range(0, len(bound), max(1, len(bound) // 12)):
         program = vtaops.compile(op, CONFIG, found.tiling(row, CONFIG))
         moved = program.stats().dram_nbytes - program.stats().uop_load_nbytes
         assert moved == predicted[row], found.tiling(row, CONFIG)
