@@ -213,7 +213,7 @@ def test_counts_over_pieces_equal_naive_loops():
         assert _divisions(extent) == sorted({-(-extent // n) for n in range(1, extent + 1)})
     rng = np.random.default_rng(0)
     for step, window in ((1, 3), (2, 3), (3, 1)):
-        axis = Axis(11, step, window, tuple(rng.random(11 * step + window) < 0.7))
+        axis = Axis(11, step, window, bytes(rng.random(11 * step + window) < 0.7))
         for tile in range(1, 12):
             pieces = [(y, min(tile, 11 - y)) for y in range(0, 11, tile)]
             spans = [axis.real[y * step :][: axis.span(n)] for y, n in pieces]
