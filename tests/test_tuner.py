@@ -228,6 +228,12 @@ def test_long_tensors_find_their_tiling_at_once():
     assert abs(default_tiling(long, CONFIG).h - default_tiling(short, CONFIG).h) < 50
 
 
+def test_operators_of_equal_extents_share_their_tiling():
+    """Neither shifts nor clips matter to it; a bias takes accumulators."""
+    assert default_tiling(replace(OP, shift=3, clip=(0, 100)), CONFIG) is default_tiling(OP, CONFIG)
+    assert default_tiling(replace(OP, bias=True), CONFIG) is not default_tiling(OP, CONFIG)
+
+
 @pytest.mark.parametrize("name", ["resnet18.C8", "mobilenet.D9"])
 def test_designs_share_the_enumeration_of_tilings(name):
     """What larger scratchpads hold as well changes neither the order nor the bound."""
