@@ -61,8 +61,8 @@ def measure(
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
     bound = max(compute, moved / (config.port_width))
-    fitting = candidates(shape, depths_of(config))[0]
-    least = int(sum(dram_traffic(shape, config, fitting)).min())
+    grid, fit = candidates(shape, depths_of(config))
+    least = int(sum(dram_traffic(shape, config, grid.at(fit, fit.shape))).min())
     return {
         "tiling": asdict(best.tiling),
         "text": best.tiling.text,

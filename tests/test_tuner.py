@@ -169,7 +169,8 @@ def test_shipped_tilings_reach_the_bound(name):
     assert program.cycles() == best.cycles
     shape, moved = blocked_shape(op, CONFIG), program.stats().dram_nbytes
     assert best.cycles <= 1.08 * max(shape.compute_cycles, moved / 8)
-    fitting = candidates(shape, depths_of(CONFIG))[0]
+    grid, fit = candidates(shape, depths_of(CONFIG))
+    fitting = grid.at(fit, fit.shape)
     assert moved <= 1.25 * sum(dram_traffic(shape, CONFIG, fitting)).min()
 
 
@@ -194,10 +195,12 @@ def test_shipped_tilings_of_resnet18_beat_the_published_cycles():
 def test_the_predicted_traffic_is_the_real_one(op):
     """The analytic model of reuse equals what lowering loads, micro-ops aside."""
     shape = blocked_shape(op, CONFIG)
-    found = candidates(shape, depths_of(CONFIG))[0]
+    grid, fit = candidates(shape, depths_of(CONFIG))
+    found = grid.at(fit, fit.shape)
     predicted = sum(dram_traffic(shape, CONFIG, found))
     bound = cycle_bound(shape, CONFIG, found)
-    for row in range(0, len(found), max(1, len(found) // 12)):
+    assert (bound == cycle_bound(shape, CONFIG, grid)[fit]).all()
+    for row in range(0, len(bound), max(1, len(bound) // 12)):
         program = vtaops.compile(op, CONFIG, found.tiling(row, CONFIG))
         moved = program.stats().dram_nbytes - program.stats().uop_load_nbytes
         assert moved == predicted[row], found.tiling(row, CONFIG)
@@ -210,7 +213,7 @@ def test_counts_over_pieces_equal_naive_loops():
         assert _divisions(extent) == sorted({-(-extent // n) for n in range(1, extent + 1)})
     rng = np.random.default_rng(0)
     for step, window in ((1, 3), (2, 3), (3, 1)):
-        axis = Axis(11, step, window, tuple(rng.random(11 * step + window) < 0.7))
+        axis = Axis(11, step, window, bytes(rng.random(11 * step + window) < 0.7))
         for tile in range(1, 12):
             pieces = [(y, min(tile, 11 - y)) for y in range(0, 11, tile)]
             spans = [axis.real[y * step :][: axis.span(n)] for y, n in pieces]
@@ -223,6 +226,12 @@ def test_long_tensors_find_their_tiling_at_once():
         vtaops.Elementwise(function="add", shape=(size,)) for size in (10_000_000, 1_000_000)
     )
     assert abs(default_tiling(long, CONFIG).h - default_tiling(short, CONFIG).h) < 50
+
+
+def test_operators_of_equal_extents_share_their_tiling():
+    """Neither shifts nor clips matter to it; a bias takes accumulators."""
+    assert default_tiling(replace(OP, shift=3, clip=(0, 100)), CONFIG) is default_tiling(OP, CONFIG)
+    assert default_tiling(replace(OP, bias=True), CONFIG) is not default_tiling(OP, CONFIG)
 
 
 @pytest.mark.parametrize("name", ["resnet18.C8", "mobilenet.D9"])

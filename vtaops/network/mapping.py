@@ -282,10 +282,10 @@ class Mapper(Places):
     def _is_for(self, node: Node, data: TensorPlace) -> bool:
         """Return whether the host packs the first input of a node for this node only."""
         tensor = node.inputs[0]
-        alone = [n for n in self.nodes if tensor in n.inputs] == [node]
+        if data.memory.role != "input" or tensor in self.graph.outputs:
+            return False
         twice = node.inputs.count(tensor) > 1  # it may also be the residual
-        given = data.memory.role == "input" and tensor not in self.graph.outputs
-        return given and alone and not twice
+        return not twice and [n for n in self.nodes if tensor in n.inputs] == [node]
 
     def _epilogue(
         self,

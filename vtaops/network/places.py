@@ -45,17 +45,16 @@ class Places:
         made = [tensor for node in nodes for tensor in node.outputs]
         names = {tensor.name for tensor in made}
         self.inputs = unique(t for n in nodes for t in n.inputs if t.name not in names)
-        self.outputs = [tensor for tensor in made if self._is_read_outside(tensor)]
+        here = {node.name for node in nodes}
+        beyond = [*graph.outputs, *(t for n in graph.nodes if n.name not in here for t in n.inputs)]
+        read = {tensor.name for tensor in beyond}
+        self.outputs = [tensor for tensor in made if tensor.name in read]
         self._slots: dict[str, TensorPlace] = {}
 
     def reads_alone(self, node: Node) -> bool:
         """Return whether nothing else reads the first input of a node."""
         tensor = node.inputs[0]
         return self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
-
-    def _is_read_outside(self, tensor: Tensor) -> bool:
-        readers = self.graph.consumers(tensor)
-        return tensor in self.graph.outputs or any(node not in self.nodes for node in readers)
 
     def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
         """Return a new image for a tensor, with contiguous channels."""

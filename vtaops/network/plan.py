@@ -116,14 +116,16 @@ def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[s
     makers = {tensor.name: node.name for node in graph.nodes for tensor in node.outputs}
     for node in graph.nodes:
         before = [reasons[makers[t.name]] for t in node.inputs if t.name in makers]
-        behind = [reasons[reader.name] for reader in graph.consumers(node.outputs[0])]
-        reasons[node.name] = reasons[node.name] or _reason_beside(node, before, behind)
+        reasons[node.name] = reasons[node.name] or _reason_beside(node, before, graph, reasons)
     return reasons
 
 
-def _reason_beside(node: Node, before: Sequence[str], behind: Sequence[str]) -> str:
+def _reason_beside(
+    node: Node, before: Sequence[str], graph: Graph, reasons: Mapping[str, str]
+) -> str:
     """Return why a node runs on the host with its neighbours, given their reasons; else empty."""
-    if moves_for_dense(node) and any(behind):
+    behind = graph.consumers(node.outputs[0]) if moves_for_dense(node) else []
+    if any(reasons[reader.name] for reader in behind):
         return "its bytes move, and what reads it is on the host"
     if is_free(node.op) and all(before):
         return "its inputs are on the host, where it costs nothing"

@@ -27,6 +27,8 @@ from vtaops.schedule.tiling import Taps, Tiling
 Count = Any
 """An integer, or an array of integers with one per tiling."""
 
+_REAL = b"\1"  # a pixel of the image
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -38,8 +40,8 @@ class Axis:
         Output pixels.
     step, window : int
         ``n`` neighbouring output pixels read ``(n - 1) * step + window`` input pixels.
-    real : tuple of bool
-        For each input pixel, padding included, whether it lies in the image.
+    real : bytes
+        For each input pixel, padding included, 1 if it lies in the image, else 0.
     taps : tuple of int
         Offsets in the window of the taps of a kernel that is or can be cut; empty: it cannot.
     cut : bool
@@ -49,7 +51,7 @@ class Axis:
     extent: int
     step: int
     window: int
-    real: tuple[bool, ...]
+    real: bytes
     taps: tuple[int, ...] = ()
     cut: bool = False
 
@@ -90,7 +92,7 @@ class Axis:
     @cached_property
     def _counts(self) -> npt.NDArray[np.int64]:
         """Number of image pixels among the first 0, 1, 2, ... input pixels."""
-        return np.concatenate([[0], np.cumsum(self.real, dtype=np.int64)])
+        return np.cumsum(np.frombuffer(b"\0" + self.real, np.uint8), dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ class BlockedShape:
     """
 
     rows: Axis
-    columns: Axis = Axis(1, 1, 1, (True,))
+    columns: Axis = Axis(1, 1, 1, _REAL)
     batch: int = 1
     oc: int = 1
     ic: int = 1
@@ -308,7 +310,7 @@ def _(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
     rows = replace(rows, taps=tuple(range(0, kh * dh, dh)))
     if op.gathers_rows:  # only rows in use are loaded, one after the other
         read = [rows.real[y * sh + tap * dh] for y in range(rows.extent) for tap in range(kh)]
-        rows = Axis(rows.extent, kh, kh, tuple(read), tuple(range(kh)))
+        rows = Axis(rows.extent, kh, kh, bytes(read), tuple(range(kh)))
     windows = op.windows(config)
     steps = kw if windows is None else (kw - WINDOW_TILES) // windows.step + 1
     return BlockedShape(
@@ -377,7 +379,7 @@ def _(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     row = replace(
         whole,
         batch=whole.batch * rows.outputs,
-        rows=Axis(1, 1, rows.taps, (True,) * rows.taps, tuple(range(rows.taps))),
+        rows=Axis(1, 1, rows.taps, _REAL * rows.taps, tuple(range(rows.taps))),
         taps=rows.taps * columns.taps * columns.stride,
         phases=columns.phases,
     )
@@ -501,7 +503,7 @@ def _resets(config: HardwareConfig) -> int:
 
 def _line(extent: int) -> Axis:
     """Return an axis on which every output reads one input."""
-    return Axis(extent, 1, 1, (True,) * extent)
+    return Axis(extent, 1, 1, _REAL * extent)
 
 
 def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
@@ -511,7 +513,7 @@ def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
             op.out_size[axis],
             op.window.strides[axis],
             op.window.extent[axis],
-            tuple(before <= pixel < before + size for pixel in range(op.padded_size[axis])),
+            (bytes(before) + _REAL * size).ljust(op.padded_size[axis], b"\0"),
         )
         for axis, (size, before) in enumerate(zip((op.height, op.width), op.pads[:2], strict=True))
     )
@@ -520,7 +522,7 @@ def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
 
 def _phases(axis: Phases) -> Axis:
     """Return an axis of a transposed convolution, in pixels of one phase."""
-    real = tuple(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
+    real = bytes(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
     return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
 
 

@@ -7,8 +7,9 @@ takes milliseconds for a hundred thousand tilings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
-from vtaops.schedule.blocked import Axis, BlockedShape, blocked_shape
+from vtaops.schedule.blocked import Axis, BlockedShape, Count, blocked_shape
 from vtaops.schedule.tiling import Operand, Taps, Tiling
 
 Grid = npt.NDArray[np.int64]
@@ -28,9 +29,6 @@ Depths = Mapping[str, int]
 """Capacity of each scratchpad in elements."""
 
 _MEMORIES = ("inp", "wgt", "acc", "post")
-
-Used = dict[str, Grid]
-"""Elements of each scratchpad that each candidate occupies."""
 
 TRAFFIC_SLACK = 1.2
 """DRAM traffic that a tiling may cause, relative to the minimum of all that fit."""
@@ -52,25 +50,28 @@ class Candidates:
     """Tilings as columns: channel blocks, pixels, tiles held of each operand, operand kept.
 
     All have one thread: alternating tiles hide loads as virtual threads do, and share operands.
+    Columns have one element a tiling, or broadcast to a grid (`each_with`): what depends on few of
+    them is computed once for all values of the others.
     """
 
-    oc: Grid
-    ic: Grid
-    h: Grid
-    w: Grid
-    inp_tiles: Grid
-    wgt_tiles: Grid
-    acc_tiles: Grid
-    keep_wgt: Grid
+    oc: Count
+    ic: Count
+    h: Count
+    w: Count
+    inp_tiles: Count
+    wgt_tiles: Count
+    acc_tiles: Count
+    keep_wgt: Count
     taps: Taps = "all"
 
-    def __len__(self) -> int:
-        return len(self.oc)
+    def each(self, change: Callable[[Count], Count]) -> Candidates:
+        """Return the candidates with every column changed."""
+        columns = {name: column for name, column in vars(self).items() if name != "taps"}
+        return replace(self, **{name: change(column) for name, column in columns.items()})
 
-    def pick(self, rows: npt.ArrayLike) -> Candidates:
-        """Return a subset of the candidates."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "taps"}
-        return replace(self, **{name: column[rows] for name, column in columns.items()})
+    def at(self, places: Any, shape: tuple[int, ...]) -> Candidates:
+        """Return the candidates at some places of a grid, one a row."""
+        return self.each(lambda column: at(column, places, shape))
 
     def tiling(self, row: int, config: HardwareConfig) -> Tiling:
         """Return one candidate as a `Tiling`."""
@@ -89,15 +90,20 @@ class Candidates:
         )
 
 
+def at(values: Any, places: Any, shape: tuple[int, ...]) -> Grid:
+    """Return values at some places of a grid to which they broadcast."""
+    return np.asarray(np.broadcast_to(values, shape)[places])
+
+
 def depths_of(config: HardwareConfig) -> dict[str, int]:
     """Return the depths of a configuration's scratchpads."""
     return {memory: getattr(config, memory).depth for memory in _MEMORIES}
 
 
 def candidates(
-    shape: BlockedShape, depths: Depths, *, uneven: bool = False, taps: Taps = "all"
-) -> tuple[Candidates, Used]:
-    """Return the tilings that fit, with the kernel cut as `taps` says, and their occupancy.
+    shape: BlockedShape, depths: Depths, taps: Taps = "all", uneven: bool = False
+) -> tuple[Candidates, Grid]:
+    """Return a grid of tilings with the kernel cut as `taps` says, and which of them fit.
 
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible; with `uneven`,
     tiles of output channels and rows have any size: a small last tile leaves a short last store.
@@ -121,7 +127,7 @@ def candidates(
     # pixels (depthwise, pools) only weights are worth keeping.
     shared = -(-oc_tiles // shape.groups) > 1
     differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
-    return _those_that_fit(shape, depths, found, differ)
+    return found, differ & _fits(shape, found, depths)
 
 
 def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False) -> Candidates:
@@ -137,21 +143,18 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
     oc, ic, h, w = (size.ravel() for size in sizes)
     one = np.ones_like(oc)
     found = Candidates(oc, ic, h, w, one, one, one, one)
-    return _those_that_fit(shape, depths, found, shape.admits(found.oc))[0]
+    rows = shape.admits(found.oc) & _fits(shape, found, depths)
+    return found.each(lambda column: column[rows])
 
 
-def _those_that_fit(
-    shape: BlockedShape, depths: Depths, c: Candidates, wanted: Any
-) -> tuple[Candidates, Used]:
-    """Return the wanted candidates that fit the scratchpads, and their occupancy."""
-    used = shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
-    rows = np.flatnonzero(wanted & _fits(used, depths))
-    return c.pick(rows), {memory: elements[rows] for memory, elements in used.items()}
+def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Grid]:
+    """Return the elements of each scratchpad that each candidate occupies."""
+    return shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
 
 
-def _fits(used: Used, depths: Depths) -> Grid:
+def _fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
     """Return for each candidate whether it fits the scratchpads."""
-    return np.asarray(np.all([used[memory] <= depths[memory] for memory in used], axis=0))
+    return reduce(and_, [n <= depths[memory] for memory, n in occupied(shape, c).items()])
 
 
 def dram_traffic(
@@ -262,12 +265,12 @@ def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Grid:
     """
     steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     keep_wgt = c.keep_wgt == 1
-    ahead = np.where(keep_wgt, c.inp_tiles, c.wgt_tiles) - 1
+    ahead: Any = np.where(keep_wgt, c.inp_tiles, c.wgt_tiles)
     changes = np.where(keep_wgt, oc_tiles, pixel_tiles) - 1
     if shape.shared_weights:  # loaded once
         changes = np.where(keep_wgt, 0, changes)
     first = (steps - 1) * np.maximum(0, loads - step)
-    return np.asarray(first + changes * np.maximum(0, steps * (loads - step) - ahead * step))
+    return np.asarray(first + changes * np.maximum(0, steps * (loads - step) - (ahead - 1) * step))
 
 
 def computed_cycles(
@@ -357,15 +360,22 @@ class TilingList:
         ScheduleError
             If even the smallest tile (one block, one pixel) does not fit.
         """
-        listed, rows = self._fitting(config, lambda taps: self._tilings(taps, uneven))
-        traffic = (listed.inp + listed.wgt)[rows]
-        least = TRAFFIC_SLACK * (traffic.min() + listed.out) - listed.out
-        found = listed.found.pick(rows[traffic <= least])
-        cycles = cycle_bound(listed.shape, config, found, timing)
+        listed, fit = self._fitting(config, candidates, uneven)
+        traffic = listed.inp + listed.wgt
+        least = TRAFFIC_SLACK * (at(traffic, fit, fit.shape).min() + listed.out) - listed.out
+        lean = fit & (traffic <= least)
+        sizes = lean.any(axis=(1, 2, 3, 4))
+        lean, found = lean[sizes], listed.found.each(lambda c: c[sizes] if len(c) > 1 else c)
+        cycles = cycle_bound(listed.shape, config, found, timing)[lean]
         ahead = np.minimum(found.inp_tiles, _AHEAD) + np.minimum(found.wgt_tiles, _AHEAD)
+        places, ahead = np.nonzero(lean), at(ahead, lean, lean.shape)
         about = np.round(np.log(cycles) / np.log1p(_ALIKE))
-        for row in np.lexsort((cycles, -ahead, about)).tolist():
-            yield found.tiling(row, config), int(cycles[row])
+        best = about == about.min()  # the others are rarely asked for
+        for part in map(np.flatnonzero, (best, ~best)):
+            order = part[np.lexsort((cycles[part], -ahead[part], about[part]))]
+            chosen = found.at(tuple(axis[order] for axis in places), lean.shape)
+            for row, estimate in enumerate(cycles[order].tolist()):
+                yield chosen.tiling(row, config), int(estimate)
 
     def worth_timing(
         self,
@@ -410,8 +420,8 @@ class TilingList:
             If no tile of the operator fits.
         """
         machine = timing or TimingParameters()
-        listed, rows = self._fitting(config, self._loads)
-        read = int(loads_together(config)(listed.inp, listed.wgt)[rows].min())
+        listed, fit = self._fitting(config, _loads)
+        read = int(at(loads_together(config)(listed.inp, listed.wgt), fit, fit.shape).min())
         port = machine.port_width(config)
         computed = computed_cycles(listed.shape, config, 1, least=True)
         bounds = [computed, read / port, listed.out / port]
@@ -421,46 +431,29 @@ class TilingList:
         return int(max(bounds))
 
     def _fitting(
-        self, config: HardwareConfig, lists: Callable[[Taps], _Listed]
+        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Grid]], *how: bool
     ) -> tuple[_Listed, Grid]:
-        """Return the operator in as few parts as fit, and the indices of the tilings that fit."""
+        """Return the operator in as few parts as fit, and for each tiling whether it fits."""
         depths = depths_of(config)
-        for taps in self._shapes:
-            listed = lists(taps)
-            rows = np.flatnonzero(_fits(listed.used, depths))
-            if len(rows):
-                return listed, rows
+        for taps, shape in self._shapes.items():
+            key = find, taps, *how
+            if key not in self._listed:
+                found, fit = find(shape, self._depths, taps, *how)
+                traffic = dram_traffic(shape, self._config, found)
+                self._listed[key] = _Listed(shape, found, fit, *traffic)
+            listed = self._listed[key]
+            fit = listed.fit & _fits(shape, listed.found, depths)
+            if fit.any():
+                return listed, fit
         needs = listed.shape.elements(1, 1, 1, 1, 1, 1, 1)
         raise ScheduleError(
             f"no tile of {self._op} fits: one block and one pixel need {needs} elements, the "
             f"scratchpads have " + ", ".join(f"{name} {depth}" for name, depth in depths.items())
         )
 
-    def _tilings(self, taps: Taps, uneven: bool) -> _Listed:
-        """Return the tilings from `candidates`."""
-        shape = self._shapes[taps]
 
-        def find() -> tuple[Candidates, Used]:
-            return candidates(shape, self._depths, uneven=uneven, taps=taps)
-
-        return self._once((taps, uneven), shape, find)
-
-    def _once(
-        self, key: object, shape: BlockedShape, find: Callable[[], tuple[Candidates, Used]]
-    ) -> _Listed:
-        if key not in self._listed:
-            found, used = find()
-            traffic = dram_traffic(shape, self._config, found)
-            self._listed[key] = _Listed(shape, found, used, *traffic)
-        return self._listed[key]
-
-    def _loads(self, taps: Taps) -> _Listed:
-        """Return tiles of any size, each with the tile counts that avoid reloads."""
-        shape = self._shapes[taps]
-        return self._once(taps, shape, lambda: _loads(shape, self._depths, taps))
-
-
-def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Used]:
+def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Grid]:
+    """Return tiles of any size, each with the tile counts that avoid reloads."""
     found, (inp_stays, wgt_stays, keep_wgt) = each_with(
         sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
     )
@@ -472,23 +465,25 @@ def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates,
         keep_wgt=keep_wgt,
         taps=taps,
     )
-    return _those_that_fit(shape, depths, found, True)
+    return found, _fits(shape, found, depths)
 
 
-def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, list[Grid]]:
-    """Return the product of candidates and combinations of values, with the values as columns."""
-    grids = np.meshgrid(*values, indexing="ij")
-    columns = [np.tile(grid.ravel(), len(found)) for grid in grids]
-    return found.pick(np.repeat(np.arange(len(found)), grids[0].size)), columns
+def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Grid, ...]]:
+    """Return the grid of candidates and lists of values: one axis for them, and one for each list.
+
+    The values are returned as columns.
+    """
+    axes = (slice(None), *[None] * len(values))
+    return found.each(lambda column: column[axes]), np.ix_(found.oc, *values)[1:]
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """Tilings of an operator, their occupancy, and their traffic in bytes."""
+    """Tilings of an operator, which of them fit, and their traffic in bytes."""
 
     shape: BlockedShape
     found: Candidates
-    used: Used
+    fit: Grid
     inp: Grid
     wgt: Grid
     out: int
@@ -506,7 +501,20 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    return next(TilingList(op, config).estimated(config))[0]
+    return _default(_Extents(blocked_shape(op, config), op), config)
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """An operator; equal to those with its extents, on which alone its tilings depend."""
+
+    shape: BlockedShape
+    op: Operator = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _default(what: _Extents, config: HardwareConfig) -> Tiling:
+    return next(TilingList(what.op, config).estimated(config))[0]
 
 
 _ALL = 0  # stands for as many tiles as one output tile reads
@@ -531,10 +539,13 @@ def _spans(axis: Axis, tiles: Grid) -> Grid:
 
 def _loaded(axis: Axis, tiles: Grid) -> Grid:
     """Return `Axis.loaded` of each tile size."""
-    loaded = np.zeros(int(tiles.max(initial=0)) + 1, dtype=np.int64)
-    for size in np.flatnonzero(np.bincount(tiles)):
-        loaded[size] = axis.loaded(int(size))
-    return loaded[tiles]
+    sizes, places = np.unique(tiles, return_inverse=True)
+    return np.array(_loads_of(axis, tuple(sizes.tolist())))[places].reshape(tiles.shape)
+
+
+@lru_cache(maxsize=1024)
+def _loads_of(axis: Axis, sizes: Sequence[int]) -> list[int]:
+    return [axis.loaded(size) for size in sizes]
 
 
 def _last(extent: int, tiles: Grid) -> Grid:

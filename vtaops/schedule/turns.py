@@ -11,11 +11,12 @@ the next operator's tile from the output memory before it is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
-from typing import Literal
+from operator import and_
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,14 +24,17 @@ from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
-from vtaops.schedule.blocked import BlockedShape, blocked_shape
+from vtaops.schedule.blocked import BlockedShape, Count, blocked_shape
 from vtaops.schedule.candidates import (
+    Candidates,
+    at,
     computed_cycles,
     cycle_bound,
     depths_of,
     dram_traffic,
     each_with,
     loads_together,
+    occupied,
     sizes_that_fit,
     tile_counts,
 )
@@ -76,7 +80,7 @@ class _Choice:
     """
 
     tiling: Tiling
-    used: tuple[int, ...]
+    used: dict[str, int]
     cost: float
     busy: tuple[float, ...]
 
@@ -95,8 +99,9 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Togethe
         The hardware.
     """
     orders: tuple[Order, ...] = ("rows", "channels")
+    shapes = [blocked_shape(op, config) for op in ops]
     choices = [
-        each for order in orders for each in product(*(_choices(op, config, order) for op in ops))
+        each for order in orders for each in product(*(_choices(s, config, order) for s in shapes))
     ]
     choices.sort(key=lambda each: sum(choice.cost for choice in each))
     found = next((c for c in choices if _hold([each.used for each in c], config)), None)
@@ -104,23 +109,22 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Togethe
         return None
     tilings, busy = [each.tiling for each in found], np.sum([each.busy for each in found], axis=0)
     if "forward" in config.extensions:
-        tilings = _with_results_that_stay(ops, config, tilings)
+        tilings = _with_results_that_stay(shapes, config, tilings)
     return Together(tilings, float(busy.max()))
 
 
-def _hold(used: Sequence[Sequence[int]], config: HardwareConfig) -> bool:
-    """Whether the scratchpads hold all operators together."""
-    depths = [getattr(config, memory).depth for memory in _MEMORIES]
-    return bool((np.sum(used, axis=0) <= depths).all())
+def _hold(used: Sequence[Mapping[str, Count]], config: HardwareConfig) -> Any:
+    """Whether the scratchpads hold all operators together; of arrays, for each element."""
+    fits = (sum(each[m] for each in used) <= getattr(config, m).depth for m in _MEMORIES)
+    return reduce(and_, fits)
 
 
 def _with_results_that_stay(
-    ops: Sequence[Operator], config: HardwareConfig, tilings: list[Tiling]
+    shapes: Sequence[BlockedShape], config: HardwareConfig, tilings: list[Tiling]
 ) -> list[Tiling]:
     """Increase the result tiles that are held for later reads, as far as they fit."""
-    shapes = [blocked_shape(op, config) for op in ops]
     result = list(tilings)
-    for number in range(len(ops) - 1):
+    for number in range(len(shapes) - 1):
         for places in range(_LATE, tilings[number].acc_tiles, -1):
             tried = [*result]
             tried[number] = replace(result[number], acc_tiles=places)
@@ -135,50 +139,46 @@ def _fit_together(
 ) -> bool:
     """Whether tilings fit the scratchpads side by side."""
     used = [shape.footprint(tiling, config) for shape, tiling in zip(shapes, tilings, strict=True)]
-    return _hold([[each[memory] for memory in _MEMORIES] for each in used], config)
+    return bool(_hold(used, config))
 
 
 @lru_cache(maxsize=1024)
-def _choices(op: Operator, config: HardwareConfig, order: Order) -> tuple[_Choice, ...]:
-    """Return the best tiling for each fraction of the scratchpads."""
-    shape = blocked_shape(op, config)
+def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple[_Choice, ...]:
+    """Return an operator's best tiling for each fraction of the scratchpads."""
     sizes = sizes_that_fit(shape, depths_of(config))
     found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
-    steps, oc_tiles, _ = tile_counts(shape, found)
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
         found,
         inp_tiles=np.where(inp == _SWEEP, steps, inp),
         wgt_tiles=np.select([wgt == _SWEEP, wgt == _ALL], [steps, steps * oc_tiles], wgt),
         acc_tiles=acc,
-        keep_wgt=np.full(len(found), int(order == "channels")),
+        keep_wgt=np.full_like(steps, order == "channels"),
     )
-    each = shape.elements(
-        found.oc, found.ic, found.h, found.w, found.inp_tiles, found.wgt_tiles, found.acc_tiles
-    )
-    used = np.stack([each[memory] for memory in _MEMORIES], axis=1)
-    parts = (used / [getattr(config, memory).depth for memory in _MEMORIES]).max(axis=1)
+    used = occupied(shape, found)
+    parts = reduce(np.maximum, [used[m] / getattr(config, m).depth for m in _MEMORIES])
     inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
-    traffic = inp_bytes + wgt_bytes + out_bytes
+    traffic = np.broadcast_to(inp_bytes + wgt_bytes + out_bytes, parts.shape)
     roomy = [fits for share in _SHARES if (fits := parts <= share).any()]
     if not roomy:
         return ()
-    lean = np.array([fits & (traffic <= _SLACK * traffic[fits].min()) for fits in roomy])
-    rows = np.flatnonzero(lean.any(axis=0))  # no other can be the best
-    found, used = found.pick(rows), used[rows]
-    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
+    lean = [fits & (traffic <= _SLACK * traffic[fits].min()) for fits in roomy]
     port = _MACHINE.port_width(config)
-    computed = np.broadcast_to(computed_cycles(shape, config, found.ic), len(found))
-    loaded, stored = loads_together(config)(inp_bytes, wgt_bytes)[rows] / port, out_bytes / port
+    computed = computed_cycles(shape, config, found.ic)
+    loaded, stored = loads_together(config)(inp_bytes, wgt_bytes) / port, out_bytes / port
     bands = oc_tiles if order == "channels" else -(-shape.rows.extent // found.h)
     cost = cycle_bound(shape, config, found) * (1 + _ALONE / bands)
     cost += _PER_TILE * steps * oc_tiles * pixel_tiles
+    best = [np.where(among, cost, np.inf).argmin() for among in lean]
+    places = np.unravel_index(best, cost.shape)
+    columns = cost, computed, loaded, *(used[memory] for memory in _MEMORIES)
+    rows = zip(*(at(column, places, cost.shape).tolist() for column in columns), strict=True)
     choices: list[_Choice] = []
-    for among in map(np.flatnonzero, lean[:, rows]):
-        best = int(among[np.argmin(cost[among])])
-        if not choices or cost[best] < choices[-1].cost:
-            tiling = found.tiling(best, config)
-            busy = float(computed[best]), float(loaded[best]), stored
-            choices.append(_Choice(tiling, tuple(used[best].tolist()), float(cost[best]), busy))
+    for row, (total, computing, loading, *use) in enumerate(rows):
+        if not choices or total < choices[-1].cost:
+            tiling = found.at(places, cost.shape).tiling(row, config)
+            busy = computing, loading, stored
+            choices.append(_Choice(tiling, dict(zip(_MEMORIES, use, strict=True)), total, busy))
     return tuple(choices)
 
 
@@ -259,31 +259,32 @@ def tilings_hand_in_hand(
         Maximum estimated cycles.
     """
     shapes = [blocked_shape(op, config) for op in ops]
-    found = []
-    sizes = product(
-        range(1, min(shapes[-1].rows.extent, _MOST_ROWS) + 1), range(1, _MOST_BLOCKS + 1)
-    )
-    cuts = [(1, False), (1, True)] + [(2, False)] * (len(ops) == 2)  # of three all halves wait
-    for (rows, blocks), held, (halves, stays) in product(sizes, (1, 2), cuts):
-        way = _Way(rows, blocks, held, stays, halves)
-        parts = way.parts(shapes, config)
-        if parts and (cycles := way.cycles(parts, config)) < limit:
-            found.append(Together([part.tiling for part in parts], cycles))
-    for each in sorted(found, key=lambda each: each.cycles):
-        if _fit_together(shapes, config, each.tilings):
-            yield replace(each, tilings=_with_results_that_stay(ops, config, each.tilings))
+    ways = _Ways.of(shapes)
+    parts = ways.parts(shapes, config)
+    cycles = ways.cycles(parts, config)
+    used = [occupied(part.shape, part.tilings) for part in parts]
+    possible = reduce(and_, [part.possible for part in parts])
+    places = np.nonzero(possible & (cycles < limit) & _hold(used, config))
+    order = np.argsort(cycles[places], kind="stable")
+    places = tuple(axis[order] for axis in places)
+    chosen = [part.tilings.at(places, cycles.shape) for part in parts]
+    for row, estimate in enumerate(cycles[places].tolist()):
+        tilings = [each.tiling(row, config) for each in chosen]
+        yield Together(_with_results_that_stay(shapes, config, tilings), estimate)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One of the operators that go hand in hand, with its partition.
+    """One of the operators that go hand in hand, with its partition: one, or one for each way.
 
     Attributes
     ----------
     shape : BlockedShape
         The operator.
-    tiling : Tiling
-        Its tiling.
+    tilings : Candidates
+        Its tilings.
+    possible : bool
+        Whether it can be partitioned.
     first : bool
         Whether it reads only DRAM.
     bands, tiles, steps : int
@@ -291,70 +292,79 @@ class _Part:
     """
 
     shape: BlockedShape
-    tiling: Tiling
+    tilings: Candidates
+    possible: Count
     first: bool
-    bands: int
-    tiles: int
-    steps: int
+    bands: Count
+    tiles: Count
+    steps: Count
 
-    def computed(self, config: HardwareConfig) -> float:
+    def computed(self, config: HardwareConfig) -> Any:
         """Return the cycles of the compute unit."""
-        cycles: float = computed_cycles(self.shape, config, ceil_div(self.shape.ic, self.steps))
+        cycles = computed_cycles(self.shape, config, ceil_div(self.shape.ic, self.steps))
         return cycles + _PER_TILE * self.bands * self.tiles
 
-    def loads(self, loaded: float, stays: bool) -> float:
-        """Return the cycles of the load unit: a DRAM element takes `loaded`, others one.
+    def loads(self, config: HardwareConfig, stays: Count) -> Any:
+        """Return the cycles of the load unit: an element of DRAM takes some beats, others one.
 
         A band is loaded once, or once per output tile if it does not stay.
         """
-        shape, tiling = self.shape, self.tiling
-        sweeps = self.tiles if self.steps > tiling.inp_tiles else 1
-        span, columns = shape.rows.span(tiling.h), shape.columns.span(tiling.w)
-        new = min(span, tiling.h * shape.rows.step)
-        again = 1 if stays or self.bands == 1 else loaded
-        each = span * loaded if self.first else new + (span - new) * again
-        image = columns * each
-        if columns > 1 and tiling.w < shape.columns.extent and not self.first:
-            image += span * _PER_PIECE
-        weights = shape.weights * loaded * tiling.ic
+        shape, tilings = self.shape, self.tilings
+        loaded = float(config.inp.element_bytes / _MACHINE.port_width(config))
+        sweeps = np.where(self.steps > tilings.inp_tiles, self.tiles, 1)
+        span, columns = shape.rows.span(tilings.h), shape.columns.span(tilings.w)
+        new = np.minimum(span, tilings.h * shape.rows.step)
+        again = np.where(stays | (self.bands == 1), 1, loaded)
+        image = columns * (span * loaded if self.first else new + (span - new) * again)
+        if not self.first:
+            pieces = (columns > 1) & (tilings.w < shape.columns.extent)
+            image = image + np.where(pieces, span * _PER_PIECE, 0)
+        weights = shape.weights * loaded * (tilings.ic * config.block_in)
         addends = shape.addends * shape.outputs * loaded
-        return float(self.bands * sweeps * shape.ic * shape.groups * image + addends + weights)
+        return self.bands * sweeps * shape.ic * shape.groups * image + addends + weights
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way for operators to go hand in hand.
+class _Ways:
+    """Ways for operators to go hand in hand: each attribute broadcasts to a grid of all.
 
     Attributes
     ----------
+    stays : bool
+        Whether the output memory keeps the rows that the next band reads again.
     rows : int
         Rows of the last operator in a band.
     blocks : int
         Channel blocks of a tile.
     held : int
         Alternating input tiles of the first operator.
-    stays : bool
-        Whether the output memory keeps the rows that the next band reads again.
     halves : int
         Number of pieces that rows are cut into.
     """
 
-    rows: int
-    blocks: int
-    held: int
-    stays: bool
-    halves: int
+    stays: Count
+    rows: Count
+    blocks: Count
+    held: Count
+    halves: Count
+
+    @classmethod
+    def of(cls, shapes: Sequence[BlockedShape]) -> _Ways:
+        """Return all ways for operators."""
+        rows = min(shapes[-1].rows.extent, _MOST_ROWS)
+        # Of three operators, all wait for each other's halves.
+        cuts = [(1, False), (1, True)] + [(2, False)] * (len(shapes) == 2)
+        halves, stays = np.array(cuts).T
+        axes = np.ix_(range(1, rows + 1), range(1, _MOST_BLOCKS + 1), (1, 2), halves)
+        return cls(stays.astype(bool), *axes)
 
     def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_Part]:
-        """Return the partition of each operator; empty if one cannot be partitioned."""
+        """Return the partitions of each operator."""
         height, width = self.rows, ceil_div(shapes[-1].columns.extent, self.halves)
         found: list[_Part] = []
         follower = None
         for number, shape in reversed([*enumerate(shapes)]):
-            part = self._part(shape, follower, config, (height, width), number == 0)
-            if part is None:
-                return []
-            found.insert(0, part)
+            found.insert(0, self._part(shape, follower, (height, width), number == 0))
             height, width = height * shape.rows.step, width * shape.columns.step
             follower = shape
         return found
@@ -363,42 +373,31 @@ class _Way:
         self,
         shape: BlockedShape,
         follower: BlockedShape | None,
-        config: HardwareConfig,
-        size: tuple[int, int],
+        size: tuple[Count, Count],
         first: bool,
-    ) -> _Part | None:
-        height, width = min(size[0], shape.rows.extent), min(size[1], shape.columns.extent)
-        bands = ceil_div(shape.rows.extent, height) * ceil_div(shape.columns.extent, width)
-        oc = min(self.blocks, shape.oc) if follower or shape.groups > 1 else shape.oc
-        if shape.oc % oc or not shape.admits(oc):
-            return None
-        ic = shape.ic if first else min(self.blocks, shape.ic)
+    ) -> _Part:
+        h, w = np.minimum(size[0], shape.rows.extent), np.minimum(size[1], shape.columns.extent)
+        bands = ceil_div(shape.rows.extent, h) * ceil_div(shape.columns.extent, w)
+        whole = follower is None and shape.groups == 1
+        oc = shape.oc if whole else np.minimum(self.blocks, shape.oc)
+        ic = shape.ic if first else np.minimum(self.blocks, shape.ic)
         tiles, steps = ceil_div(shape.oc, oc), ceil_div(shape.ic, ic)
-        accumulators = 2
-        if self.stays and follower is not None and follower.groups > 1:
-            if bands == 1:
-                return None
+        possible = (shape.oc % oc == 0) & shape.admits(oc)
+        accumulators: Count = 2
+        if follower is not None and follower.groups > 1:
+            possible = possible & ~(self.stays & (bands == 1))
             behind = follower.rows.window > follower.rows.step + 1
-            accumulators = tiles * (2 + behind) + 1
-        tiling = Tiling(
-            oc=oc * config.block_out,
-            ic=ic * config.block_in,
-            h=height,
-            w=width,
-            inp_tiles=self.held if first else 2,
-            wgt_tiles=tiles * steps if bands > 1 else min(2, tiles) * steps,
-            acc_tiles=accumulators,
-            keep="inp",
-            padding="skip",
-        )
-        return _Part(shape, tiling, first, bands, tiles, steps)
+            accumulators = np.where(self.stays, tiles * (2 + behind) + 1, 2)
+        inp_tiles = self.held if first else 2
+        wgt_tiles = np.where(bands > 1, tiles, np.minimum(2, tiles)) * steps
+        tilings = Candidates(oc, ic, h, w, inp_tiles, wgt_tiles, accumulators, 0)
+        return _Part(shape, tilings, possible, first, bands, tiles, steps)
 
-    def cycles(self, parts: Sequence[_Part], config: HardwareConfig) -> float:
+    def cycles(self, parts: Sequence[_Part], config: HardwareConfig) -> Any:
         """Estimate the cycles of all operators together."""
-        loaded = float(config.inp.element_bytes / _MACHINE.port_width(config))
-        loads = sum(part.loads(loaded, self.stays) for part in parts)
+        loads = sum(part.loads(config, self.stays) for part in parts)
         computed = sum(part.computed(config) for part in parts)
-        most = max(part.bands * part.tiles for part in parts)
+        most = reduce(np.maximum, [part.bands * part.tiles for part in parts])
         # The delay of one input tile shows at the beginning, and in each band with a single one.
-        alone = (loads + computed) / most + (0 if self.held > 1 else loads / len(parts) / 6)
-        return (max(loads, computed) + alone) / (_HALVES if self.halves > 1 else 1)
+        alone = (loads + computed) / most + np.where(self.held > 1, 0, loads / len(parts) / 6)
+        return (np.maximum(loads, computed) + alone) / np.where(self.halves > 1, _HALVES, 1)
