@@ -394,7 +394,7 @@ def _check_sizes(op: Operator) -> None:
 
 
 def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:
-    for feature in op.features:
+    for feature in sorted(op.features, key=lambda feature: feature.value):
         if not able.has(feature):
             raise UnsupportedError(
                 f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
