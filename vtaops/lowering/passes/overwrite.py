@@ -11,8 +11,7 @@ smallest int8.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,8 @@ Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]
 """Replacements of operations, by their place in the program."""
 
+Division = tuple[list[Operation], list[Operation]]
+"""The steps of a product that overwrite, and the others."""
 
 Product = Gemm | Pool
 """Instructions that can overwrite; those of one kind commute."""
@@ -47,70 +48,114 @@ def overwrite_instead_of_reset(
     config : HardwareConfig
         Target hardware; without the extensions, operations are unchanged.
     """
-    parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
-    for place, operation in enumerate(operations):
-        if isinstance(operation.instruction, Gemm) and operation.instruction.reset:
-            parts.update(_without_reset(operations, parts, place, config))
-    return [part for place in range(len(operations)) for part in parts[place]]
+    return _Resets(operations, config).removed()
 
 
-def _without_reset(
-    operations: list[Operation], parts: Parts, reset: int, config: HardwareConfig
-) -> Parts:
-    """Return the replacements of a reset and its products; empty if the reset stays."""
-    least = _least_added(operations, reset) if "pool" in config.extensions else None
-    if least is None and "overwrite" not in config.extensions:
-        return {}
-    dropped, kind = ([reset], Gemm) if least is None else ([reset, least], Pool)
-    pending = np.zeros(config.acc.depth, np.bool_)
-    pending[operations[reset].written] = True
-    first = _first_products(operations, parts, pending, dropped[-1] + 1, kind, config)
-    return {**first, **{place: [] for place in dropped}} if first is not None else {}
+class _Resets:
+    """Replaces operations by `parts`, for one reset after the other.
 
-
-def _least_added(operations: list[Operation], reset: int) -> int | None:
-    """Return the place where a number at or below every int8 is added to the reset accumulators."""
-    elements = operations[reset].written
-    for place in range(reset + 1, len(operations)):
-        operation, i = operations[place], operations[place].instruction
-        if any(np.isin(elements, other).any() for other in operation.accumulators):
-            adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
-            return place if adds and np.array_equal(operation.written, elements) else None
-    return None
-
-
-def _first_products(
-    operations: list[Operation],
-    parts: Parts,
-    pending: Mask,
-    begin: int,
-    kind: type[Product],
-    config: HardwareConfig,
-) -> Parts | None:
-    """Return replacements for the products, from `begin`, that first reach `pending` accumulators.
-
-    None if something else reaches one of them first, or nothing does.
+    Equal tiles share operations, so a product that was divided once need not be divided again.
     """
-    found: Parts = {}
-    places = range(begin, len(operations))
-    for products, run in groupby(places, lambda k: _is_product(operations[k], kind)):
-        group = [k for k in run if any(pending[e].any() for e in operations[k].accumulators)]
-        if not group:
-            continue
-        # Something else comes first, or a product already split for another reset.
-        if not products or any(len(parts[k]) > 1 for k in group):
+
+    def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
+        self._operations, self._config = operations, config
+        self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
+        self._reached = [[t.index for t in o.touches if t.space == "acc"] for o in operations]
+        self._places = [place for place, reached in enumerate(self._reached) if reached]
+        self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
+        self._divided: dict[int, Division] = {}
+
+    def removed(self) -> list[Operation]:
+        """Return the operations with as few resets as possible."""
+        for number, place in enumerate(self._places):
+            i = self._operations[place].instruction
+            if isinstance(i, Gemm) and i.reset:
+                self._parts.update(self._without_reset(number))
+        return [part for parts in self._parts.values() for part in parts]
+
+    def _without_reset(self, number: int) -> Parts:
+        """Return the replacements of a reset and its products; empty if the reset stays.
+
+        Accumulators are touched by the reset, at `self._places[number]`, and what follows.
+        """
+        pending = np.zeros(self._config.acc.depth, np.bool_)
+        pending[self._reached[self._places[number]][0]] = True
+        least = self._least_added(number, pending) if "pool" in self._config.extensions else None
+        if least is None and "overwrite" not in self._config.extensions:
+            return {}
+        dropped, kind = ([number], Gemm) if least is None else ([number, least], Pool)
+        first = self._first_products(pending, dropped[-1] + 1, kind)
+        return {} if first is None else {**first, **{self._places[n]: [] for n in dropped}}
+
+    def _least_added(self, number: int, pending: Mask) -> int | None:
+        """Return the number of the addition of a value at or below every int8 to `pending`."""
+        reset = self._operations[self._places[number]]
+        for following in range(number + 1, len(self._places)):
+            place = self._places[following]
+            if self._reaches(place, pending):
+                i, written = self._operations[place].instruction, self._operations[place].written
+                adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
+                return following if adds and np.array_equal(written, reset.written) else None
+        return None
+
+    def _reaches(self, place: int, pending: Mask) -> bool:
+        return any(pending[reached].any() for reached in self._reached[place])
+
+    def _first_products(self, pending: Mask, begin: int, kind: type[Product]) -> Parts | None:
+        """Return replacements for the products that first reach `pending` accumulators.
+
+        `begin` is the number of the first. None if something else reaches one of them first, or
+        nothing does.
+        """
+        found: Parts = {}
+        runs = groupby(islice(self._places, begin, None), self._runs[kind].__getitem__)
+        for products, run in runs:
+            group = [place for place in run if self._reaches(place, pending)]
+            if not group:
+                continue
+            # Something else comes first, or a product already split for another reset.
+            if not products or any(len(self._parts[place]) > 1 for place in group):
+                return None
+            replacement = self._overwriting(group, pending)
+            if replacement is None:
+                return None
+            found.update(replacement)
+            if not pending.any():
+                return found
+        return None
+
+    def _overwriting(self, group: list[int], pending: Mask) -> Parts | None:
+        """Reorder a group of products: steps that reach `pending` come first and overwrite.
+
+        Removes them from `pending`.
+        """
+        heads: list[Operation] = []
+        parts: Parts = {}
+        for place in sorted(group, key=lambda p: -len(self._operations[p].written)):
+            head, parts[place] = self._halves(place, pending)
+            heads += head
+            for operation in head:
+                pending[operation.touches[0].index] = False
+        if any(self._reaches(place, pending) for place in group):
             return None
-        replacement = _overwriting(operations, group, pending, config)
-        if replacement is None:
-            return None
-        found.update(replacement)
-        if not pending.any():
-            return found
-    return None
+        parts[group[0]] = [*heads, *parts[group[0]]]
+        return parts
+
+    def _halves(self, place: int, pending: Mask) -> Division:
+        """Return the steps of a product that can overwrite `pending`, and the others."""
+        operation, reached = self._operations[place], pending[self._reached[place][0]]
+        if not reached.all():
+            return _split(operation, pending, self._config) if reached.any() else ([], [operation])
+        if id(operation) not in self._divided:
+            self._divided[id(operation)] = _split(operation, pending, self._config)
+        return self._divided[id(operation)]
 
 
-def _is_product(operation: Operation, kind: type[Product]) -> bool:
-    return isinstance(operation.instruction, kind) and not operation.instruction.reset
+def _runs(operations: list[Operation], kind: type[Product]) -> list[int]:
+    """Return a number for each operation: 0, or that of the run of products of one kind."""
+    products = [isinstance(i := o.instruction, kind) and not i.reset for o in operations]
+    behind = accumulate((not product for product in products), initial=1)
+    return [number if product else 0 for number, product in zip(behind, products, strict=False)]
 
 
 def _product(operation: Operation) -> tuple[Product, Elements]:
@@ -120,32 +165,7 @@ def _product(operation: Operation) -> tuple[Product, Elements]:
     return operation.instruction, operation.micro_ops
 
 
-def _overwriting(
-    operations: list[Operation], group: list[int], pending: Mask, config: HardwareConfig
-) -> Parts | None:
-    """Reorder a group of products: steps that reach `pending` come first and overwrite.
-
-    Removes them from `pending`.
-    """
-    reached, covered = np.zeros_like(pending), np.zeros_like(pending)
-    heads: list[Operation] = []
-    parts: Parts = {}
-    for place in sorted(group, key=lambda p: -len(operations[p].written)):
-        reached[operations[place].written] = True
-        head, parts[place] = _split(operations[place], pending & ~covered, config)
-        for operation in head:
-            heads.append(operation)
-            covered[operation.steps("dst")] = True
-    if (reached & pending & ~covered).any():
-        return None
-    parts[group[0]] = [*heads, *parts[group[0]]]
-    pending &= ~covered
-    return parts
-
-
-def _split(
-    operation: Operation, pending: Mask, config: HardwareConfig
-) -> tuple[list[Operation], list[Operation]]:
+def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Division:
     """Split a product into steps that can overwrite `pending` accumulators, and the others."""
     i, rows = _product(operation)
     for loop, factor in (("out", i.dst_factor_out), ("in", i.dst_factor_in)):
@@ -184,7 +204,7 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
 
 def _with(operation: Operation, instruction: Product) -> Operation:
     """Return a product with fewer steps, and with the accumulators that they touch."""
-    part = replace(operation, instruction=instruction)
+    part = Operation(instruction, operation.relocation, (), operation.micro_ops)
     reached = Touch("acc", distinct(part.steps("dst")), write=True)
     part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
     return part

@@ -118,15 +118,16 @@ def _shifted(fragment: Fragment, offsets: Mapping[str, int]) -> Fragment:
     if not any(offsets.values()):
         return fragment
     shift = _Shift({**dict.fromkeys(_SPACES, 0), **offsets})
-    return replace(fragment, operations=tuple(map(shift.operation, fragment.operations)))
+    own = {id(o): o for o in fragment.operations}  # equal tiles share operations
+    moved = {key: shift.operation(operation) for key, operation in own.items()}
+    return replace(fragment, operations=tuple(moved[id(o)] for o in fragment.operations))
 
 
 class _Shift:
-    """Relocates operations in the scratchpads; shared objects are relocated once."""
+    """Relocates operations in the scratchpads."""
 
     def __init__(self, offsets: dict[str, int]) -> None:
         self._offsets = offsets
-        self._touches: dict[int, Touch] = {}
 
     def operation(self, o: Operation) -> Operation:
         """Return the operation with its scratchpad elements relocated; DRAM is unchanged."""
@@ -151,8 +152,4 @@ class _Shift:
 
     def _touch(self, touch: Touch) -> Touch:
         by = self._offsets.get(touch.space, 0)
-        if not by:
-            return touch
-        if id(touch) not in self._touches:
-            self._touches[id(touch)] = touch.moved(by)
-        return self._touches[id(touch)]
+        return touch.moved(by) if by else touch

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
 from vtaops.lowering.passes.uses import LastWrites, Live
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -79,7 +79,10 @@ class _Fold:
         self.biases = biases
         self.settings: dict[int, list[Setting]] = {}
         self.dropped: set[int] = set()
-        self.touched = [operation.accumulators for operation in operations]
+        self.touched = [[t.index for t in o.touches if t.space == "acc"] for o in operations]
+        self.parts: dict[tuple[int, int, int, Post], list[Setting] | None] = {}
+        """What `_parts` returns, by its arguments: equal tiles share operations."""
+        self.places = [place for place, touched in enumerate(self.touched) if touched]
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
         self.writes = LastWrites()
@@ -87,14 +90,14 @@ class _Fold:
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
-        for place, operation in enumerate(self.operations):
+        for place in self.places:
             chain = self._chain(place)
             if chain is not None and chain.places[-1] in self.stored_only:
                 self._take(chain)
             elif chain is not None and chain.scaled:
                 raise ScheduleError("a per-channel result can only be stored")
             if place not in self.dropped:
-                self.writes.note(operation, place)
+                self.writes.note(self.operations[place], place)
         if not self.biases.keys() <= self.dropped or self.rows is None:
             return None
         for load in {*self.biases.values()}:
@@ -185,15 +188,12 @@ class _Fold:
                 return None
             key = _key(self.operations[load])
             first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
-        row_of = np.zeros(self.acc_depth, np.int64)
-        row_of[vector.steps("dst")] = vector.steps("src") + first
         settings = {}
         for k in writers:
-            writer = self.operations[k]
-            if writer.post is not None:
-                writer = _adding_nothing(writer)
-            parts = _by_rows(writer, row_of, post)
-            if parts is None:
+            given = id(self.operations[k]), id(vector), first, post
+            if given not in self.parts:
+                self.parts[given] = _parts(self.operations[k], vector, first, post)
+            if (parts := self.parts[given]) is None:
                 return None
             settings[k] = parts
         return settings
@@ -206,6 +206,7 @@ class _Fold:
         kept = {k: o for k, o in enumerate(self.operations) if k not in self.dropped}
         stored = _stored_from(kept)
         result: list[Operation] = []
+        reading: dict[int, Operation] = {}  # equal tiles share operations
         now = Post()
         for place, operation in kept.items():
             if not isinstance(operation.instruction, LoopInstruction):
@@ -214,17 +215,19 @@ class _Fold:
             # Unstored results may be anything, but should read no row.
             plain = Post() if place in stored or now.reads_row else now
             for wanted, part in self.settings.get(place, [(plain, operation)]):
-                if wanted != now:
+                if wanted is not now and wanted != now:
                     result.append(set_to(wanted))
                     now = wanted
-                result.append(replace(part, touches=(*part.touches, _SETTING_READ)))
+                if id(part) not in reading:
+                    reading[id(part)] = replace(part, touches=(*part.touches, _SETTING_READ))
+                result.append(reading[id(part)])
         return result if now == Post() else [*result, set_to(Post())]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Yield the places, from `start`, of operations that touch some accumulators."""
         mask = self._mask(elements)
         for k in range(start, len(self.operations)):
-            if k not in self.dropped and any(mask[e].any() for e in self.touched[k]):
+            if any(mask[e].any() for e in self.touched[k]) and k not in self.dropped:
                 yield k
 
     def _mask(self, elements: Elements) -> npt.NDArray[np.bool_]:
@@ -241,7 +244,7 @@ def _stored_only(operations: list[Operation]) -> set[int]:
         i = operation.instruction
         if isinstance(i, Alu) and not any(live.read(touch).any() for touch in operation.writes):
             found.add(place)
-        if not isinstance(i, Store):
+        if operation.accumulators and not isinstance(i, Store):
             live.pass_back(operation)
     return found
 
@@ -330,11 +333,15 @@ def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operatio
     assert isinstance(load.instruction, Load)
     row = rows[_key(load)]
     instruction = load.instruction.with_fields(memory=Memory.POST, sram_base=row)
-    return replace(
-        load,
-        instruction=instruction,
-        touches=(Touch.of_run("post", row, len(load.written), write=True),),
-    )
+    rows_written = Touch.of_run("post", row, len(load.written), write=True)
+    return replace(load, instruction=instruction, touches=(rows_written,))
+
+
+def _parts(writer: Operation, vector: Operation, first: int, post: Post) -> list[Setting] | None:
+    """Return the parts of a writer that read the rows of a vector, from `first` on."""
+    row_of = np.zeros(max(largest(o.written) for o in (writer, vector)) + 1, np.int64)
+    row_of[vector.steps("dst")] = vector.steps("src") + first
+    return _by_rows(writer if writer.post is None else _adding_nothing(writer), row_of, post)
 
 
 def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
@@ -354,18 +361,17 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
         return None
     own = table[i.uop_begin : i.uop_end]
     order = np.argsort(grid[0, 0], kind="stable")
-    whole = own[order] if (np.diff(order) < 0).any() else None  # None: already in order
+    in_order = not (np.diff(order) < 0).any()
+    end, table = (i.uop_begin, table) if in_order else (0, own[order])
     parts: list[Setting] = []
-    end = i.uop_begin if whole is None else 0
     for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
         begin, end = end, end + count
         instruction = i.with_fields(uop_begin=begin, uop_end=end)
         rows = distinct(row + steps)
         halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
         read = Touch("post", np.concatenate(halves), write=False)
-        part = replace(operation, instruction=instruction, touches=(*operation.touches, read))
-        if whole is not None:
-            part.micro_ops = whole
+        touches = (*operation.touches, read)
+        part = replace(operation, instruction=instruction, touches=touches, micro_ops=table)
         parts.append((replace(post, row=row, row_factor_out=out, row_factor_in=inner), part))
     return parts
 
@@ -383,14 +389,8 @@ def _adding_nothing(operation: Operation) -> Operation:
     alu, table = operation.instruction, operation.micro_ops
     assert isinstance(alu, Alu)
     assert table is not None
-    nothing = replace(
-        alu,
-        alu_op=AluOp.ADD,
-        use_imm=1,
-        imm=0,
-        src_factor_out=alu.dst_factor_out,
-        src_factor_in=alu.dst_factor_in,
-    )
+    steps = {"src_factor_out": alu.dst_factor_out, "src_factor_in": alu.dst_factor_in}
+    nothing = alu.with_fields(alu_op=AluOp.ADD, use_imm=1, imm=0, **steps)
     in_place = table[:, [0, 0, 2]] * np.array([1, 1, 0])
     return replace(operation, instruction=nothing, micro_ops=in_place, post=None)
 
