@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, ShapeError
+from vtaops.base.garbage import collection_paused
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
 from vtaops.graph.host import NOT_QUANTIZED
@@ -100,6 +101,7 @@ def compile_model(
     return model.certified(model.prove()) if prove else model
 
 
+@collection_paused()
 def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
     """Return the unverified model of a graph for the hardware of its plan."""
     target = fragments.target

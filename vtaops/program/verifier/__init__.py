@@ -63,6 +63,7 @@ from vtaops.program.verifier.tokens import check_completion, happens_before
 __all__ = ["TOKEN_CAPACITY", "Rule", "verify"]
 
 
+@collection_paused()
 def verify(
     program: Program,
     *,
