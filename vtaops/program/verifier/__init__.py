@@ -53,6 +53,7 @@ Imports no TVM: a board installs it.
 
 from __future__ import annotations
 
+from vtaops.base.garbage import collection_paused
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.program.program import Program
 from vtaops.program.verifier.format import check_capabilities, check_finish, check_format, decode
