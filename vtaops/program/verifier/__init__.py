@@ -53,7 +53,6 @@ Imports no TVM: a board installs it.
 
 from __future__ import annotations
 
-from vtaops.base.garbage import collection_paused
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.program.program import Program
 from vtaops.program.verifier.format import check_capabilities, check_finish, check_format, decode
@@ -64,7 +63,6 @@ from vtaops.program.verifier.tokens import check_completion, happens_before
 __all__ = ["TOKEN_CAPACITY", "Rule", "verify"]
 
 
-@collection_paused()
 def verify(
     program: Program,
     *,
