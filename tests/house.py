@@ -230,9 +230,9 @@ LIMITS = {
     "arrows": 123,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "lines of code": 45_872,
+    "lines of code": 45_852,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 68,
+    "functions of a complexity over 10": 67,
 }
 """What today's house has; only a feature raises one. Goal: 33,500 lines, 70 functions over 10."""
 
