@@ -9,10 +9,11 @@ from trials.tflite_models import Writer
 from vtaops import ModelError
 from vtaops.graph import evaluate
 from vtaops.graph.fixed_softmax import softmax
-from vtaops.graph.requantization import Requantization, quantized_multiplier
+from vtaops.graph.requantization import _LIMITS, Requantization, quantized_multiplier
 from vtaops.graph.thresholds import (
     differing,
     fine_scale_for,
+    firsts_of_requantization,
     quotient_scale,
     steps_of_requantization,
 )
@@ -114,6 +115,29 @@ def test_fine_scales_have_the_thresholds_that_they_claim(seed):
         assert apart.sum() == scale.differing == differing(steps, scale)
         if kind == 1 + seed % 2:
             assert scale.differing == 0
+
+
+@pytest.mark.parametrize("rounding", ["half_up", "once", "twice"])
+def test_thresholds_of_all_channels_are_those_of_each(rounding):
+    multipliers, shifts = _LIMITS[rounding]
+    rng = np.random.default_rng(multipliers.stop + shifts.stop)
+    for _ in range(20):
+        count, zero_point = int(rng.integers(1, 9)), int(rng.integers(-128, 128))
+        multiplier = rng.integers(multipliers.start, multipliers.stop, count)
+        shift = rng.integers(shifts.start, shifts.stop, count)
+        if multipliers.start == 0:
+            multiplier[0] = 0
+        scaling = Requantization(multiplier, shift, zero_point, rounding=rounding)
+        low, high = rng.integers(-(1 << 30), 0, count), rng.integers(0, 1 << 30, count)
+        found = firsts_of_requantization(scaling, low, high)
+        for channel, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+            own = steps_of_requantization(scaling, channel, a, b)
+            assert np.array_equal(found[channel], own.first)
+            one = Requantization(multiplier[channel], shift[channel], zero_point, rounding=rounding)
+            real = (a < own.first) & (own.first <= b)
+            before, at = (one.apply(own.first[real] - k).astype(int) - zero_point for k in (1, 0))
+            assert (before < own.levels[real]).all()
+            assert (own.levels[real] <= at).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 49, 64, 125, 1000])

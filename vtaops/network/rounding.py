@@ -27,6 +27,7 @@ from vtaops.graph.thresholds import (
     Integers,
     Steps,
     fine_scale_for,
+    firsts_of_requantization,
     quotient_scale,
     steps_of_requantization,
 )
@@ -227,10 +228,8 @@ def _(op: Weighted, node: Node, given: Sequence[Span], target: Target) -> Form |
     low, high = _interval(op, node, given[0])
     if not target.fine:
         coarse = _coarse(scaling, op, node, target)
-        count = sum(
-            _off(coarse, scaling, channel, int(low[channel]), int(high[channel]))
-            for channel in range(len(low))
-        )
+        own, wanted = (firsts_of_requantization(each, low, high) for each in (coarse, scaling))
+        count = int(np.abs(own - wanted).sum())
         return Form(replace(op, requantization=coarse), count, _sums(low, high))
     chosen, bias = _fine_channels(scaling, low, high)
     before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
@@ -257,13 +256,6 @@ def _coarse(
     largest = largest_sums(*sums_of(op), node.inputs[0].zero_point)
     shifts = coarse.right_shift is not None
     return coarse if shifts else one_shift(coarse, largest) or coarse
-
-
-def _off(coarse: Requantization, scaling: Requantization, channel: int, low: int, high: int) -> int:
-    own, wanted = (
-        steps_of_requantization(each, channel, low, high).first for each in (coarse, scaling)
-    )
-    return int(np.abs(own - wanted).sum())
 
 
 def _fine_channels(
