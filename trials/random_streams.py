@@ -437,11 +437,7 @@ class ConcurrentProgram(RandomProgram):
             store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
             words = _words(first * unit, (first + depth) * unit)
             tail.append(Operation(store, touches=(read, _touch("dram", words, write=True))))
-        operations, _, flags = insert_tokens([*self.operations, *tail])
-        return [
-            operation.instruction.with_fields(**dict(zip(FLAGS, own, strict=True)))
-            for operation, own in zip(operations, flags.tolist(), strict=True)
-        ]
+        return [operation.instruction for operation in with_tokens([*self.operations, *tail])]
 
 
 class HazardousProgram(RandomProgram):
@@ -524,6 +520,15 @@ class RacingProgram(ReloadingProgram):
 
     def _touches(self, insn: Instruction) -> tuple[Touch, ...]:
         return tuple(t for t in super()._touches(insn) if t.space not in ("inp", "wgt"))
+
+
+def with_tokens(operations: list[Operation]) -> list[Operation]:
+    """Return the operations with relays, FINISH and the flags of their tokens."""
+    ordered, _, flags = insert_tokens(operations)
+    return [
+        replace(o, instruction=o.instruction.with_fields(**dict(zip(FLAGS, own, strict=True))))
+        for o, own in zip(ordered, flags.tolist(), strict=True)
+    ]
 
 
 def _touch(space: str, elements, *, write: bool = False) -> Touch:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 import vtaops
 from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
+from trials.random_streams import with_tokens
 from vtaops import Conv2d, HardwareConfig, Program
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
-from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
+from vtaops.lowering.linking.tokens import insert_tokens
 from vtaops.lowering.operation import Operation, Touch, distinct
 from vtaops.lowering.parsing.nests import parse
 from vtaops.machine.config import Memory
@@ -209,17 +210,6 @@ def random_operations(rng, length):
             touches = some("acc", False), some("dram:0", True)
             operations.append(Operation(Store(memory=Memory.OUT), touches=touches))
     return operations
-
-
-def with_tokens(operations):
-    """Operations with relays, FINISH and the flags of their tokens."""
-    ordered, _, flags = insert_tokens(operations)
-    return [
-        Operation(
-            o.instruction.with_fields(**dict(zip(FLAGS, own, strict=True))), touches=o.touches
-        )
-        for o, own in zip(ordered, flags.tolist(), strict=True)
-    ]
 
 
 def happens_before(operations):

@@ -120,7 +120,7 @@ class Fragments:
         return find(ops, self.target.config)
 
     def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
-        return [settled(_common(step.op), self.target.config) for step in steps]
+        return [settled(step.op, self.target.config) for step in steps]
 
     def beside(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
@@ -153,7 +153,7 @@ class Fragments:
         if self.search != "off":
             return tune(op, config, self.search, capabilities=able).tiling
         known = recall(op, config, "fast", able)
-        return known.tiling if known else default_tiling(settled(_common(op), config), config)
+        return known.tiling if known else default_tiling(settled(op, config), config)
 
 
 def _common(op: Operator) -> Operator:
@@ -164,7 +164,7 @@ def _common(op: Operator) -> Operator:
 
 def finished(fragment: Fragment, op: Operator) -> Fragment:
     """Return a fragment from `Fragments` with the zero point and the bounds of an operator."""
-    if not isinstance(op, SumOfProducts) or _common(op) == op:
+    if not isinstance(op, SumOfProducts) or not op.scales:
         return fragment
     assert op.clip is not None  # as it has scales
     numbers = dict(zip(("zero_point", "low", "high"), (op.zero_point, *op.clip), strict=True))
