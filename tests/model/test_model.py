@@ -126,7 +126,9 @@ def test_the_report_adds_up(model):
     assert report.layers[0].sqnr == 33.0
     data = report.as_dict()
     assert data["schema_version"] == 1
-    assert data["frames_per_second"] == pytest.approx(1e6 * report.clock_mhz / report.cycles)
+    assert data["frames_per_second"] == pytest.approx(
+        1e6 * report.batch * report.clock_mhz / report.cycles
+    )
     text = str(report)
     assert all(layer.name in text for layer in report.layers)
     assert f"{report.cycles:,} cycles" in text
@@ -140,7 +142,8 @@ def test_each_row_of_a_batch_is_a_frame():
     report = vtaops.compile_model(graph, "tiny").report()
     assert report.batch == 4
     assert report.frames_per_second == pytest.approx(4e6 * report.clock_mhz / report.cycles)
-    assert f"{report.frames_per_second:,.1f} frames/s in batches of 4 at" in str(report)
+    assert f"{report.frames_per_second:,.1f} frames/s at" in str(report)
+    assert "operators on VTA, in batches of 4\n" in str(report)
     assert " in batches" not in str(vtaops.compile_model(small(), "tiny").report())
 
 
