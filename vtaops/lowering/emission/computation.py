@@ -56,9 +56,8 @@ class Computation:
             return []
         if leaf.call not in (PRODUCT_CALL, RESET_CALL):
             return [Computation(leaf, context)]
-        reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
-        if context.pass_after_reset:
-            reset.imm = reset.imm or 0
+        imm = leaf.imm or 0 if context.pass_after_reset else leaf.imm
+        reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1], imm=imm)
         halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]
         return [Computation(half, context) for half in halves]
 

@@ -63,7 +63,7 @@ class DenseTile:
     elements: int
 
     @staticmethod
-    def filled_by(loops: list[nests.Loop], index: Expression, lanes: int) -> DenseTile:
+    def filled_by(loops: tuple[nests.Loop, ...], index: Expression, lanes: int) -> DenseTile:
         """Return the packing of a buffer that a leaf nest fills at scalar `index`."""
         origin = dict.fromkeys(index.names, 0)
         base = index(origin)

@@ -224,7 +224,7 @@ def _resets(first: int, count: int) -> Iterator[Operation]:
         yield Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
 
 
-def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:
+def _split_lanes(loops: tuple[Loop, ...], lanes: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
     """Split off the innermost loops, over the lanes of a tile."""
     product, cut = 1, len(loops)
     while product < lanes and cut:
@@ -238,7 +238,7 @@ def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]
     return loops[:cut], loops[cut:]
 
 
-def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: int) -> None:
+def _check_lanes(leaf: CopyNest, values: Values, lane_loops: tuple[Loop, ...], lanes: int) -> None:
     """Check that the lanes of a tile are contiguous on both sides of the copy."""
     first = {**values, **{loop.name: 0 for loop in leaf.loops}}
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}

@@ -19,7 +19,7 @@ def preserve_operands(tree: Tree) -> Tree:
     """Copy the operands of ALU stages that have other readers, or are filled further outside."""
     readers = Counter(name for leaf in leaves(tree.body) for name in leaf.read)
 
-    def rewrite(nodes: list[Node]) -> list[Node]:
+    def rewrite(nodes: tuple[Node, ...]) -> list[Node]:
         found: list[Node] = []
         filled: set[str] = set()
         for node in nodes:
@@ -43,6 +43,6 @@ def _overwrites(leaf: CallNest) -> bool:
 
 def _on_a_copy(leaf: CallNest) -> list[LeafNest]:
     result, source, *rest = leaf.operands
-    reset = replace(leaf, call=RESET_CALL, operands=[result], alu_op=None, imm=None)
-    copy = replace(leaf, operands=[result, result, source], alu_op=int(AluOp.ADD), imm=None)
-    return [reset, copy, replace(leaf, operands=[result, result, *rest])]
+    reset = replace(leaf, call=RESET_CALL, operands=(result,), alu_op=None, imm=None)
+    copy = replace(leaf, operands=(result, result, source), alu_op=int(AluOp.ADD), imm=None)
+    return [reset, copy, replace(leaf, operands=(result, result, *rest))]
