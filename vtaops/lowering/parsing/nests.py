@@ -189,13 +189,20 @@ def _rewritten(nodes: tuple[Node, ...], rewrite: Rewrite) -> tuple[Node, ...]:
     return tuple(rewrite(tuple(inner)))
 
 
-def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
-    """Iterate over all leaf nests of a tree, in program order."""
+def placed_leaves(
+    nodes: Iterable[Node], outer: tuple[Loop, ...] = ()
+) -> Iterator[tuple[tuple[Loop, ...], LeafNest]]:
+    """Iterate over all leaf nests in program order, each with the loops around it."""
     for node in nodes:
         if isinstance(node, LoopNode):
-            yield from leaves(node.body)
+            yield from placed_leaves(node.body, (*outer, node.loop))
         else:
-            yield node
+            yield outer, node
+
+
+def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
+    """Iterate over all leaf nests of a tree, in program order."""
+    return (leaf for _, leaf in placed_leaves(nodes))
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
