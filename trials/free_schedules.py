@@ -302,11 +302,11 @@ def drawn(rng: random.Random, kind: str) -> tuple[Subject, tvm.s_tir.Schedule]:
 def tried(seed: str, kind: str) -> Outcome:
     """Build a random schedule, run it on fsim and compare the result with NumPy."""
     rng = random.Random(f"{kind} {seed}")
-    subject, s = drawn(rng, kind)
-    buffers = None if subject.operator is None else subject.operator.buffers(subject.config)
     capacity = Capacity(*rng.choices([1, 2], k=3))
-    how = {"buffers": buffers, "capacity": capacity, "capabilities": "fsim"}
     try:
+        subject, s = drawn(rng, kind)
+        buffers = None if subject.operator is None else subject.operator.buffers(subject.config)
+        how = {"buffers": buffers, "capacity": capacity, "capabilities": "fsim"}
         program = vtaops.build(s, subject.config, **how)
     except vtaops.ScheduleError as error:
         return Outcome(refused=str(error))

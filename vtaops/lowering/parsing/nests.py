@@ -227,8 +227,18 @@ def _statements(stmt: Any, allocations: list[TileBuffer], config: HardwareConfig
     elif isinstance(stmt, tirx.For):
         loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
         yield LoopNode(loop, tuple(_statements(stmt.body, allocations, config)))
+    elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+        guards = tuple(conjuncts(stmt.condition))
+        for node in _statements(stmt.then_case, allocations, config):
+            yield _guarded(node, guards)
     elif not isinstance(stmt, tirx.DeclBuffer):
         raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+
+
+def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
+    if isinstance(node, LoopNode):
+        return replace(node, body=tuple(_guarded(inner, guards) for inner in node.body))
+    return replace(node, guards=guards + node.guards)
 
 
 def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
