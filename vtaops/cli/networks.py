@@ -55,7 +55,7 @@ def compile(
     config: str | None = None,
     search: str = "off",
     host: bool = False,
-    prove: bool = False,
+    no_prove: bool = False,
     shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
@@ -71,8 +71,8 @@ def compile(
         Search for tilings: off, fast or thorough.
     host
         Also compile a model that is not quantised; all of it runs on the host.
-    prove
-        Prove that it computes its graph for every input, and add certificates to the file.
+    no_prove
+        Do not prove that it computes its graph for every input; the file has no certificate.
     shapes
         Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
@@ -83,10 +83,8 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
-    compiled = _compiled(model, config, search, host=host, shapes=options.read_shapes(shapes))
-    if prove:
-        with options.progress_bar():
-            compiled = compiled.certified(compiled.prove())
+    given = options.read_shapes(shapes)
+    compiled = _compiled(model, config, search, host=host, prove=not no_prove, shapes=given)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -605,6 +603,7 @@ def _compiled(
     *,
     trusted: bool = False,
     host: bool = False,
+    prove: bool = True,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -622,7 +621,14 @@ def _compiled(
     from vtaops.network import compile_model
 
     with options.progress_bar():
-        return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
+        return compile_model(
+            source,
+            chosen,
+            search=search,  # type: ignore[arg-type]
+            host=host,
+            prove=prove,
+            shapes=shapes,
+        )
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:

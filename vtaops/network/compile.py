@@ -16,6 +16,7 @@ from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
+from vtaops.model.judge import judged
 from vtaops.model.placement import placement
 from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
@@ -35,7 +36,7 @@ def compile_model(
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
     host: bool = False,
-    prove: bool = False,
+    prove: bool = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Compile a network for a hardware configuration.
@@ -56,8 +57,9 @@ def compile_model(
     host : bool
         Also compile a model that is not quantised; all of it then runs on the host.
     prove : bool
-        Whether to prove that every launch computes its nodes for every input, and to add
-        certificates to the model (`vtaops.prove`).
+        Whether to prove that every launch computes its nodes for every input (`vtaops.prove`). The
+        model contains the certificates. A launch that cannot be proven runs on fsim with random and
+        extreme inputs instead, and the model's report names the reason.
     shapes : mapping of str to sequence of int, optional
         Shapes of inputs whose dimensions the model file leaves open.
 
@@ -96,10 +98,10 @@ def compile_model(
     if not host:
         _judge(source, graph, decided)
     model = compile_plan(graph, decided, Fragments(target, search))
-    if verify:
-        with collection_paused():
+    with collection_paused():
+        if verify:
             model.verify()
-    return model.certified(model.prove()) if prove else model
+        return judged(model) if prove else model
 
 
 @collection_paused()
