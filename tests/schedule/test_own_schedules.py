@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from helpers.own_operators import RANDOM, random_schedule
+from trials.own_operators import RANDOM, random_schedule
 from helpers.tsim_support import needs_tools
 from tvm import te, tirx
 
