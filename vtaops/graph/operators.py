@@ -135,7 +135,15 @@ class Requantized(GraphOperator):
     """Axis of the sums to which per-channel requantization applies."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
-        """Return the int8 result tensor of a shape."""
+        """Return the int8 result tensor of a shape.
+
+        Raises
+        ------
+        ShapeError
+            If only pools round as it does.
+        """
+        if self.requantization.rounding == "quotient" and not isinstance(self, AveragePool):
+            raise ShapeError(f"{self.kind} cannot round as a quotient; average pools do")
         return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
 
     def sums(self, *real: Integers) -> Integers:
@@ -513,6 +521,8 @@ class AveragePool(Requantized):
         window = self.window(inputs[0])
         size = window.out_size(h, w)
         factor = self.factor
+        if self.requantization.rounding == "quotient":
+            self._check_quotient(inputs[0], window)
         if self.exclude_padding:
             if max(self.requantization.multiplier.size, self.requantization.shift.size) > 1:
                 raise ShapeError("a mean that excludes its padding has one scale for all channels")
@@ -521,6 +531,22 @@ class AveragePool(Requantized):
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * _reach(inputs[0])))
         return self.result((n, c, *size))
+
+    def _check_quotient(self, data: Tensor, window: Window) -> None:
+        """Reject a quotient that is not that of the values of each window and their number."""
+        scaling, padded = self.requantization, any(self.padding) and not self.exclude_padding
+        divisor = int(scaling.multiplier.flat[0])
+        if (self.factor, divisor) != (1, window.count) or scaling.multiplier.ndim or padded:
+            raise ShapeError(
+                f"a quotient of sums of {window.count} values has the factor 1, divides by "
+                f"{window.count} and excludes its padding; factor is {self.factor}, multiplier "
+                f"{scaling.multiplier.tolist()}, padding {self.padding}"
+            )
+        if scaling.zero_point != data.zero_point:
+            raise ShapeError(
+                f"a quotient keeps the zero point of {data.name}, {data.zero_point}; that of the "
+                f"result is {scaling.zero_point}"
+            )
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         window = self.window(inputs[0])

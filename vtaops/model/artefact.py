@@ -32,11 +32,12 @@ import numpy as np
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
+from vtaops.base.records import check_fields, tuples
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
 from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.checks import check_graph, check_stages, check_types
+from vtaops.model.checks import check_graph, check_stages
 from vtaops.model.model import Model
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
@@ -266,7 +267,7 @@ def _read_operator(node: dict[str, Any], blobs: _Reader) -> GraphOperator:
         else _read_value(value, blobs)
         for name, value in node["parameters"].items()
     }
-    check_types(cls, parameters)
+    check_fields(cls, parameters)
     operator: GraphOperator = cls(**parameters)
     return operator
 
@@ -276,13 +277,9 @@ _Plain = TypeVar("_Plain")
 
 def _read_plain(cls: type[_Plain], entry: dict[str, Any]) -> _Plain:
     """Construct a dataclass from plain values; lists become tuples."""
-    values = {name: _tuples(value) for name, value in entry.items()}
-    check_types(cls, values)
+    values = {name: tuples(value) for name, value in entry.items()}
+    check_fields(cls, values)
     return cls(**values)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _text(value: Any) -> str:

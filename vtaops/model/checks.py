@@ -1,4 +1,4 @@
-"""Validation of a model read from a file: the types and the consistency of its parts.
+"""Validation of a model read from a file: the consistency of its parts.
 
 A model from `vtaops.compile_model` is valid by construction; a file may contain anything. After
 these checks a run can only fail because of its inputs, its device, or its timeout. Imports no TVM.
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -23,46 +20,6 @@ from vtaops.program.region import Argument, Region, RowSums, Stage
 
 MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""
-
-
-def check_types(kind: type, values: Mapping[str, Any]) -> None:
-    """Check the fields of a dataclass, given by name, against its annotations.
-
-    Raises
-    ------
-    ProgramError
-        If a field is unknown or has another type; the message names it.
-    """
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    for name, value in values.items():
-        if name not in known or not _conforms(value, hints[name]):
-            raise ProgramError(f"{kind.__name__} cannot have {name} = {repr(value)[:80]}")
-
-
-def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value has the annotated type."""
-    if hint is Any:
-        return True
-    origin, parameters = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return any(_conforms(value, part) for part in parameters)
-    if origin is Literal:
-        return value in parameters
-    if origin is tuple:
-        return isinstance(value, tuple) and _conform(value, parameters)
-    if hint is float:
-        return type(value) in (int, float)
-    if hint in (int, bool, str):
-        return type(value) is hint
-    return isinstance(value, origin or hint)
-
-
-def _conform(values: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
-    """Whether the items of a tuple have the annotated types."""
-    if hints[-1] is Ellipsis:
-        hints = hints[:1] * len(values)
-    return len(values) == len(hints) and all(map(_conforms, values, hints))
 
 
 def check_graph(graph: Graph) -> None:
