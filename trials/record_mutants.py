@@ -283,9 +283,7 @@ class SmallGraph(RandomGraph):
         self.values = []
         for number in range(self.rng.randint(1, 2)):
             shape = (batch, self.rng.choice([3, 8, 16, self.rng.randint(1, 20)]), *size)
-            self.values.append(
-                self.graph.input(f"x{number}", shape, zero_point=self.zero_point())
-            )
+            self.values.append(self.graph.input(f"x{number}", shape, zero_point=self.zero_point()))
         for _ in range(40):
             if len(self.graph.nodes) >= 4:
                 break
@@ -437,9 +435,7 @@ def _extreme(array: Any, seed: int) -> Any:
 
 
 def _different(found: Any, wanted: Any) -> str:
-    pairs = zip(
-        *(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True
-    )
+    pairs = zip(*(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True)
     for number, (a, b) in enumerate(pairs):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return f"result {number} is {a.dtype}{[*a.shape]}, not {b.dtype}{[*b.shape]}"
@@ -463,4 +459,3 @@ def mutants(case: str, count: int) -> Iterator[tuple[str, str, str]]:
         found = mutated(document, rng)
         if found is not None:
             yield found[1], *judge(found[0], rng.getrandbits(20))
-

@@ -49,7 +49,7 @@ _LIMITS: dict[str, tuple[range, range]] = {
     "half_up": (range(1 << MULTIPLIER_BITS), range(MAX_SCALE_SHIFT + 1)),
     "nudged": (range(1 << (FINE_BITS - 1), 1 << FINE_BITS), FINE_SHIFTS),
     **dict.fromkeys(("once", "twice"), (range(1 << 31), range(63))),
-    "quotient": (range(1, 1 << 22), range(1)),
+    "quotient": (range(1, 1 << 16), range(1)),  # of which each has an exact fine scale
 }
 """Valid multipliers and shifts for each rounding."""
 

@@ -96,6 +96,11 @@ def load(path: str | Path, *, trusted: bool = False) -> Model:
 
 def dumps(model: Model) -> bytes:
     """Serialize a model to the bytes of its file."""
+    return _FILE.seal(*_sections(model))
+
+
+def _sections(model: Model) -> list[bytes | memoryview]:
+    """Return the header of a model's file, then the parts of its body."""
     blobs = _Blobs()
     header: dict[str, Any] = {
         "capabilities": model.capabilities.name,
@@ -108,10 +113,10 @@ def dumps(model: Model) -> bytes:
     }
     header["blobs"] = blobs.table
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
-    body = [_padding(PREAMBLE_BYTES + len(text))]
+    sections: list[bytes | memoryview] = [text, _padding(PREAMBLE_BYTES + len(text))]
     for blob in blobs.data:
-        body += [blob, _padding(len(blob))]
-    return _FILE.seal(text, *body)
+        sections += [blob, _padding(len(blob))]
+    return sections
 
 
 def loads(data: bytes, *, trusted: bool = False) -> Model:
@@ -123,7 +128,7 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         If the file is foreign, of another version, truncated, corrupted or inconsistent; the
         message says which.
     """
-    header, blobs = _checked(data, trusted)
+    text, header, blobs = _checked(data, trusted)
     try:
         config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
         if config.fingerprint != header["fingerprint"]:
@@ -141,7 +146,10 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         raise ProgramError(f"the model is inconsistent: {error}") from error
     except _MALFORMED as error:
         raise ProgramError(f"the model is inconsistent: {_short(error)}") from error
-    return Model(graph, config, capabilities, rows, stages)
+    model = Model(graph, config, capabilities, rows, stages)
+    if text != _sections(model)[0]:
+        raise ProgramError("the header of the model is not in the form that vtaops writes")
+    return model
 
 
 def _padding(size: int) -> bytes:
@@ -149,13 +157,14 @@ def _padding(size: int) -> bytes:
     return bytes(-size % _ALIGNMENT)
 
 
-def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
+def _checked(data: bytes, trusted: bool) -> tuple[bytes, dict[str, Any], _Reader]:
     text, body = _FILE.open(data)
     inconsistent = "the header of the model is inconsistent"
     with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
         header = json.loads(text)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
-    return header, _Reader(body[len(_padding(PREAMBLE_BYTES + len(text))) :], table, trusted)
+    start = len(_padding(PREAMBLE_BYTES + len(text)))
+    return text, header, _Reader(body[start:], table, trusted)
 
 
 # ---------------------------------------------------------------------------------- blobs
@@ -165,11 +174,11 @@ class _Blobs:
     """The blobs after the header."""
 
     def __init__(self) -> None:
-        self.data: list[bytes] = []
+        self.data: list[bytes | memoryview] = []
         self.table: list[tuple[int, int]] = []
         self.nbytes = 0
 
-    def add(self, data: bytes) -> int:
+    def add(self, data: bytes | memoryview) -> int:
         """Append a blob; return its number."""
         self.table.append((self.nbytes, len(data)))
         self.data.append(data)
@@ -178,7 +187,7 @@ class _Blobs:
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Append an array; return its description."""
-        blob = self.add(np.ascontiguousarray(array).tobytes())
+        blob = self.add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return {"array": blob, "dtype": str(array.dtype), "shape": list(array.shape)}
 
 

@@ -121,15 +121,14 @@ def _tensor(graph: Graph, argument: Argument) -> Tensor:
 
 def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
     image, axes, border = argument.image, argument.axes, argument.border
-    held = _held(argument)
-    rearranged = axes or any(border) or argument.sums
     conditions = (
         min(image, default=0) >= 1,
         min(border) >= 0,
         math.prod(image) == tensor.elements,
         not axes or (not any(border) and sorted(axes) == [*range(len(image))]),
-        held == buffer.shape if rearranged else math.prod(held) == math.prod(buffer.shape),
-        -128 <= argument.zero_point <= 127,
+        _held(argument) == buffer.shape,
+        not argument.lanes,
+        -128 <= argument.zero_point <= 127 and (any(border) or not argument.zero_point),
         tensor.dtype == buffer.dtype,
     )
     if not all(conditions):
@@ -160,8 +159,10 @@ def _check_sums(sums: RowSums, columns: int) -> None:
 
 def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
     lanes, shape = argument.lanes, buffer.shape
+    plain = Argument(argument.tensor, argument.buffer, argument.shape, lanes=lanes)
     if (
-        len(shape) < 2
+        argument != plain
+        or len(shape) < 2
         or not all(0 <= lane < shape[1] for lane in lanes)
         or shape[0] * len(lanes) * math.prod(shape[2:]) != tensor.elements
         or np.dtype(tensor.dtype) != np.dtype(buffer.dtype)
