@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.base.shapes import Array, Concise, Sides, ceil_div
+from vtaops.base.shapes import Array, Concise, Sides, ceil_div, check_padded
 from vtaops.base.window import Window
 from vtaops.graph import fixed_softmax
 from vtaops.graph.host import HostFunction
@@ -131,8 +131,8 @@ class Requantized(GraphOperator):
     """An operator that ends in a requantization."""
 
     requantization: Requantization
-    channels_axis = 1
-    """Axis of the sums to which per-channel requantization applies."""
+    channels_axis: int | None = 1
+    """Axis of the sums to which per-channel requantization applies; None: one for all channels."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
         """Return the int8 result tensor of a shape.
@@ -140,10 +140,15 @@ class Requantized(GraphOperator):
         Raises
         ------
         ShapeError
-            If only pools round as it does.
+            If the operator cannot round like this, or has another number of channels.
         """
-        if self.requantization.rounding == "quotient" and not isinstance(self, AveragePool):
+        scaling, axis = self.requantization, self.channels_axis
+        if scaling.rounding == "quotient" and not isinstance(self, AveragePool):
             raise ShapeError(f"{self.kind} cannot round as a quotient; average pools do")
+        channels = 1 if axis is None else shape[axis]
+        for name in ("multiplier", "shift", "nudge"):
+            if (values := getattr(scaling, name)).size > 1:
+                _check_channels(name, values, channels)
         return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
 
     def sums(self, *real: Integers) -> Integers:
@@ -155,7 +160,7 @@ class Requantized(GraphOperator):
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         real = (_real(*pair) for pair in zip(inputs, arrays, strict=True))
-        return self.requantization.apply(self.sums(*real), self.channels_axis)
+        return self.requantization.apply(self.sums(*real), self.channels_axis or 0)
 
 
 # ----------------------------------------------------------------------- sums of products
@@ -187,7 +192,7 @@ class Weighted(Requantized):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
             )
-        for name in ("multiplier", "shift"):
+        for name in ("multiplier", "shift", "nudge"):
             _check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 
@@ -373,6 +378,7 @@ class Matmul(Requantized):
     """
 
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -450,6 +456,7 @@ class AveragePool(Requantized):
     factor: int = 1
     requantization: Requantization = field(default_factory=Requantization)
     exclude_padding: bool = False
+    channels_axis = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -519,13 +526,12 @@ class AveragePool(Requantized):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         window = self.window(inputs[0])
+        check_padded(window.padded(h, w))
         size = window.out_size(h, w)
         factor = self.factor
         if self.requantization.rounding == "quotient":
             self._check_quotient(inputs[0], window)
         if self.exclude_padding:
-            if max(self.requantization.multiplier.size, self.requantization.shift.size) > 1:
-                raise ShapeError("a mean that excludes its padding has one scale for all channels")
             rows, columns = self.counts(inputs[0])
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
@@ -581,6 +587,7 @@ class Add(Requantized):
 
     factors: Pair = (1, 1)
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
 
     def __post_init__(self) -> None:
@@ -639,7 +646,16 @@ class RescaledAdd(Requantized):
     multipliers: Pair
     shifts: Pair
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
+
+    def __post_init__(self) -> None:
+        for name, most in (("multipliers", (1 << 31) - 1), ("shifts", 62)):
+            least = 0 if name == "shifts" else -most
+            values = integers(name, getattr(self, name), least, most)
+            if values.shape != (2,):
+                raise ShapeError(f"{name} is {getattr(self, name)}; give two integers")
+            object.__setattr__(self, name, (int(values[0]), int(values[1])))
 
     @staticmethod
     def from_scales(
@@ -681,6 +697,7 @@ class Multiply(Requantized):
     """
 
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -720,6 +737,7 @@ class LeakyRelu(Requantized):
     positive: int = 1
     negative: Any = 1
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
 
     def __post_init__(self) -> None:
         integers("positive", self.positive, 1, 127)

@@ -148,6 +148,11 @@ class Requantization(Concise):
         return Requantization(*_factors(quantized_multiplier, ratio), zero_point, clip, rounding)
 
     @property
+    def channels(self) -> int:
+        """Number of channels with numbers of their own; 1: the same for all."""
+        return max(self.multiplier.size, self.shift.size, self.nudge.size)
+
+    @property
     def half(self) -> Integers:
         """Rounding term added before the shift: half an output step."""
         half: Integers = (np.int64(1) << self.shift) >> 1

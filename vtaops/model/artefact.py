@@ -37,7 +37,7 @@ from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Ten
 from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.checks import check_graph, check_stages
+from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
@@ -140,7 +140,6 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         stages = [_read_stage(stage, blobs) for stage in header["stages"]]
         rows = [_read_plain(Row, row) for row in header["plan"]]
         capabilities = find(header["capabilities"])
-        check_graph(graph)
         check_stages(graph, stages, config.fingerprint)
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
@@ -249,6 +248,7 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
 def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     """Build a graph through the public interface, so that invalid graphs are rejected."""
     stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
+    check_tensors(stated)
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
     for name in entry["inputs"]:

@@ -22,15 +22,15 @@ MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""
 
 
-def check_graph(graph: Graph) -> None:
-    """Check that a board can hold every tensor of a graph.
+def check_tensors(tensors: Iterable[Tensor]) -> None:
+    """Check that a board can hold every tensor, before anything is computed of its shape.
 
     Raises
     ------
     ProgramError
         If one is too large; the message names it.
     """
-    for tensor in graph.tensors.values():
+    for tensor in tensors:
         if tensor.elements > MAX_ELEMENTS:
             raise ProgramError(
                 f"{tensor.name} has {tensor.elements} elements; a tensor has at most {MAX_ELEMENTS}"
