@@ -47,16 +47,32 @@ EQUAL, MISSED, CRASHED = "proven, equal", "MISSED", "CRASHED"
 VERDICTS = (UNREAD, UNVERIFIED, REFUTED, UNPROVEN, EQUAL, MISSED, CRASHED)
 """What becomes of a mutant; the last two are failures: proven and different, and a raw error."""
 
-WORDS = (
-    "half_up", "nudged", "once", "twice", "quotient", "truncate",
-    "int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool",
-    "input", "parameter", "output", "scratch", "constant", "vta", "host", "all", "units", "rest",
-    "identity", "add", "sub", "multiply", "minimum", "maximum", "gelu", "",
-    *operators.__all__, *ops.__all__,
-    "Flat", "Plus", "BlockDiagonal", "Columns", "Patches", "KernelColumns", "Windows",
-    "NCHW1n16c", "NHCW1n16c", "L16l", "C1n16c", "NCHW",
-)  # fmt: skip
-"""Words that mean something in some field."""
+WORDS: tuple[tuple[str, ...], ...] = (
+    ("half_up", "nudged", "once", "twice", "quotient", "truncate"),
+    ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool"),
+    ("input", "parameter", "output", "scratch", "constant"),
+    ("vta", "host"),
+    ("all", "units", "rest"),
+    ("identity", "add", "sub", "multiply", "minimum", "maximum"),
+    tuple(operators.__all__),
+    tuple(ops.__all__),
+    ("Flat", "Plus", "BlockDiagonal", "Columns", "Patches", "KernelColumns", "Windows"),
+    ("NCHW1n16c", "NHCW1n16c", "NCHW4n8c", "L16l", "C1n16c", "OIHW16o16i", "NCHW"),
+    ("gelu", ""),
+)
+"""Words that mean something, by the fields in which they do."""
+
+LATER: dict[str, tuple[Any, ...]] = {
+    "view": ({"kind": "Plus", "value": 1}, {"kind": "Flat"}, {"kind": "KernelColumns"}),
+    "fill": (0, 5),
+    "offset": (0, 16),
+    "value": ([1], [0] * 16),
+    "activation": ("gelu",),
+    "leaky_slope": (3,),
+    "border": ([1, 1, 1, 1],),
+    "axis": (1,),
+}
+"""Keys that some objects have, and others may get."""
 
 ARRAY = {"array", "dtype", "shape"}
 """Keys of an entry whose numbers lie in a blob."""
@@ -206,16 +222,25 @@ def _changed(place: Place, same: list[Place], rng: random.Random) -> str | None:
                 [2 * value, value / 2, -value, 0.0, 1e300, value + 1, 2.0**-140]
             )
         case str():
-            others = [p.value for p in same if p.value != value and isinstance(p.value, str)]
-            pool = others if others and rng.random() < 0.4 else [w for w in WORDS if w != value]
-            place.owner[place.key] = rng.choice(pool)
+            place.owner[place.key] = _word(value, same, rng)
         case None:
             place.owner[place.key] = rng.choice([0, 1, 7, [0, 1], [1, 0], [], False, [5, 90]])
+        case list() if place.key == "requantization" and rng.random() < 0.4:
+            value[4:] = [rng.choice(WORDS[0]), 0, rng.choice([0, 0, 1])]
         case list():
             _items(value, rng)
         case dict():
             _keys(value, rng)
     return None
+
+
+def _word(old: str, same: list[Place], rng: random.Random) -> str:
+    """Return another word: one of the same meaning most of the time, or of the same field."""
+    others = [p.value for p in same if isinstance(p.value, str)]
+    alike = [word for group in WORDS if old in group for word in group]
+    pool = rng.choice([alike, alike, others, rng.choice(WORDS)])
+    found = [word for word in pool if word != old]
+    return rng.choice(found) if found else f"{old}_"
 
 
 def _number(old: int, rng: random.Random) -> int:
@@ -248,7 +273,8 @@ def _keys(value: dict[str, Any], rng: random.Random) -> None:
     name = rng.choice(sorted(value)) if value else ""
     match rng.randrange(3 if value else 1):
         case 0:
-            value[rng.choice(["activation", "leaky_slope", "axis", "border", "kind"])] = 3
+            added = rng.choice([*LATER])
+            value[added] = deepcopy(rng.choice(LATER[added]))
         case 1:
             del value[name]
         case 2:
@@ -294,7 +320,8 @@ class SmallGraph(RandomGraph):
         if self.rng.random() < 0.7:
             return super().grow()
         try:
-            self.values.append(self.rng.choice([self.quotient, self.tflite, self.softmax])())
+            kinds = [self.quotient, self.tflite, self.softmax, self.long]
+            self.values.append(self.rng.choice(kinds)())
         except ShapeError:
             return None
         return None
@@ -322,6 +349,14 @@ class SmallGraph(RandomGraph):
         scaling = Requantization(multiplier, shift, self.zero_point(), rounding=rounding)
         weights = self.weights(channels, x.shape[1], 1, 1)
         return self.graph.add(Convolution(weights, self.bias(channels), scaling), x)
+
+    def long(self) -> Any:
+        """Shifts by more than 31, where roundings differ, of sums that large biases make."""
+        x = self.pick()
+        weights = self.weights(16, x.shape[1], 1, 1)
+        bias = self.np.integers(-25_000_000, 25_000_000, 16).astype(np.int32)
+        scaling = Requantization(40000, 33, self.zero_point())
+        return self.graph.add(Convolution(weights, bias, scaling), x)
 
     def softmax(self) -> Any:
         real = self.graph.add(Dequantize(), self.pick())

@@ -131,7 +131,7 @@ class Requantized(GraphOperator):
     """An operator that ends in a requantization."""
 
     requantization: Requantization
-    channels_axis: int | None = 1
+    channels_axis: ClassVar[int | None] = 1
     """Axis of the sums to which per-channel requantization applies; None: one for all channels."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
@@ -177,6 +177,7 @@ class Weighted(Requantized):
     """Rank of the weights."""
     outputs_axis: ClassVar[int] = 0
     """Output-channel axis of the weights."""
+    channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         rank, weight, bias = self.rank, self.weight, self.bias
@@ -323,6 +324,11 @@ class TransposedConvolution(Weighted):
         i, o, *_ = self.weight.shape
         if i != c:
             raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
+        if any(a >= b for a, b in zip(self.output_padding, self.strides, strict=True)):
+            raise ShapeError(
+                f"output_padding is {self.output_padding}; it must be less than the strides "
+                f"{self.strides}"
+            )
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")

@@ -150,7 +150,7 @@ class Requantization(Concise):
     @property
     def channels(self) -> int:
         """Number of channels with numbers of their own; 1: the same for all."""
-        return max(self.multiplier.size, self.shift.size, self.nudge.size)
+        return int(max(self.multiplier.size, self.shift.size, self.nudge.size))
 
     @property
     def half(self) -> Integers:

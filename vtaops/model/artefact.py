@@ -309,7 +309,7 @@ def _value(value: Any, blobs: _Blobs) -> Any:
     if isinstance(value, np.ndarray):
         return blobs.array(value)
     if isinstance(value, Requantization):
-        stated = fields(value)[: 4 if value.rounding == "half_up" else None]
+        stated = fields(value)[: None if value.rounding == "nudged" else 5]
         return {"requantization": [_value(getattr(value, f.name), blobs) for f in stated]}
     if isinstance(value, Tensor):
         return {"tensor": asdict(value)}
