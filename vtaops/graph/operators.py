@@ -145,10 +145,13 @@ class Requantized(GraphOperator):
         scaling, axis = self.requantization, self.channels_axis
         if scaling.rounding == "quotient" and not isinstance(self, AveragePool):
             raise ShapeError(f"{self.kind} cannot round as a quotient; average pools do")
-        channels = 1 if axis is None else shape[axis]
+        if axis is None and scaling.channels > 1:
+            raise ShapeError(
+                f"{self.kind} has one scale for all channels; {scaling.channels} are given"
+            )
         for name in ("multiplier", "shift", "nudge"):
             if (values := getattr(scaling, name)).size > 1:
-                _check_channels(name, values, channels)
+                _check_channels(name, values, shape[axis or 0])
         return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
 
     def sums(self, *real: Integers) -> Integers:
