@@ -480,14 +480,16 @@ def _different(found: Any, wanted: Any) -> str:
 
 
 def mutants(case: str, count: int) -> Iterator[tuple[str, str, str]]:
-    """Yield change, verdict and reason of the mutants of a case: ``network 7``, ``operator 7``."""
+    """Yield change, verdict and reason of the mutants of a case: ``network 7``, ``operator 7``.
+
+    A case that is not proven has none; one that is and differs yields itself, with no change.
+    """
     kind, number = case.split()
     document = {"network": network, "operator": operator}[kind](int(number))
-    if document is None:
-        return
-    verdict, reason = judge(document, int(number))
-    if verdict != EQUAL:
-        yield "nothing", verdict if verdict in (MISSED, CRASHED) else UNPROVEN, reason
+    verdict, reason = (UNPROVEN, "") if document is None else judge(document, int(number))
+    if verdict in (MISSED, CRASHED):
+        yield "", verdict, reason
+    if verdict != EQUAL or document is None:
         return
     rng = random.Random(f"{case} mutants")
     for _ in range(count):
