@@ -13,10 +13,11 @@ from typing_extensions import TypeAliasType
 import vtaops
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
+from vtaops.base.records import check_types
 from vtaops.graph import Convolution, Dense, MaxPool, Requantization
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
-from vtaops.model.checks import check_stages, check_types
+from vtaops.model.checks import check_stages
 from vtaops.program.region import HostStage, Region
 from vtaops.runtime import Fsim, LoadedProgram, ResidentPrograms
 

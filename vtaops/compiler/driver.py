@@ -37,10 +37,6 @@ ADDRESSES = 1 << 32
 """Size of the DRAM address space of instructions, in bytes."""
 
 
-_LATER = ("fine", "data_offset", "other_offset", "by_channel")
-"""Parameters added later: omitted from records if default, so that old records stay unchanged."""
-
-
 @collection_paused()
 def compile(
     op: Operator,
@@ -138,10 +134,7 @@ def emit(
     _check_supported(op, hardware, able)
     stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    parameters = asdict(stated)
-    later = (*_LATER, *(() if getattr(stated, "fine", False) else ("nudge",)))
-    parameters = {k: v for k, v in parameters.items() if v or k not in later}
-    record = OperatorRecord("", type(op).__name__, parameters, asdict(chosen), op.macs)
+    record = OperatorRecord("", type(op).__name__, asdict(stated), asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
