@@ -20,7 +20,16 @@ from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Requantization, quantized_multiplier
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
 from vtaops.relax.pixels import moved_pixels
-from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
+from vtaops.relax.steps import (
+    Leaf,
+    NotTranslated,
+    ResultRange,
+    Source,
+    Step,
+    grid_of,
+    shapes_translated,
+    step,
+)
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, pair, real, sides
 
@@ -58,7 +67,8 @@ def translate_root(value: Value, target: ResultRange) -> Source:
     try:
         if rule is None:
             raise NotTranslated(f"VTA has no operator {value.op}")
-        return rule(value, target)
+        with shapes_translated():
+            return rule(value, target)
     except NotTranslated:
         affine = affine_of(value)
         if affine is not None and affine[0] is not value and len(value.shape) == 4:
