@@ -30,7 +30,7 @@ from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.pairs import drop_idle_activations, join_residuals
+from vtaops.quantization.pairs import drop_idle_activations, join_residuals, keep_amounts
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
@@ -328,6 +328,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
     result.producer_name = "vtaops"
+    keep_amounts(result, model)
     drop_idle_activations(result)
     join_residuals(result)
     onnx.checker.check_model(result)

@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "MAX_POOL_2D": (ops.MaxPool,),
     "CONCATENATION": (ops.Concat,),
     "SOFTMAX": (ops.FixedSoftmax,),
+    **dict.fromkeys(("LEAKY_RELU", "LOGISTIC", "TANH", "HARD_SWISH"), (ops.LookupTable,)),
 }
 """TFLite operators that exist in a graph; the others only move values."""
 
