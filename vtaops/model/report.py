@@ -75,6 +75,8 @@ class ModelReport:
         Whether every launch has a certificate that it computes its nodes for every input.
     batch : int
         Frames of a run: the first extent, if all inputs and outputs share it.
+    file : str
+        How the network compares with its file, as text.
     """
 
     name: str
@@ -88,6 +90,7 @@ class ModelReport:
     instructions_nbytes: int
     proven: bool = False
     batch: int = 1
+    file: str = ""
 
     @property
     def milliseconds(self) -> float:

@@ -107,7 +107,7 @@ def trace_differences(
     """
     if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
         compared = compare(Path(model), graph or import_model(model), [*sample.values()])
-        return [_of_tflite(*one) for one in compared]
+        return [_of_tflite(*one) for one in compared if one[0]]
     loaded = onnx_files.load(model)
     constants = onnx_files.initializers(loaded)
     layers = [

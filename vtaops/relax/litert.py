@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,11 @@ class _Operator:
     output: int
     grid: tuple[float, int]
     values: Array
+
+
+def has_litert() -> bool:
+    """Return whether LiteRT is installed."""
+    return find_spec("ai_edge_litert") is not None
 
 
 def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], list[int]]:
@@ -97,6 +103,8 @@ def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], lis
 def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compared]:
     """Yield a comparison for each operator that the outputs of a file need.
 
+    Operators that only move values have no name in it.
+
     Raises
     ------
     ModelError
@@ -115,6 +123,7 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
         own, name = made[node.outputs[0].name], node.outputs[0].name
         if not isinstance(node.op, known):
             roots[name] = roots[node.inputs[0].name]
+            yield "", node, own, own
             continue
         found = next((o for o in left if _is_of(node, o, roots)), None)
         if found is None:

@@ -1,0 +1,415 @@
+"""Compare a network with its file: the file in its own runtime, the graph in the NumPy executor.
+
+Each node of the graph gets the file's own values of what it reads, so a difference belongs to the
+node that makes it. A difference is explained by a promise of docs/quantization.md, which says how
+far the number before rounding may be from the file's (`slack`); otherwise the graph is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.agreement import Agreement
+from vtaops.base.errors import ModelError
+from vtaops.base.optional import optional
+from vtaops.base.shapes import Array
+from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
+from vtaops.graph import operators as ops
+from vtaops.graph.executor import evaluate_node
+from vtaops.graph.onnx_files import ModelProto
+from vtaops.graph.probe import Probe
+from vtaops.relax.importing import Shapes
+from vtaops.relax.litert import compare, has_litert
+from vtaops.relax.promises import FLOAT_ERROR, HOST_ERROR, slack
+from vtaops.relax.qoperators import float_name
+
+Sample = Mapping[str, Array]
+"""One array for each input, by name."""
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike", "Dropout"}
+)
+"""Operators whose results are random: nothing can be said of them, or of what they feed."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The graph of a file, and the graph that the hardware computes in its place.
+
+    Attributes
+    ----------
+    imported, graph : Graph
+        The two graphs; tensors of one name have one meaning.
+    steps : mapping of str to int
+        By how many steps a node of `graph` may differ, where its hardware rounds coarsely.
+    """
+
+    imported: Graph
+    graph: Graph
+    steps: Mapping[str, int]
+
+
+def agreement(
+    source: Any, compiled: Compiled, samples: Iterable[Sample] = (), shapes: Shapes | None = None
+) -> Agreement:
+    """Compare a network with the file or the ONNX model that it was imported from.
+
+    Parameters
+    ----------
+    source
+        As for `import_model`.
+    compiled
+        The network.
+    samples
+        Inputs to compare on, by the names of the graph's inputs. By default two are drawn.
+    shapes
+        As for `import_model`.
+
+    Raises
+    ------
+    ModelError
+        If a node computes something else than the file; the message names it, and both values.
+    """
+    imported = compiled.imported
+    given = [_in_order(imported, sample) for sample in samples] or [*_drawn(imported)]
+    if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
+        return _with_litert(Path(source), compiled, given)
+    if not (isinstance(source, str | Path) or type(source).__module__.startswith("onnx")):
+        return Agreement(reason="it does not come from a file")
+    reference = _OnnxFile(onnx_files.opened(source, shapes), imported)
+    return reduce(add, (_compared(reference, compiled, arrays) for arrays in given))
+
+
+def _in_order(graph: Graph, sample: Sample) -> list[Array]:
+    names = [tensor.name for tensor in graph.inputs]
+    if sorted(names) != sorted(sample):
+        raise ModelError(f"a sample has the inputs {[*sample]}; {graph.name} takes {names}")
+    return [np.asarray(sample[name]) for name in names]
+
+
+def _drawn(graph: Graph) -> Iterator[list[Array]]:
+    """Yield two inputs: noise over the whole range, and planes of different levels with little."""
+    rng = np.random.default_rng(0)
+    for share in (1.0, 0.25):
+        yield [_draw(tensor, graph, share, rng) for tensor in graph.inputs]
+
+
+def _draw(tensor: Tensor, graph: Graph, share: float, rng: np.random.Generator) -> Array:
+    dtype = np.dtype(tensor.dtype)
+    low, high = -1.0, 1.0
+    if dtype.kind != "f":
+        ends = np.iinfo(dtype) if dtype.itemsize == 1 and dtype.kind in "iu" else np.iinfo(np.bool_)
+        low, high = float(ends.min), float(ends.max)
+    for node in graph.consumers(tensor):
+        if isinstance(node.op, Quantize):
+            low, high = ((end - node.op.zero_point) * node.op.scale for end in (-128, 127))
+    planes = (*tensor.shape[:2], *(1 for _ in tensor.shape[2:]))
+    levels = rng.uniform(low, high, planes) * (1 - share)
+    values = levels + share * rng.uniform(low, high, tensor.shape)
+    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+
+
+# ---------------------------------------------------------------------------- the file's values
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the file says of a tensor of the graph.
+
+    Attributes
+    ----------
+    name
+        The file's name of the tensor.
+    values
+        Its values, of the dtype of the graph's tensor.
+    before
+        The numbers before rounding, in steps from the zero point; None if the file does not have
+        them.
+    """
+
+    name: str
+    values: Array
+    before: Array | None = None
+
+
+_CLIPS = frozenset({"Relu", "Clip"})
+
+
+class _OnnxFile:
+    """An ONNX model in ONNX Runtime, which runs its nodes as they stand."""
+
+    def __init__(self, model: ModelProto, graph: Graph) -> None:
+        self.runtime = f"ONNX Runtime {onnx_files.require('onnxruntime').__version__}"
+        self._inputs = [value.name for value in model.graph.input]
+        self._constants = onnx_files.initializers(model)
+        self._writers = onnx_files.producers(model)
+        self._places = self._find(model, graph)
+        kept = {*self._places.values()}
+        self._before = {name: self._before_rounding(name, kept) for name in kept}
+        wanted = {*kept, *self._before.values()} & self._writers.keys()
+        self._probe = Probe(model, sorted(wanted))
+        self._values: dict[str, Array] = {}
+
+    def _find(self, model: ModelProto, graph: Graph) -> dict[str, str]:
+        """Return the file's tensor for each tensor of the graph that has one."""
+        integers: dict[str, list[str]] = {}
+        for node in model.graph.node:
+            rounds = node.op_type == "QuantizeLinear"
+            before = node.input[0] if rounds else float_name(node)
+            integers.setdefault(before, []).extend(node.output[:1])
+        found = {
+            tensor.name: choice
+            for node in graph.nodes
+            for tensor in node.outputs
+            if tensor.dtype == "int8" and (choice := self._choice(tensor, integers))
+        }
+        outputs = zip(graph.outputs, model.graph.output, strict=True)
+        return found | {tensor.name: value.name for tensor, value in outputs}
+
+    def _before_rounding(self, name: str, kept: Collection[str]) -> str:
+        """Return the float tensor of which a tensor is the only rounding; empty if there is none.
+
+        A graph joins a rounding, a clip, and a second rounding to the same grid.
+        """
+        while (rounding := self._writers.get(name)) and rounding.op_type == "QuantizeLinear":
+            before = rounding.input[0]
+            writer = self._writers.get(before)
+            while writer is not None and writer.op_type in _CLIPS:
+                writer = self._writers.get(writer.input[0])
+            if writer is None or writer.op_type != "DequantizeLinear":
+                return "" if self._is_rounded_before(before, kept) else before
+            name = writer.input[0]
+            if name in kept:
+                return before
+        return ""
+
+    def _is_rounded_before(self, name: str, kept: Collection[str]) -> bool:
+        """Return whether the graph leaves out a rounding between tensors that it has."""
+        stack, seen = [name], set()
+        while stack:
+            node = self._writers.get(stack.pop())
+            if node is None or node.output[0] in seen | {*kept}:
+                continue
+            if node.op_type == "QuantizeLinear" and node.input[0] not in self._constants:
+                return True
+            seen |= {*node.output}
+            stack += node.input
+        return False
+
+    def _choice(self, tensor: Tensor, integers: Mapping[str, list[str]]) -> str:
+        """Return the file's integers of a tensor: those on its grid, if it is rounded to more."""
+        names = integers.get(tensor.name, [])
+        return next(
+            (name for name in names if self._has_grid(name, tensor)), names[0] if names else ""
+        )
+
+    def _has_grid(self, name: str, tensor: Tensor) -> bool:
+        writer = self._writers[name]
+        grid = writer.input[1:] if writer.op_type == "QuantizeLinear" else ("",)
+        scale, *zeros = (self._constants.get(each) for each in grid)
+        if scale is None or scale.size != 1:
+            return False
+        zero = zeros[0] if zeros and zeros[0] is not None else np.uint8(0)
+        offset = 128 if zero.dtype == np.uint8 else 0
+        return (float(scale.reshape(())), int(zero.reshape(())) - offset) == (
+            tensor.scale,
+            tensor.zero_point,
+        )
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        """Run the file."""
+        sample = dict(zip(self._inputs, arrays, strict=True))
+        self._values = {**sample, **self._probe.run(sample)}
+
+    def of(self, tensor: Tensor) -> Stated | None:
+        """Return what the file says of a tensor."""
+        name = self._places.get(tensor.name, "")
+        values = self._values.get(name)
+        if values is None:
+            return None
+        if (values.dtype, tensor.dtype) == (np.uint8, "int8"):
+            values = (values ^ np.uint8(128)).view(np.int8)
+        if values.dtype != np.dtype(tensor.dtype):
+            return None
+        before = self._values.get(self._before.get(name, ""))
+        if before is None or before.dtype.kind != "f":
+            return Stated(name, values)
+        return Stated(name, values, before.astype(np.float64) / tensor.scale)
+
+
+# ---------------------------------------------------------------------------------- comparison
+
+
+def _compared(file: _OnnxFile, compiled: Compiled, arrays: Sequence[Array]) -> Agreement:
+    """Compare the graph with the file on one input, and with the graph that replaces it."""
+    graph = compiled.imported
+    file.run(arrays)
+    values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
+    errors: dict[str, float] = {}
+    total = Agreement(file.runtime, inputs=1)
+    for node in graph.nodes:
+        inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
+        made = evaluate_node(node, values)
+        for tensor in node.outputs:
+            error = slack(node) + inherited
+            stated = None if _is_random(node) else file.of(tensor)
+            if stated is None:
+                values[tensor.name], errors[tensor.name] = made[tensor.name], error
+                continue
+            found = _differences(node, tensor, stated, made[tensor.name], error)
+            total = Agreement(
+                total.runtime,
+                1,
+                total.tensors + 1,
+                total.values + tensor.elements,
+                total.halves + found[0],
+                total.scales + found[1],
+            )
+            values[tensor.name] = stated.values
+    _check_hardware(compiled, values)
+    return total
+
+
+def _is_random(node: Node) -> bool:
+    return isinstance(node.op, ops.Host) and not RANDOM.isdisjoint(node.op.operators)
+
+
+def _differences(
+    node: Node, tensor: Tensor, stated: Stated, ours: Array, error: float
+) -> tuple[int, int]:
+    """Return the number of differences that are halves, and that scales explain.
+
+    Raises
+    ------
+    ModelError
+        If something else differs.
+    """
+    theirs = stated.values
+    if theirs.shape != ours.shape:
+        raise _wrong(node, stated, f"of shape {theirs.shape}", f"of shape {ours.shape}", 1.0)
+    if theirs.dtype != np.int8:
+        far = _far_apart(theirs, ours)
+        if far.any():
+            raise _at_first(node, stated, ours, far)
+        return 0, 0
+    differs = theirs != ours
+    if not differs.any():
+        return 0, 0
+    steps = np.abs(theirs.astype(np.int64) - ours)
+    close = steps <= 1 + error
+    halves = np.zeros_like(close)
+    if stated.before is not None:
+        scaling = getattr(node.op, "requantization", Requantization())
+        low, high = (end - tensor.zero_point for end in scaling.clip)
+        mine = ours.astype(np.int64) - tensor.zero_point
+        distance = np.abs(np.clip(stated.before, low, high) - mine)
+        close &= distance <= 0.5 + error + 256 * FLOAT_ERROR
+        halves = differs & close & (distance == 0.5)
+    far = differs & ~close
+    if far.any():
+        raise _at_first(node, stated, ours, far)
+    count = int(np.count_nonzero(halves))
+    return count, int(np.count_nonzero(differs)) - count
+
+
+def _far_apart(theirs: Array, ours: Array) -> Array:
+    """Return where values that are not of 8 bits differ by more than the host may."""
+    if theirs.dtype.kind != "f":
+        return np.asarray(theirs != ours)
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    return ~np.isclose(
+        ours, theirs, rtol=0, atol=HOST_ERROR * finite.max(initial=0), equal_nan=True
+    )
+
+
+def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> ModelError:
+    index = tuple(np.argwhere(far)[0].tolist())
+    theirs, mine = stated.values[index], ours[index]
+    share = float(np.mean(far))
+    place = f" at {list(index)}" if index else ""
+    return _wrong(node, stated, f"{theirs}{place}", f"{mine}", share)
+
+
+def _wrong(node: Node, stated: Stated, theirs: str, ours: str, share: float) -> ModelError:
+    return ModelError(
+        f"the file's tensor {stated.name!r} is {theirs}; the graph's {node.op.kind} makes {ours}. "
+        f"No promise of docs/quantization.md explains it ({100 * share:.2g} % of the tensor): a "
+        "fault of vtaops. check=False, or --no-check, compiles the network all the same"
+    )
+
+
+# ------------------------------------------------------------ the graph that the hardware computes
+
+
+def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
+    """Compare the nodes that were replaced for the hardware with those that they replace.
+
+    Raises
+    ------
+    ModelError
+        If one differs by more steps than its rounding explains.
+    """
+    known = dict(values)
+    imported = {node.name: node for node in compiled.imported.nodes}
+    leaves: dict[str, set[str]] = {}
+    for node in compiled.graph.nodes:
+        names, before = {tensor.name for tensor in node.inputs}, imported.get(node.name)
+        if before is not None and before.op is node.op:
+            continue
+        read = set().union(*(leaves.get(name, {name}) for name in names))
+        made = evaluate_node(node, known)
+        if before is None:
+            known |= made
+            leaves[node.name] = read
+            continue
+        theirs = _from(compiled.imported, node.name, {name: values[name] for name in read})
+        apart = np.abs(theirs.astype(np.int64) - made[node.name])
+        if (apart > compiled.steps.get(node.name, 0)).any():
+            raise _at_first(node, Stated(node.name, theirs), made[node.name], apart > 0)
+
+
+def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
+    """Return a tensor of a graph, computed from others."""
+    writers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
+    stack = [name]
+    while stack:
+        node = writers[stack[-1]]
+        missing = [tensor.name for tensor in node.inputs if tensor.name not in values]
+        if not missing:
+            values |= evaluate_node(writers[stack.pop()], values)
+        stack += missing
+    return values[name]
+
+
+# --------------------------------------------------------------------------------------- TFLite
+
+
+def _with_litert(path: Path, compiled: Compiled, given: Iterable[Sequence[Array]]) -> Agreement:
+    """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
+    if not has_litert():
+        return Agreement(reason="LiteRT is not installed: pip install 'vtaops[litert]'")
+    litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
+    total = Agreement(f"LiteRT {litert.__version__}")
+    for arrays in given:
+        values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
+        tensors = elements = 0
+        for name, node, theirs, ours in compare(path, compiled.imported, arrays):
+            values[node.name] = theirs
+            if not name:
+                continue
+            tensors, elements = tensors + 1, elements + ours.size
+            far = np.abs(theirs.astype(np.int64) - ours) > isinstance(node.op, ops.LookupTable)
+            if far.any():
+                raise _at_first(node, Stated(name, theirs), ours, far)
+        total += Agreement(inputs=1, values=elements)
+        total = Agreement(total.runtime, total.inputs, tensors, total.values)
+        _check_hardware(compiled, values)
+    return total
