@@ -165,12 +165,16 @@ class _OnnxFile:
             rounds = node.op_type == "QuantizeLinear"
             before = node.input[0] if rounds else float_name(node)
             integers.setdefault(before, []).extend(node.output[:1])
-        found = {
-            tensor.name: choice
-            for node in graph.nodes
-            for tensor in node.outputs
-            if tensor.dtype == "int8" and (choice := self._choice(tensor, integers))
+        inputs = {
+            tensor.name: name for tensor, name in zip(graph.inputs, self._inputs, strict=True)
         }
+        found = {}
+        for node in graph.nodes:
+            for tensor in node.outputs:
+                given = isinstance(node.op, Quantize) and inputs.get(node.inputs[0].name)
+                names = integers.get(given or tensor.name, [])
+                if tensor.dtype == "int8" and names:
+                    found[tensor.name] = self._choice(tensor, names)
         outputs = zip(graph.outputs, model.graph.output, strict=True)
         return found | {tensor.name: value.name for tensor, value in outputs}
 
@@ -204,25 +208,20 @@ class _OnnxFile:
             stack += node.input
         return False
 
-    def _choice(self, tensor: Tensor, integers: Mapping[str, list[str]]) -> str:
+    def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
         """Return the file's integers of a tensor: those on its grid, if it is rounded to more."""
-        names = integers.get(tensor.name, [])
-        return next(
-            (name for name in names if self._has_grid(name, tensor)), names[0] if names else ""
-        )
+        return next((name for name in names if self._has_grid(name, tensor)), names[0])
 
     def _has_grid(self, name: str, tensor: Tensor) -> bool:
         writer = self._writers[name]
-        grid = writer.input[1:] if writer.op_type == "QuantizeLinear" else ("",)
-        scale, *zeros = (self._constants.get(each) for each in grid)
+        stated = writer.input[1:] if writer.op_type == "QuantizeLinear" else [""]
+        scale, *zeros = map(self._constants.get, stated)
         if scale is None or scale.size != 1:
             return False
         zero = zeros[0] if zeros and zeros[0] is not None else np.uint8(0)
         offset = 128 if zero.dtype == np.uint8 else 0
-        return (float(scale.reshape(())), int(zero.reshape(())) - offset) == (
-            tensor.scale,
-            tensor.zero_point,
-        )
+        grid = float(scale.reshape(())), int(zero.reshape(())) - offset
+        return grid == (tensor.scale, tensor.zero_point)
 
     def run(self, arrays: Sequence[Array]) -> None:
         """Run the file."""
