@@ -106,8 +106,9 @@ def _draw(tensor: Tensor, graph: Graph, share: float, rng: np.random.Generator) 
     dtype = np.dtype(tensor.dtype)
     low, high = -1.0, 1.0
     if dtype.kind != "f":
-        ends = np.iinfo(dtype) if dtype.itemsize == 1 and dtype.kind in "iu" else np.iinfo(np.bool_)
-        low, high = float(ends.min), float(ends.max)
+        low, high = 0.0, 1.0  # indices, for one, are at least in range
+        if dtype in (np.int8, np.uint8):
+            low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
     for node in graph.consumers(tensor):
         if isinstance(node.op, Quantize):
             low, high = ((end - node.op.zero_point) * node.op.scale for end in (-128, 127))
@@ -172,8 +173,8 @@ class _OnnxFile:
         for node in graph.nodes:
             for tensor in node.outputs:
                 given = isinstance(node.op, Quantize) and inputs.get(node.inputs[0].name)
-                names = integers.get(given or tensor.name, [])
-                if tensor.dtype == "int8" and names:
+                names = integers.get(given or tensor.name, [tensor.name])
+                if tensor.dtype == "int8":
                     found[tensor.name] = self._choice(tensor, names)
         outputs = zip(graph.outputs, model.graph.output, strict=True)
         return found | {tensor.name: value.name for tensor, value in outputs}
@@ -213,7 +214,9 @@ class _OnnxFile:
         return next((name for name in names if self._has_grid(name, tensor)), names[0])
 
     def _has_grid(self, name: str, tensor: Tensor) -> bool:
-        writer = self._writers[name]
+        writer = self._writers.get(name)
+        if writer is None:
+            return False
         stated = writer.input[1:] if writer.op_type == "QuantizeLinear" else [""]
         scale, *zeros = map(self._constants.get, stated)
         if scale is None or scale.size != 1:

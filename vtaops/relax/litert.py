@@ -7,7 +7,7 @@ that its hardware cannot avoid (`vtaops ops` counts them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,9 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "SOFTMAX": (ops.FixedSoftmax,),
 }
 """TFLite operators that exist in a graph; the others only move values."""
+
+IMAGES = ops.Convolution | ops.TransposedConvolution | ops.AveragePool | ops.MaxPool
+"""Operators on NCHW."""
 
 Compared = tuple[str, Node, Array, Array]
 """An operator's result by name, its node, and the values of LiteRT and of the executor in NCHW."""
@@ -117,10 +120,13 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
     roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
     left = [operator for operator in left if operator.kind in KINDS]
     known = tuple(kind for kinds in KINDS.values() for kind in kinds)
+    turned: set[str] = set()
     for node in graph.nodes:
         made = evaluate_node(node, values)
         values |= made
         own, name = made[node.outputs[0].name], node.outputs[0].name
+        if _is_channels_first(node, turned):
+            turned.add(name)
         if not isinstance(node.op, known):
             roots[name] = roots[node.inputs[0].name]
             yield "", node, own, own
@@ -130,10 +136,17 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
             raise ModelError(f"{graph.name} is not a graph of {path}, which has no {name}")
         left.remove(found)
         roots[name] = found.output
-        images = found.values.ndim == own.ndim == 4
+        images = found.values.ndim == own.ndim == 4 and name in turned
         other = (found.values.transpose(0, 3, 1, 2) if images else found.values).reshape(own.shape)
         yield found.name, node, other, own
         values[name] = np.ascontiguousarray(other)
+
+
+def _is_channels_first(node: Node, turned: Collection[str]) -> bool:
+    """Return whether a result is NCHW; `turned` are the tensors before that are."""
+    if isinstance(node.op, ops.Transpose):
+        return node.op.axes == (0, 3, 1, 2)
+    return node.inputs[0].name in turned or isinstance(node.op, IMAGES)
 
 
 def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | int, int]:
