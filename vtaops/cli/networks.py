@@ -56,6 +56,7 @@ def compile(
     search: str = "off",
     host: bool = False,
     prove: bool = False,
+    check: bool = True,
     shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
@@ -73,6 +74,8 @@ def compile(
         Also compile a model that is not quantised; all of it runs on the host.
     prove
         Prove that it computes its graph for every input, and add certificates to the file.
+    check
+        Compare the graph with the file, tensor by tensor: ONNX in ONNX Runtime, TFLite in LiteRT.
     shapes
         Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
@@ -83,7 +86,8 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
-    compiled = _compiled(model, config, search, host=host, shapes=options.read_shapes(shapes))
+    given = options.read_shapes(shapes)
+    compiled = _compiled(model, config, search, host=host, check=check, shapes=given)
     if prove:
         with options.progress_bar():
             compiled = compiled.certified(compiled.prove())
@@ -605,6 +609,7 @@ def _compiled(
     *,
     trusted: bool = False,
     host: bool = False,
+    check: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -622,7 +627,14 @@ def _compiled(
     from vtaops.network import compile_model
 
     with options.progress_bar():
-        return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
+        return compile_model(
+            source,
+            chosen,
+            search=search,  # type: ignore[arg-type]
+            host=host,
+            check=check,
+            shapes=shapes,
+        )
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import FileMismatch, ModelError, VTAError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
@@ -75,17 +75,23 @@ def agreement(
 
     Raises
     ------
-    ModelError
+    FileMismatch
         If a node computes something else than the file; the message names it, and both values.
+    VTAError
+        If a sample does not suit the file; nothing is compared where this is true of drawn inputs.
     """
-    imported = compiled.imported
-    given = [_in_order(imported, sample) for sample in samples] or [*_drawn(imported)]
-    if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
-        return _with_litert(Path(source), compiled, given)
     if not (isinstance(source, str | Path) or type(source).__module__.startswith("onnx")):
         return Agreement(reason="it does not come from a file")
-    reference = _OnnxFile(onnx_files.opened(source, shapes), imported)
-    return reduce(add, (_compared(reference, compiled, arrays) for arrays in given))
+    compare_all = _with_litert if str(source).endswith(".tflite") else _with_onnxruntime
+    given = [_in_order(compiled.imported, sample) for sample in samples]
+    if given:
+        return compare_all(source, compiled, given, shapes)
+    try:
+        return compare_all(source, compiled, [*_drawn(compiled.imported)], shapes)
+    except FileMismatch:
+        raise
+    except VTAError as error:
+        return Agreement(reason=f"give inputs, for drawn ones do not suit it: {error}")
 
 
 def _in_order(graph: Graph, sample: Sample) -> list[Array]:
@@ -115,7 +121,7 @@ def _draw(tensor: Tensor, graph: Graph, share: float, rng: np.random.Generator) 
     planes = (*tensor.shape[:2], *(1 for _ in tensor.shape[2:]))
     levels = rng.uniform(low, high, planes) * (1 - share)
     values = levels + share * rng.uniform(low, high, tensor.shape)
-    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+    return np.asarray(values if dtype.kind == "f" else np.rint(values)).astype(dtype)
 
 
 # ---------------------------------------------------------------------------- the file's values
@@ -185,7 +191,7 @@ class _OnnxFile:
         A graph joins a rounding, a clip, and a second rounding to the same grid.
         """
         while (rounding := self._writers.get(name)) and rounding.op_type == "QuantizeLinear":
-            before = rounding.input[0]
+            before = str(rounding.input[0])
             writer = self._writers.get(before)
             while writer is not None and writer.op_type in _CLIPS:
                 writer = self._writers.get(writer.input[0])
@@ -198,7 +204,7 @@ class _OnnxFile:
 
     def _is_rounded_before(self, name: str, kept: Collection[str]) -> bool:
         """Return whether the graph leaves out a rounding between tensors that it has."""
-        stack, seen = [name], set()
+        stack, seen = [name], set[str]()
         while stack:
             node = self._writers.get(stack.pop())
             if node is None or node.output[0] in seen | {*kept}:
@@ -237,7 +243,7 @@ class _OnnxFile:
         values = self._values.get(name)
         if values is None:
             return None
-        if (values.dtype, tensor.dtype) == (np.uint8, "int8"):
+        if values.dtype == np.uint8 and tensor.dtype == "int8":
             values = (values ^ np.uint8(128)).view(np.int8)
         if values.dtype != np.dtype(tensor.dtype):
             return None
@@ -248,6 +254,14 @@ class _OnnxFile:
 
 
 # ---------------------------------------------------------------------------------- comparison
+
+
+def _with_onnxruntime(
+    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
+) -> Agreement:
+    """Compare with ONNX Runtime on some inputs."""
+    file = _OnnxFile(onnx_files.opened(source, shapes), compiled.imported)
+    return reduce(add, (_compared(file, compiled, arrays) for arrays in given))
 
 
 def _compared(file: _OnnxFile, compiled: Compiled, arrays: Sequence[Array]) -> Agreement:
@@ -291,7 +305,7 @@ def _differences(
 
     Raises
     ------
-    ModelError
+    FileMismatch
         If something else differs.
     """
     theirs = stated.values
@@ -332,7 +346,7 @@ def _far_apart(theirs: Array, ours: Array) -> Array:
     )
 
 
-def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> ModelError:
+def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> FileMismatch:
     index = tuple(np.argwhere(far)[0].tolist())
     theirs, mine = stated.values[index], ours[index]
     share = float(np.mean(far))
@@ -340,8 +354,8 @@ def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> ModelError
     return _wrong(node, stated, f"{theirs}{place}", f"{mine}", share)
 
 
-def _wrong(node: Node, stated: Stated, theirs: str, ours: str, share: float) -> ModelError:
-    return ModelError(
+def _wrong(node: Node, stated: Stated, theirs: str, ours: str, share: float) -> FileMismatch:
+    return FileMismatch(
         f"the file's tensor {stated.name!r} is {theirs}; the graph's {node.op.kind} makes {ours}. "
         f"No promise of docs/quantization.md explains it ({100 * share:.2g} % of the tensor): a "
         "fault of vtaops. check=False, or --no-check, compiles the network all the same"
@@ -356,7 +370,7 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
 
     Raises
     ------
-    ModelError
+    FileMismatch
         If one differs by more steps than its rounding explains.
     """
     known = dict(values)
@@ -394,7 +408,9 @@ def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
 # --------------------------------------------------------------------------------------- TFLite
 
 
-def _with_litert(path: Path, compiled: Compiled, given: Iterable[Sequence[Array]]) -> Agreement:
+def _with_litert(
+    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
+) -> Agreement:
     """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
     if not has_litert():
         return Agreement(reason="LiteRT is not installed: pip install 'vtaops[litert]'")
@@ -403,7 +419,7 @@ def _with_litert(path: Path, compiled: Compiled, given: Iterable[Sequence[Array]
     for arrays in given:
         values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
         tensors = elements = 0
-        for name, node, theirs, ours in compare(path, compiled.imported, arrays):
+        for name, node, theirs, ours in compare(Path(source), compiled.imported, arrays):
             values[node.name] = theirs
             if not name:
                 continue

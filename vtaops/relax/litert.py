@@ -24,6 +24,7 @@ from vtaops.graph.executor import evaluate_node
 KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "CONV_2D": (ops.Convolution,),
     "DEPTHWISE_CONV_2D": (ops.Convolution,),
+    "TRANSPOSE_CONV": (ops.TransposedConvolution,),
     "FULLY_CONNECTED": (ops.Dense,),
     "ADD": (ops.RescaledAdd, ops.Add, ops.LookupTable),
     "SUB": (ops.RescaledAdd, ops.Add, ops.LookupTable),
@@ -33,6 +34,7 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "MAX_POOL_2D": (ops.MaxPool,),
     "CONCATENATION": (ops.Concat,),
     "SOFTMAX": (ops.FixedSoftmax,),
+    **dict.fromkeys(("LOGISTIC", "TANH", "HARD_SWISH", "GELU", "ELU"), (ops.LookupTable,)),
 }
 """TFLite operators that exist in a graph; the others only move values."""
 

@@ -10,6 +10,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.graph import Node, Requantization
 from vtaops.graph import operators as ops
 
@@ -111,11 +112,11 @@ def _(op: ops.AveragePool, node: Node) -> float:
     return error + REACH * (promised if op.exclude_padding else min(made, promised))
 
 
-def _ratio(scaling: Requantization) -> np.ndarray:
-    return scaling.multiplier / 2.0**scaling.shift
+def _ratio(scaling: Requantization) -> Array:
+    return np.asarray(scaling.multiplier / 2.0**scaling.shift)
 
 
-def _rounding(scaling: Requantization, reach: float | np.ndarray) -> float:
+def _rounding(scaling: Requantization, reach: float | Array) -> float:
     """Return the error of multipliers and of a runtime's sums that reach so far."""
     multipliers = 0.0 if scaling.right_shift is not None else (REACH + 1) * MULTIPLIER_ERROR
     return multipliers + FLOAT_ERROR * float(np.max(reach * _ratio(scaling)))
