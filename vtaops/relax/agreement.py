@@ -161,7 +161,7 @@ class _OnnxFile:
         self._places = self._find(model, graph)
         kept = {*self._places.values()}
         self._before = {name: self._before_rounding(name, kept) for name in kept}
-        wanted = {*kept, *self._before.values()} & self._writers.keys()
+        wanted = ({*kept, *self._before.values()} & self._writers.keys()) - {""}
         self._probe = Probe(model, sorted(wanted))
         self._values: dict[str, Array] = {}
 
