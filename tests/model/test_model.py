@@ -2,17 +2,20 @@
 
 import subprocess
 import sys
+from dataclasses import make_dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from typing_extensions import TypeAliasType
 
 import vtaops
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
 from vtaops.graph import Convolution, Dense, MaxPool, Requantization
 from vtaops.model.artefact import dumps, loads
-from vtaops.model.checks import check_stages
+from vtaops.model.checks import check_stages, check_types
 from vtaops.program.region import HostStage
 from vtaops.runtime import Fsim, LoadedProgram
 
@@ -197,3 +200,13 @@ def test_inputs_may_be_given_by_name(model, arrays):
             run(*arrays, **{names[0]: arrays[0]})
         with pytest.raises(ShapeError, match=f"{len(arrays) - 1} arrays given; the network takes"):
             run(**dict(zip(names[1:], arrays[1:], strict=True)))
+
+
+def test_a_field_annotated_by_an_alias_of_python_312():
+    """NumPy 2.5 declares NDArray by a `type` statement, which `isinstance` does not take."""
+    T = TypeVar("T")
+    alias = TypeAliasType("alias", np.ndarray[Any, T], type_params=(T,))
+    record = make_dataclass("Record", [("table", alias[np.int8])])
+    check_types(record, {"table": np.zeros(2, np.int8)})
+    with pytest.raises(vtaops.ProgramError, match="Record cannot have table = 'gelu'"):
+        check_types(record, {"table": "gelu"})

@@ -55,8 +55,8 @@ def compile(
     config: str | None = None,
     search: str = "off",
     host: bool = False,
-    prove: bool = False,
-    check: bool = True,
+    no_prove: bool = False,
+    no_check: bool = False,
     shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
@@ -72,10 +72,10 @@ def compile(
         Search for tilings: off, fast or thorough.
     host
         Also compile a model that is not quantised; all of it runs on the host.
-    prove
-        Prove that it computes its graph for every input, and add certificates to the file.
-    check
-        Compare the graph with the file, tensor by tensor: ONNX in ONNX Runtime, TFLite in LiteRT.
+    no_prove
+        Do not prove that it computes its graph for every input; the file has no certificate.
+    no_check
+        Do not compare its graph with the file, tensor by tensor, in ONNX Runtime or LiteRT.
     shapes
         Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
@@ -87,10 +87,8 @@ def compile(
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
-    compiled = _compiled(model, config, search, host=host, check=check, shapes=given)
-    if prove:
-        with options.progress_bar():
-            compiled = compiled.certified(compiled.prove())
+    asked = {"host": host, "prove": not no_prove, "check": not no_check}
+    compiled = _compiled(model, config, search, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -609,7 +607,8 @@ def _compiled(
     *,
     trusted: bool = False,
     host: bool = False,
-    check: bool = False,
+    prove: bool = True,
+    check: bool = True,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -632,6 +631,7 @@ def _compiled(
             chosen,
             search=search,  # type: ignore[arg-type]
             host=host,
+            prove=prove,
             check=check,
             shapes=shapes,
         )

@@ -7,7 +7,6 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -173,7 +172,7 @@ class Model:
                 values.update(self._on_host(stage)(values))
             else:
                 with refined("simulate cycle", layers_by_cycle(stage.program)):
-                    values.update(_launch(stage, values, residents))
+                    values.update(launch(stage, values, residents))
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 
@@ -276,29 +275,9 @@ class Model:
 
         return prove(self, rounds=rounds, seed=seed)
 
-    def certified(self, proof: Proof) -> Model:
-        """Return the model with a certificate of the proof in each program.
-
-        Raises
-        ------
-        ProgramError
-            If something is unproven.
-        """
-        from vtaops.proof import all_certified
-
-        proven = iter(all_certified(self.programs, proof))
-        stages = [
-            replace(stage, program=next(proven)) if isinstance(stage, Region) else stage
-            for stage in self.stages
-        ]
-        return self._with(stages, self.agreement)
-
     def agreeing(self, agreement: Agreement) -> Model:
         """Return the model with the result of its comparison with a file."""
-        return self._with(self.stages, agreement)
-
-    def _with(self, stages: Sequence[Stage], agreement: Agreement) -> Model:
-        return Model(self.graph, self.config, self.capabilities, self.plan, stages, agreement)
+        return Model(self.graph, self.config, self.capabilities, self.plan, self.stages, agreement)
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
@@ -356,9 +335,10 @@ def describe(stage: Stage) -> str:
     return f"{place}: {stage.nodes[0]}{last}"
 
 
-def _launch(
+def launch(
     region: Region, values: Mapping[str, Array], residents: RunsPrograms
 ) -> dict[str, Array]:
+    """Run a region's program on the tensors that it reads; return its results by tensor."""
     arrays = [argument.to_device(values[argument.tensor]) for argument in region.inputs]
     made = residents.run(region.program, arrays, region.parameters)
     by_buffer = dict(zip((b.name for b in region.program.outputs), made, strict=True))

@@ -89,9 +89,16 @@ def summary(report: ModelReport) -> str:
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
         f"{report.instructions_nbytes / 1e3:,.0f} kB of instructions and micro-ops"
-        + ("\nproven equal to its graph for every input (certified)" if report.proven else "")
-        + f"\n{report.file}"
+        f"\n{evidence(report)}\n{report.file}"
     )
+
+
+def evidence(report: ModelReport) -> str:
+    """Return what is known of the launches: proven, tried, or nothing."""
+    if report.proven == report.launches:
+        return "proven equal to its graph for every input (certified)"
+    proven = f"{report.proven} of {report.launches} launches are proven equal to their graph"
+    return "\n".join([proven, *(f"not proven, but tried: {reason}" for reason in report.tried)])
 
 
 def plan_table(rows: Sequence[Row], title: str) -> Table:

@@ -18,6 +18,7 @@ from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
+from vtaops.model.judge import judged
 from vtaops.model.placement import placement
 from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
@@ -37,7 +38,7 @@ def compile_model(
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
     host: bool = False,
-    prove: bool = False,
+    prove: bool = True,
     check: bool | Sequence[Mapping[str, Array]] = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
@@ -59,8 +60,9 @@ def compile_model(
     host : bool
         Also compile a model that is not quantised; all of it then runs on the host.
     prove : bool
-        Whether to prove that every launch computes its nodes for every input, and to add
-        certificates to the model (`vtaops.prove`).
+        Whether to prove that every launch computes its nodes for every input (`vtaops.prove`). The
+        model contains the certificates. A launch that cannot be proven runs on fsim with random and
+        extreme inputs instead, and the model's report names the reason.
     check : bool or sequence of mapping of str to ndarray
         Whether to compare the graph with its file, tensor by tensor: ONNX in ONNX Runtime, TFLite
         in LiteRT where it is installed. On these inputs (one array for each input, by name), or
@@ -108,10 +110,10 @@ def compile_model(
     if check is not False:
         samples = () if check is True else check
         model = model.agreeing(compared_with_file(source, imported, rounded, samples, shapes))
-    if verify:
-        with collection_paused():
+    with collection_paused():
+        if verify:
             model.verify()
-    return model.certified(model.prove()) if prove else model
+        return judged(model) if prove else model
 
 
 def compared_with_file(
