@@ -77,7 +77,7 @@ def _(op: ops.Matmul, node: Node) -> float:
 @_slack.register
 def _(op: ops.Weighted, node: Node) -> float:
     scaling = op.requantization
-    bias = 0.0 if op.bias is None else float(_ratio(scaling).max()) / 2
+    bias = float(_ratio(scaling).max()) / 2  # a real one is rounded to the sums, also to none
     return _rounding(scaling, op.bound(node.inputs[0])) + bias
 
 
