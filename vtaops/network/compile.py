@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.rounding import Rounded, as_hardware_rounds
 from vtaops.network.rules import Target
+from vtaops.network.slopes import slopes_as_factors
 
 
 def compile_model(
@@ -182,11 +184,14 @@ def plan_model(
 def for_target(graph: Graph, target: Target) -> Rounded:
     """Return the graph that the hardware executes.
 
-    It uses tables if the hardware has them, replaces some operators that the hardware lacks by two,
-    and rounds like the hardware.
+    It uses tables if the hardware has them, replaces some operators that the hardware lacks by one
+    or two, and rounds like the hardware.
     """
     tables = functions_as_tables(graph) if target.tables else graph
-    return as_hardware_rounds(decomposed(tables, target), target)
+    sloped, notes = slopes_as_factors(tables, target)
+    rounded = as_hardware_rounds(decomposed(sloped, target), target)
+    steps = dict.fromkeys(notes, 1) | rounded.steps
+    return replace(rounded, notes=notes | rounded.notes, steps=steps)
 
 
 def target_of(

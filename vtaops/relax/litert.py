@@ -34,7 +34,9 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "MAX_POOL_2D": (ops.MaxPool,),
     "CONCATENATION": (ops.Concat,),
     "SOFTMAX": (ops.FixedSoftmax,),
-    **dict.fromkeys(("LOGISTIC", "TANH", "HARD_SWISH", "GELU", "ELU"), (ops.LookupTable,)),
+    **dict.fromkeys(
+        ("LEAKY_RELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "ELU"), (ops.LookupTable,)
+    ),
 }
 """TFLite operators that exist in a graph; the others only move values."""
 

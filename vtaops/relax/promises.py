@@ -23,11 +23,8 @@ FLOAT_ERROR = 2.0**-21
 FACTOR_ERROR = 1 / 128
 """Relative error of the factor of an average that uses only shifts, or of a residual's factor."""
 
-SUM_ERROR = 2.0**-15
+SUM_ERROR = 2.0**-14
 """Relative error of the factors of an addition."""
-
-SLOPE_ERROR = 0.5
-"""Error of a leaky ReLU with integer factors, in steps."""
 
 FUNCTION_ERROR = 2.0**-6
 """Error of a table, whose function the file's runtime approximates, in steps."""
@@ -57,11 +54,6 @@ def _(op: ops.Host | ops.FloatOperator, node: Node) -> float:
 @_slack.register
 def _(op: ops.LookupTable, node: Node) -> float:
     return FUNCTION_ERROR
-
-
-@_slack.register
-def _(op: ops.LeakyRelu, node: Node) -> float:
-    return SLOPE_ERROR
 
 
 @_slack.register
