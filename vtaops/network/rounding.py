@@ -120,8 +120,13 @@ def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
         if node.name in reasons and (form := _on_host(node)) is not None
     }
     result = lowered if not reasons else _rebuilt(graph, {n: f.op for n, f in kept.items()})
-    notes = {name: form.note for name, form in kept.items()}
-    return Rounded(result, notes, reasons, {name: form.steps for name, form in kept.items()})
+    return _stated(result, kept, reasons)
+
+
+def _stated(graph: Graph, forms: dict[str, Form], refused: dict[str, str]) -> Rounded:
+    """Return a graph with what its forms say."""
+    notes = {name: form.note for name, form in forms.items()}
+    return Rounded(graph, notes, refused, {name: form.steps for name, form in forms.items()})
 
 
 def _is_tflite(op: GraphOperator) -> bool:

@@ -293,17 +293,12 @@ def _compared(
     total = Agreement(file.runtime, inputs=1)
     for node in graph.nodes:
         error = slack(node) + max((errors.get(t.name, 0.0) for t in node.inputs), default=0.0)
-        stated = {} if _is_random(node) else {t.name: file.of(t) for t in node.outputs}
-        small = _some_channels(node, part) if all(stated.values()) and stated else None
-        made = evaluate_node(node, values) if small is None else small.of(values)
-        for tensor in node.outputs:
-            found = stated.get(tensor.name)
-            if found is None:
-                values[tensor.name], errors[tensor.name] = made[tensor.name], error
+        for tensor, ours, stated, shown in _evaluated(node, values, file, part):
+            if stated is None or shown is None:
+                values[tensor.name], errors[tensor.name] = ours, error
                 continue
-            values[tensor.name] = found.values
-            shown = found if small is None else found.of_channels(part)
-            halves, scales = _differences(node, tensor, shown, made[tensor.name], error)
+            values[tensor.name] = stated.values
+            halves, scales = _differences(node, tensor, shown, ours, error)
             total = replace(
                 total,
                 tensors=total.tensors + 1,
@@ -313,6 +308,21 @@ def _compared(
             )
     _check_hardware(compiled, values)
     return total
+
+
+Evaluated = tuple[Tensor, Array, Stated | None, Stated | None]
+"""A result of a node, its values, what the file says of it, and of those values."""
+
+
+def _evaluated(
+    node: Node, values: dict[str, Array], file: _OnnxFile, part: slice
+) -> list[Evaluated]:
+    """Return the results of a node; of a large convolution some channels, if the file has them."""
+    stated = [None if _is_random(node) else file.of(tensor) for tensor in node.outputs]
+    if stated[0] is not None and (small := _some_channels(node, part)) is not None:
+        return [(node.outputs[0], small.of(values), stated[0], stated[0].of_channels(part))]
+    made = evaluate_node(node, values)
+    return [(t, made[t.name], s, s) for t, s in zip(node.outputs, stated, strict=True)]
 
 
 LARGE = 1 << 23
@@ -327,11 +337,11 @@ class _Channels:
     op: ops.Convolution
     part: slice
 
-    def of(self, values: Mapping[str, Array]) -> dict[str, Array]:
+    def of(self, values: Mapping[str, Array]) -> Array:
         """Return these channels of the node's result."""
         data, *residual = (values[tensor.name] for tensor in self.node.inputs)
         arrays = [data, *(array[:, self.part] for array in residual)]
-        return {self.node.name: self.op.meaning(self.node.inputs, arrays)}
+        return np.asarray(self.op.meaning(self.node.inputs, arrays))
 
 
 def _some_channels(node: Node, part: slice) -> _Channels | None:

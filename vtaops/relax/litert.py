@@ -19,7 +19,7 @@ from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
-from vtaops.graph.executor import evaluate_node
+from vtaops.graph.executor import checked_inputs, evaluate_node
 
 KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "CONV_2D": (ops.Convolution,),
@@ -39,6 +39,9 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     ),
 }
 """TFLite operators that exist in a graph; the others only move values."""
+
+COMPUTING = tuple(kind for kinds in KINDS.values() for kind in kinds)
+"""Operators of a graph that are one of a file; the others only move values."""
 
 IMAGES = ops.Convolution | ops.TransposedConvolution | ops.AveragePool | ops.MaxPool
 """Operators on NCHW."""
@@ -120,10 +123,9 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
     left, inputs = reference(path, arrays)
     if [tensor.shape for tensor in graph.inputs] != [array.shape for array in arrays]:
         raise ModelError(f"{graph.name} is not a graph of {path}, whose inputs have other shapes")
-    values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
+    values = checked_inputs(graph.inputs, arrays)
     roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
     left = [operator for operator in left if operator.kind in KINDS]
-    known = tuple(kind for kinds in KINDS.values() for kind in kinds)
     turned: set[str] = set()
     for node in graph.nodes:
         made = evaluate_node(node, values)
@@ -131,7 +133,7 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
         own, name = made[node.outputs[0].name], node.outputs[0].name
         if _is_channels_first(node, turned):
             turned.add(name)
-        if not isinstance(node.op, known):
+        if not isinstance(node.op, COMPUTING):
             roots[name] = roots[node.inputs[0].name]
             yield "", node, own, own
             continue
@@ -140,10 +142,16 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
             raise ModelError(f"{graph.name} is not a graph of {path}, which has no {name}")
         left.remove(found)
         roots[name] = found.output
-        images = found.values.ndim == own.ndim == 4 and name in turned
-        other = (found.values.transpose(0, 3, 1, 2) if images else found.values).reshape(own.shape)
+        other = _as_in_graph(found.values, own.shape, channels_first=name in turned)
         yield found.name, node, other, own
-        values[name] = np.ascontiguousarray(other)
+        values[name] = other
+
+
+def _as_in_graph(values: Array, shape: tuple[int, ...], *, channels_first: bool) -> Array:
+    """Return the values of a file's tensor in the shape of the graph's."""
+    if channels_first and values.ndim == len(shape) == 4:
+        values = values.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(values.reshape(shape))
 
 
 def _is_channels_first(node: Node, turned: Collection[str]) -> bool:
