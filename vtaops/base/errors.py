@@ -35,6 +35,10 @@ class ModelError(VTAError, ValueError):
     """A model file, or calibration data for one, that is malformed, missing or not static."""
 
 
+class FileMismatch(ModelError):
+    """A graph that says something else than the file that it was imported from."""
+
+
 class ScheduleError(VTAError, ValueError):
     """A tiling that does not fit the operator or the scratchpads of the configuration."""
 
