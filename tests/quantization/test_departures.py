@@ -1,15 +1,11 @@
-"""The quantised file is held against float, tensor by tensor: faults stand out, rounding does not."""
-
-import warnings
+"""The quantised file is held against float: faults stand out, rounding does not."""
 
 import numpy as np
 import pytest
 
-import vtaops
 from trials.onnx_models import Builder, images, small_network
 from vtaops import AccuracyWarning
 from vtaops.graph import onnx_files
-from vtaops.graph.probe import Probe
 from vtaops.quantization import pairs, pipeline, run_quantization
 from vtaops.quantization.departures import departures
 

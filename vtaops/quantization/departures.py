@@ -116,9 +116,15 @@ def _figures(
     if (off <= room).all():
         return None
     worst = np.unravel_index(np.argmax(off - room), off.shape)
-    noise = powers(exact, within) + [0, np.broadcast_to(step**2 / 12, exact.shape).sum()]
+    signal, cut = powers(exact, within)
+    rounding = np.broadcast_to(step**2 / 12, exact.shape).sum()
     explained = float(np.broadcast_to(room, off.shape)[worst])
-    return decibels(*powers(exact, held)), decibels(*noise), float(off[worst]), explained
+    return (
+        decibels(*powers(exact, held)),
+        decibels(signal, cut + rounding),
+        float(off[worst]),
+        explained,
+    )
 
 
 def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[str, str]]:

@@ -43,6 +43,7 @@ from vtaops.quantization.scales import (
     calibrated_ranges,
     free_grids,
     no_finer_than_sums,
+    no_finer_than_totals,
     power_of_two_grids,
     power_of_two_weight_scales,
     shared_ranges,
@@ -246,6 +247,7 @@ def _quantized(
     if scales == "pow2":
         grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=way.zero_points)
         grids = no_finer_than_sums(prepared, grids, groups)
+        grids = no_finer_than_totals(prepared, grids, groups)
     else:
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction

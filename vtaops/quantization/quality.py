@@ -91,11 +91,13 @@ def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
 
 
 def powers(exact: Array, rounded: Array) -> Array:
+    """Return the sums of squares of a tensor and of its error."""
     signal = np.square(exact, dtype=np.float64).sum()
     return np.array([signal, np.square(exact.astype(np.float64) - rounded).sum()])
 
 
 def decibels(signal: float, noise: float) -> float:
+    """Return a signal-to-noise ratio in dB."""
     if noise == 0:
         return float("inf")
     return float(10 * np.log10(max(signal, 1e-300) / noise))
