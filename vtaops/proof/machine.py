@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from vtaops.base.progress import tracked
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import WINDOW_TILES
+from vtaops.machine.config import WINDOW_TILES, Memory
 from vtaops.machine.isa import Post
+from vtaops.program import Buffer
 from vtaops.program.traffic import Ints
 from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (
@@ -74,6 +75,8 @@ class TermMachine:
         The fields.
     images : dict of str to ndarray or Terms
         Packed images that the host writes to the buffers.
+    held : ndarray of int64, optional
+        For each name, its number among the tiles of `fields.folds`, or -1; none without folds.
 
     Attributes
     ----------
@@ -81,9 +84,15 @@ class TermMachine:
         The first instruction whose sums or products could exceed int32.
     """
 
-    def __init__(self, names: NameMachine, fields: Fields, images: Mapping[str, Image]) -> None:
+    def __init__(
+        self,
+        names: NameMachine,
+        fields: Fields,
+        images: Mapping[str, Image],
+        held: Ints | None = None,
+    ) -> None:
         self.names, self.fields, self.config = names, fields, names.config
-        self._images = images
+        self._images, self._held = images, held
         self.overflow: int | None = None
         self._contents: list[Terms | Numbers | Extrema | None] = []
         size = names.steps[-1].first + names.steps[-1].count
@@ -271,12 +280,8 @@ class TermMachine:
     def _given(self, buffer: Any, nbytes: int, scalar: int) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
         image = self._images.get(buffer.name)
-        if image is None:
-            image = buffer.constant_image()
         if not isinstance(image, Terms):
-            flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
-            rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
-            return rows.view("<i4" if scalar == 4 else "i1")
+            return _elements_of(buffer, image, nbytes, scalar)
         return self._elements(image.value, np.dtype(buffer.dtype).itemsize, nbytes, scalar)
 
     def _elements(self, value: Floats, given: int, nbytes: int, scalar: int) -> Terms:
@@ -395,16 +400,19 @@ class TermMachine:
         count = sum(step.count for step in steps)
         value = np.zeros((len(self.fields.primes), count, *self.config.acc.shape))
         middle, radius = np.zeros((2, *value.shape[1:]))
-        sums, sources, weights = self._products_of(steps)
-        self._place[sources] = -1
+        products = self._products_of(steps)
+        self._place[products[1]] = -1
         used = np.flatnonzero(self._place < 0)
         self._place[used] = np.arange(len(used))
         inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
-        for tiles, place, rows, columns in matrices(sums, sources, weights):
+        plain = self._fold(products, inputs, value, middle, radius)
+        for tiles, place, rows, columns in matrices(*plain):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
-            value[:, tiles] = self.fields.centred(made.take(place, axis=1))
-            middle[tiles], radius[tiles] = self._ranges(rows, values, place)
+            value[:, tiles] += self.fields.centred(made.take(place, axis=1))
+            ranges = self._ranges(rows, values, place)
+            middle[tiles], radius[tiles] = middle[tiles] + ranges[0], radius[tiles] + ranges[1]
+        self.fields.centred(value)
         degree = 2 if self.fields.degree > 1 else 1
         terms = Terms(value, middle, radius, degree=degree)
         base = np.concatenate([step.operands[0] for step in steps])
@@ -412,6 +420,37 @@ class TermMachine:
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
         self._note_overflow(terms, steps)
         return terms
+
+    def _fold(
+        self, products: list[Ints], inputs: Floats, value: Floats, middle: Floats, radius: Floats
+    ) -> list[Ints]:
+        """Add the folded products to sums and their ranges; return the other products."""
+        folds = self.fields.folds
+        if folds is None:
+            return products
+        sums, sources, weights = products
+        tile = np.where(weights & 3, -1, self._held[weights >> 2])
+        chosen = (tile >= 0) & folds.are_folded()[tile]
+        if not chosen.any():
+            return products
+        place = self._place[sources]
+        chosen &= ~folds.are_numbers(inputs).all(axis=-1)[place]
+        sets, which = np.unique(folds.columns_of[tile[chosen]], return_inverse=True)
+        rows = folds.rows(inputs, folds.columns[sets]).swapaxes(2, 3)
+        planes, _, _, batch = rows.shape
+        rows = rows.reshape(planes, -1, batch)
+        folded = sums[chosen], place[chosen] * len(sets) + which, tile[chosen]
+        for tiles, at, x, y in matrices(*folded):
+            made = self.fields.matmul(
+                rows.take(x, axis=1).swapaxes(2, 3),
+                folds.held.value.take(y, axis=1)[:, None].swapaxes(2, 3),
+            )
+            made = made.swapaxes(2, 3).reshape(planes, -1, batch).take(at, axis=1)
+            value[:, tiles] += folds.spread(made, 3)
+            columns = at % len(y)
+            middle[tiles] -= 0.5 * folds.totals[y].sum(axis=1)[columns, None]
+            radius[tiles] += 127.5 * folds.reaches[y].sum(axis=1)[columns, None]
+        return [part[~chosen] for part in products]
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
         """Return the products of steps, with sums numbered among all tiles of the steps."""
@@ -486,6 +525,34 @@ class TermMachine:
 
 
 _NONE = (np.zeros(0, np.int32),) * 3
+
+
+def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: int) -> Numbers:
+    """Return the elements of a buffer of numbers, by default its own."""
+    flat = np.ascontiguousarray(buffer.constant_image() if image is None else image)
+    flat = flat.reshape(-1).view(np.uint8)
+    rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
+    return rows.view("<i4" if scalar == 4 else "i1")
+
+
+def held_tiles(
+    names: NameMachine, images: Mapping[str, npt.NDArray[Any]], variable: Collection[str]
+) -> tuple[Numbers, Ints]:
+    """Return the tiles of weights that a program reads from buffers of numbers, and their places.
+
+    `variable` are the buffers that are none; the places are a number for each name, or -1.
+    """
+    nbytes = names.config.dram_element_bytes(Memory.WGT)
+    index, found = np.full(names.count, -1, np.int64), [np.zeros((0, nbytes), np.int8)]
+    for step in names.steps:
+        if step.what[0] != "given" or step.what[2:] != (nbytes, 1):
+            continue
+        buffer = names.program.buffers[step.what[1]]
+        if buffer.name in variable:
+            continue
+        index[step.first:step.first+step.count] = sum(map(len, found)) + np.arange(step.count)
+        found.append(_elements_of(buffer, images.get(buffer.name), nbytes, 1))
+    return np.concatenate(found).reshape(-1, *names.config.wgt.shape), index
 
 
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
