@@ -31,11 +31,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
+from vtaops.program.traffic import Ints
 from vtaops.proof.terms import Fields, Floats
 
 Flags = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.int64]
 
+FOLDS = _proof is not None
+"""Whether products can be folded here."""
 DEGREE = 4
 """Degree of a fold: of x, R, Q and L."""
 MOST_COLUMNS = 4
@@ -95,8 +102,7 @@ class Folds:
         self.held = self.tiles(held)
         self.totals = held.sum(axis=2, dtype=np.int32)
         self.reaches = np.abs(held, dtype=np.int16).sum(axis=2, dtype=np.int32)
-        self.columns, found = np.unique(self.held.columns, axis=0, return_inverse=True)
-        self.columns_of = found.reshape(-1)
+        self.columns, self.columns_of = sets_of(self.held.columns)
         self._folded = np.zeros(0, np.int64)
 
     def fold(self, tiles: Tiles) -> bool:
@@ -127,6 +133,49 @@ class Folds:
         chosen = chosen.reshape(len(value), *[1] * (value.ndim - 3), *chosen.shape[1:])
         return self.fields.matmul(value, chosen)
 
+    def sums(
+        self, sums: Ints, places: Ints, tiles: Ints, inputs: Floats, count: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return so many sums of products of inputs with tiles of the program.
+
+        Parameters
+        ----------
+        sums, places, tiles : ndarray of int
+            For each product: its sum, its tile among `inputs`, (planes, tiles, batch, lanes), and
+            its tile of weights.
+
+        Returns
+        -------
+        value : ndarray of float64, shape (planes, count, batch, outputs)
+        total, reach : ndarray of float64, shape (count, outputs)
+            The sums of the tiles' `totals` and `reaches`.
+        """
+        sets = np.flatnonzero(np.bincount(self.columns_of[tiles]))
+        number = np.zeros(len(self.columns), np.int64)
+        number[sets] = np.arange(len(sets))
+        rows = self.rows(inputs, self.columns[sets])
+        planes, _, batch, _ = rows.shape
+        rows = self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(-1, batch, planes)
+        value = np.zeros((count, batch, planes), np.uint64)
+        ranges = np.zeros((count, 2 * self.outputs))
+        _proof.add_folds(
+            sums.astype(np.int32),
+            (places * len(sets) + number[self.columns_of[tiles]]).astype(np.int32),
+            tiles.astype(np.int32),
+            rows,
+            self._unsigned(self.held.value.T),
+            np.concatenate([self.totals, self.reaches], axis=1),
+            np.array(self.fields.primes, np.uint32),
+            value,
+            ranges,
+        )
+        made = self.fields.centred(value.transpose(2, 0, 1).astype(np.float64, order="C"))
+        return self.spread(made, 3), ranges[:, : self.outputs], ranges[:, self.outputs :]
+
+    def _unsigned(self, value: Floats) -> npt.NDArray[np.uint32]:
+        """Return residues, (..., planes), as numbers that are not negative."""
+        return (value + (value < 0) * np.array(self.fields.primes, np.float64)).astype(np.uint32, order="C")
+
     def spread(self, value: Floats, axis: int) -> Floats:
         """Return sums of rows times tiles, times L, which is a new axis."""
         self.fields.degree = max(self.fields.degree, DEGREE)
@@ -138,6 +187,13 @@ class Folds:
         found: Flags = self.fields.is_number(value[..., 0])
         found[found] = self.fields.is_number(value[:, found]).all(axis=-1)
         return found
+
+
+def sets_of(columns: Flags) -> tuple[Flags, Ints]:
+    """Return the different rows of flags, and the number of each row among them."""
+    packed = np.packbits(columns, axis=1)
+    _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return columns[first], which.reshape(-1)
 
 
 def folded_sums(
@@ -158,7 +214,7 @@ def folded_sums(
         return None
     numbers, places = _blocks(folds, weights, groups)
     tiles = folds.tiles(numbers)
-    columns, which = np.unique(tiles.columns, axis=0, return_inverse=True)
+    columns, which = sets_of(tiles.columns)
     live = _live(folds, image)
     if live is None or len(columns) > MOST_COLUMNS or not folds.fold(tiles):
         return None
@@ -170,7 +226,7 @@ def folded_sums(
     seen = np.moveaxis(seen.reshape(planes, n, blocks, math.prod(size), -1), 3, 4)
     kernel = np.zeros((planes, -(-outputs // folds.outputs), blocks, len(columns), len(taps)))
     output, block, tap = places
-    kernel[:, output, block, which.reshape(-1), tap] = tiles.value
+    kernel[:, output, block, which, tap] = tiles.value
     kernel = kernel.reshape(planes, 1, kernel.shape[1], -1)
     value = fields.matmul(kernel, seen.reshape(planes, n, -1, math.prod(size)))
     value = folds.spread(value, 3).reshape(planes, n, -1, *size)[:, :, :outputs]

@@ -397,60 +397,53 @@ class TermMachine:
 
     def _sums(self, steps: list[TileStep]) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
-        count = sum(step.count for step in steps)
-        value = np.zeros((len(self.fields.primes), count, *self.config.acc.shape))
-        middle, radius = np.zeros((2, *value.shape[1:]))
         products = self._products_of(steps)
         self._place[products[1]] = -1
         used = np.flatnonzero(self._place < 0)
         self._place[used] = np.arange(len(used))
-        inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
-        plain = self._fold(products, inputs, value, middle, radius)
-        for tiles, place, rows, columns in matrices(*plain):
+        inputs = self._terms(used, self.config.inp.shape).value
+        folded = self._are_folded(products, inputs)
+        count = sum(step.count for step in steps)
+        terms = self._folded([part[folded] for part in products], inputs, count)
+        value, middle, radius = terms.value, terms.middle, terms.radius
+        for tiles, place, rows, columns in matrices(*(part[~folded] for part in products)):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
             value[:, tiles] += self.fields.centred(made.take(place, axis=1))
-            ranges = self._ranges(rows, values, place)
-            middle[tiles], radius[tiles] = middle[tiles] + ranges[0], radius[tiles] + ranges[1]
+            for whole, part in zip((middle, radius), self._ranges(rows, values, place), strict=True):
+                whole[tiles] += part
         self.fields.centred(value)
-        degree = 2 if self.fields.degree > 1 else 1
-        terms = Terms(value, middle, radius, degree=degree)
         base = np.concatenate([step.operands[0] for step in steps])
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
         self._note_overflow(terms, steps)
         return terms
 
-    def _fold(
-        self, products: list[Ints], inputs: Floats, value: Floats, middle: Floats, radius: Floats
-    ) -> list[Ints]:
-        """Add the folded products to sums and their ranges; return the other products."""
-        folds = self.fields.folds
-        if folds is None:
-            return products
+    def _are_folded(self, products: list[Ints], inputs: Floats) -> npt.NDArray[np.bool_]:
+        """Return which products are folded."""
+        folds, (_, sources, weights) = self.fields.folds, products
+        if folds is None or not len(sources):
+            return np.zeros(len(sources), np.bool_)
+        # The last entry is that of names that are no tiles.
+        named = np.append(folds.are_folded(), False)[self._held]
+        numbers = folds.are_numbers(inputs).all(axis=-1)
+        found: npt.NDArray[np.bool_] = named[weights >> 2] & (weights & 3 == 0)
+        return found & ~numbers[self._place[sources]]
+
+    def _folded(self, products: list[Ints], inputs: Floats, count: int) -> Terms:
+        """Return the sums of folded products."""
+        fields, shape = self.fields, (count, *self.config.acc.shape)
+        degree = 2 if fields.degree > 1 else 1
         sums, sources, weights = products
-        tile = np.where(weights & 3, -1, self._held[weights >> 2])
-        chosen = (tile >= 0) & folds.are_folded()[tile]
-        if not chosen.any():
-            return products
-        place = self._place[sources]
-        chosen &= ~folds.are_numbers(inputs).all(axis=-1)[place]
-        sets, which = np.unique(folds.columns_of[tile[chosen]], return_inverse=True)
-        rows = folds.rows(inputs, folds.columns[sets]).swapaxes(2, 3)
-        planes, _, _, batch = rows.shape
-        rows = rows.reshape(planes, -1, batch)
-        folded = sums[chosen], place[chosen] * len(sets) + which, tile[chosen]
-        for tiles, at, x, y in matrices(*folded):
-            made = self.fields.matmul(
-                rows.take(x, axis=1).swapaxes(2, 3),
-                folds.held.value.take(y, axis=1)[:, None].swapaxes(2, 3),
-            )
-            made = made.swapaxes(2, 3).reshape(planes, -1, batch).take(at, axis=1)
-            value[:, tiles] += folds.spread(made, 3)
-            columns = at % len(y)
-            middle[tiles] -= 0.5 * folds.totals[y].sum(axis=1)[columns, None]
-            radius[tiles] += 127.5 * folds.reaches[y].sum(axis=1)[columns, None]
-        return [part[~chosen] for part in products]
+        if not len(sums):
+            value = np.zeros((len(fields.primes), *shape))
+            return Terms(value, *np.zeros((2, *shape)), degree=degree)
+        value, total, reach = fields.folds.sums(
+            sums, self._place[sources], self._held[weights >> 2], inputs, count
+        )
+        middle, radius = -0.5 * total, 127.5 * reach
+        middle, radius = (part[:, None].repeat(shape[1], axis=1) for part in (middle, radius))
+        return Terms(value, middle, radius, degree=degree)
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
         """Return the products of steps, with sums numbered among all tiles of the steps."""
@@ -459,9 +452,7 @@ class TermMachine:
         for step, begin in zip(steps, numbers.tolist(), strict=False):
             parts = self.names.products.get(int(self.names.step_of[step.first]), ())
             found += [(sums - step.first + begin, *read) for sums, *read in parts]
-        sums, *read = map(np.concatenate, zip(*found, strict=True))
-        order = np.sort(sums.astype(np.int64) << 32 | np.arange(len(sums))) & (1 << 32) - 1
-        return [sums[order], *(part[order] for part in read)]
+        return [*map(np.concatenate, zip(*found, strict=True))]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
@@ -558,9 +549,11 @@ def held_tiles(
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
     """Yield products as matrix products: sums, the place of each, sources and weights.
 
-    Sums are in order. Each is an element of a matrix, in the row of its sources, (rows, terms), and
+    Each sum is an element of a matrix, in the row of its sources, (rows, terms), and
     the column of its weights, (columns, terms). Rows that need the same columns are grouped.
     """
+    order = np.sort(sums.astype(np.int64) << 32 | np.arange(len(sums))) & (1 << 32) - 1
+    sources, weights = sources[order], weights[order]
     counts = np.bincount(sums)
     begins = np.cumsum(counts) - counts
     for count in np.unique(counts[counts > 0]).tolist():

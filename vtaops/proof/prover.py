@@ -15,7 +15,7 @@ from vtaops.base.proof import Proof
 from vtaops.program import Program
 from vtaops.program.region import Region
 from vtaops.proof.counterexamples import TRIES, search
-from vtaops.proof.folds import Folds
+from vtaops.proof.folds import FOLDS, Folds
 from vtaops.proof.machine import TermMachine, held_tiles
 from vtaops.proof.names import NameMachine
 from vtaops.proof.operators import Unknown
@@ -111,10 +111,10 @@ def _proven(
     program, names = task.program, NameMachine(task.program)
     names.run()
     held = None
-    if folded and not task.linear:
+    if folded and FOLDS and not task.linear:
         given = {buffer for buffer, *_ in task.inputs}
         tiles, held = held_tiles(names, task.parameters, given)
-        fields.folds = Folds(fields, program.config.wgt.shape, tiles)
+        fields.folds = Folds(fields, program.config.wgt.shape, tiles) if len(tiles) else None
     try:
         images, wanted = task.evaluated(fields)
     except Unknown as reason:
@@ -126,7 +126,7 @@ def _proven(
     for result, terms in wanted.items():
         differs = _differences(task, result, terms, machine)
         if differs.any():
-            if held is not None:  # folds hide laws
+            if fields.folds is not None:  # folds hide laws
                 return _proven(task, rounds, seed, error, folded=False)
             if rounds is None and task.linear:  # two pairs of fields identify constants
                 return _proven(task, 2, seed, error)
