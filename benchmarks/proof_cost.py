@@ -122,7 +122,9 @@ def trial(case: str, models: Path) -> dict[str, Any]:
         [*command, "--models", str(models)], capture_output=True, text=True, check=False
     )
     if made.returncode:
-        return {"failed": (made.stderr.strip().splitlines() or [f"exit code {made.returncode}"])[-1]}
+        return {
+            "failed": (made.stderr.strip().splitlines() or [f"exit code {made.returncode}"])[-1]
+        }
     return {"failed": "", **json.loads(made.stdout.splitlines()[-1])}
 
 

@@ -36,15 +36,15 @@ try:
 except ImportError:  # the wheel for boards has no native module
     _proof = None
 from vtaops.program.traffic import Ints
-from vtaops.proof.terms import Fields, Floats
+from vtaops.proof.terms import Fields, Floats, Terms
 
 Flags = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.int64]
 
 FOLDS = _proof is not None
 """Whether products can be folded here."""
-DEGREE = 4
-"""Degree of a fold: of x, R, Q and L."""
+DEGREE = 3
+"""Degree of a fold in R, Q and L."""
 MOST_COLUMNS = 4
 """Number of sets of columns up to which a layer is folded."""
 SOME = 1 << 12
@@ -134,7 +134,7 @@ class Folds:
         return self.fields.matmul(value, chosen)
 
     def sums(
-        self, sums: Ints, places: Ints, tiles: Ints, inputs: Floats, count: int
+        self, sums: Ints, places: Ints, tiles: Ints, inputs: Terms, count: int
     ) -> tuple[Floats, Floats, Floats]:
         """Return so many sums of products of inputs with tiles of the program.
 
@@ -153,7 +153,7 @@ class Folds:
         sets = np.flatnonzero(np.bincount(self.columns_of[tiles]))
         number = np.zeros(len(self.columns), np.int64)
         number[sets] = np.arange(len(sets))
-        rows = self.rows(inputs, self.columns[sets])
+        rows = self.rows(inputs.value, self.columns[sets])
         planes, _, batch, _ = rows.shape
         rows = self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(-1, batch, planes)
         value = np.zeros((count, batch, planes), np.uint64)
@@ -170,16 +170,24 @@ class Folds:
             ranges,
         )
         made = self.fields.centred(value.transpose(2, 0, 1).astype(np.float64, order="C"))
-        return self.spread(made, 3), ranges[:, : self.outputs], ranges[:, self.outputs :]
+        return (
+            self.spread(made, 3, inputs.degree),
+            ranges[:, : self.outputs],
+            ranges[:, self.outputs :],
+        )
 
     def _unsigned(self, value: Floats) -> npt.NDArray[np.uint32]:
         """Return residues, (..., planes), as numbers that are not negative."""
-        return (value + (value < 0) * np.array(self.fields.primes, np.float64)).astype(np.uint32, order="C")
+        return (value + (value < 0) * np.array(self.fields.primes, np.float64)).astype(
+            np.uint32, order="C"
+        )
 
-    def spread(self, value: Floats, axis: int) -> Floats:
-        """Return sums of rows times tiles, times L, which is a new axis."""
-        self.fields.degree = max(self.fields.degree, DEGREE)
-        outputs = self._outputs.reshape(len(value), *[1] * (axis - 1), -1, *[1] * (value.ndim - axis))
+    def spread(self, value: Floats, axis: int, degree: int) -> Floats:
+        """Return sums of rows of a degree times tiles, times L, which is a new axis."""
+        self.fields.degree = max(self.fields.degree, degree + DEGREE)
+        outputs = self._outputs.reshape(
+            len(value), *[1] * (axis - 1), -1, *[1] * (value.ndim - axis)
+        )
         return self.fields.product(np.expand_dims(value, axis), outputs)
 
     def are_numbers(self, value: Floats) -> Flags:
@@ -203,11 +211,12 @@ def folded_sums(
     groups: int,
     taps: Sequence[Any],
     zero: int,
+    degree: int,
 ) -> Floats | None:
-    """Return the sums over taps of a layer, as `vtaops.proof.sums` does, or None if it has no folds.
+    """Return the sums over taps of a layer as `vtaops.proof.sums` does, or None without folds.
 
-    The rows are those of ``image + zero``. Rows of numbers have to be those around the image or
-    alike, whose product is zero.
+    The rows are those of ``image + zero``, polynomials of a degree. Rows of numbers have to be
+    those around the image, or others whose product is zero.
     """
     outputs, inputs = weights.shape[0], weights.shape[1] * groups
     if inputs == groups or weights.dtype != np.int8:
@@ -229,7 +238,7 @@ def folded_sums(
     kernel[:, output, block, which, tap] = tiles.value
     kernel = kernel.reshape(planes, 1, kernel.shape[1], -1)
     value = fields.matmul(kernel, seen.reshape(planes, n, -1, math.prod(size)))
-    value = folds.spread(value, 3).reshape(planes, n, -1, *size)[:, :, :outputs]
+    value = folds.spread(value, 3, degree).reshape(planes, n, -1, *size)[:, :, :outputs]
     if zero:
         total = weights.reshape(outputs, -1, len(taps)).sum(axis=1, dtype=np.float64)
         counted = np.array([live.reshape(image.shape[3:])[seen].reshape(-1) for seen in taps])
@@ -241,9 +250,12 @@ def _blocks(
     folds: Folds, weights: npt.NDArray[np.integer[Any]], groups: int
 ) -> tuple[npt.NDArray[np.integer[Any]], tuple[Any, ...]]:
     """Return the tiles of (O, C / groups, KH, KW) that are not zero, and the place of each."""
-    outputs, own, *kernel = weights.shape
+    outputs, own = weights.shape[:2]
     flat = weights.reshape(groups, outputs // groups, own, -1)
-    sides = -(-outputs // folds.outputs) * folds.outputs, -(-own * groups // folds.lanes) * folds.lanes
+    sides = (
+        -(-outputs // folds.outputs) * folds.outputs,
+        -(-own * groups // folds.lanes) * folds.lanes,
+    )
     dense = np.zeros((*sides, flat.shape[-1]), weights.dtype)
     for group, part in enumerate(flat):
         rows, lanes = group * (outputs // groups), group * own

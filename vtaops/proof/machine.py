@@ -23,6 +23,7 @@ from vtaops.machine.config import WINDOW_TILES, Memory
 from vtaops.machine.isa import Post
 from vtaops.program import Buffer
 from vtaops.program.traffic import Ints
+from vtaops.proof.folds import DEGREE
 from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (
     BYTE,
@@ -401,16 +402,18 @@ class TermMachine:
         self._place[products[1]] = -1
         used = np.flatnonzero(self._place < 0)
         self._place[used] = np.arange(len(used))
-        inputs = self._terms(used, self.config.inp.shape).value
-        folded = self._are_folded(products, inputs)
-        count = sum(step.count for step in steps)
-        terms = self._folded([part[folded] for part in products], inputs, count)
+        count, shape = sum(step.count for step in steps), self.config.inp.shape
+        given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
+        inputs, folded = given.value, self._are_folded(products, given.value)
+        terms = self._folded([part[folded] for part in products], given, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
         for tiles, place, rows, columns in matrices(*(part[~folded] for part in products)):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
             value[:, tiles] += self.fields.centred(made.take(place, axis=1))
-            for whole, part in zip((middle, radius), self._ranges(rows, values, place), strict=True):
+            for whole, part in zip(
+                (middle, radius), self._ranges(rows, values, place), strict=True
+            ):
                 whole[tiles] += part
         self.fields.centred(value)
         base = np.concatenate([step.operands[0] for step in steps])
@@ -430,20 +433,20 @@ class TermMachine:
         found: npt.NDArray[np.bool_] = named[weights >> 2] & (weights & 3 == 0)
         return found & ~numbers[self._place[sources]]
 
-    def _folded(self, products: list[Ints], inputs: Floats, count: int) -> Terms:
+    def _folded(self, products: list[Ints], inputs: Terms, count: int) -> Terms:
         """Return the sums of folded products."""
-        fields, shape = self.fields, (count, *self.config.acc.shape)
-        degree = 2 if fields.degree > 1 else 1
+        shape = count, *self.config.acc.shape
         sums, sources, weights = products
         if not len(sums):
-            value = np.zeros((len(fields.primes), *shape))
-            return Terms(value, *np.zeros((2, *shape)), degree=degree)
-        value, total, reach = fields.folds.sums(
-            sums, self._place[sources], self._held[weights >> 2], inputs, count
+            value, ranges = np.zeros((len(self.fields.primes), *shape)), np.zeros((2, *shape))
+            return Terms(value, *ranges, degree=2)
+        places, tiles = self._place[sources], self._held[weights >> 2]
+        value, total, reach = self.fields.folds.sums(sums, places, tiles, inputs, count)
+        middle, radius = (
+            (factor * part)[:, None].repeat(shape[1], axis=1)
+            for factor, part in ((BYTE[0], total), (BYTE[1], reach))
         )
-        middle, radius = -0.5 * total, 127.5 * reach
-        middle, radius = (part[:, None].repeat(shape[1], axis=1) for part in (middle, radius))
-        return Terms(value, middle, radius, degree=degree)
+        return Terms(value, middle, radius, degree=inputs.degree + DEGREE)
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
         """Return the products of steps, with sums numbered among all tiles of the steps."""
@@ -534,14 +537,16 @@ def held_tiles(
     `variable` are the buffers that are none; the places are a number for each name, or -1.
     """
     nbytes = names.config.dram_element_bytes(Memory.WGT)
-    index, found = np.full(names.count, -1, np.int64), [np.zeros((0, nbytes), np.int8)]
+    index = np.full(names.count, -1, np.int64)
+    found: list[Numbers] = [np.zeros((0, nbytes), np.int8)]
     for step in names.steps:
         if step.what[0] != "given" or step.what[2:] != (nbytes, 1):
             continue
         buffer = names.program.buffers[step.what[1]]
         if buffer.name in variable:
             continue
-        index[step.first:step.first+step.count] = sum(map(len, found)) + np.arange(step.count)
+        begin = sum(map(len, found))
+        index[step.first : step.first + step.count] = np.arange(begin, begin + step.count)
         found.append(_elements_of(buffer, images.get(buffer.name), nbytes, 1))
     return np.concatenate(found).reshape(-1, *names.config.wgt.shape), index
 

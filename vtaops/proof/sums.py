@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.window import Size, Window
-from vtaops.proof.folds import folded_sums
+from vtaops.proof.folds import DEGREE, folded_sums
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Weights = npt.NDArray[Any] | Terms
@@ -98,22 +98,25 @@ def _products(
     """
     counted = np.array([inside[seen] for seen in taps])
     if isinstance(weights, Terms):
-        value = _expanded(fields, image, weights.value, groups, taps)
+        folded, value = None, _expanded(fields, image, weights.value, groups, taps)
         used = weights.value.any(axis=0).sum(axis=1)
         total, reach, radius = 0.0 * used, 128.0 * used, x.reach
     else:
         wide = np.result_type(weights, np.int16)
         total = weights.sum(axis=1, dtype=np.float64)
         reach = np.abs(weights, dtype=wide).sum(axis=1, dtype=np.float64)
-        folded = fields.folds and folded_sums(fields.folds, image, weights, groups, taps, zero)
+        folded = fields.folds and folded_sums(
+            fields.folds, image, weights, groups, taps, zero, x.degree
+        )
         value = _expanded(fields, image, weights, groups, taps) if folded is None else folded
         radius = x.radius
     middle, spread = (_counted(part, counted) for part in (total, reach))
-    return Terms(value, x.middle * middle, radius * spread)
+    degree = 2 if folded is None else x.degree + DEGREE
+    return Terms(value, x.middle * middle, radius * spread, degree=degree)
 
 
 def _counted(weights: Floats, counted: Floats) -> Floats:
-    """Return the sums, (1, O, rows, columns), of (O, KH, KW) over the taps that each pixel counts."""
+    """Return the sums (1, O, rows, columns) of (O, KH, KW) over the taps that a pixel counts."""
     flat = counted.reshape(len(counted), -1)
     return (weights.reshape(len(weights), -1) @ flat).reshape(1, -1, *counted.shape[1:])
 

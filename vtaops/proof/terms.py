@@ -259,7 +259,8 @@ class Fields:
             np.where(where, nothing, part)
             for nothing, part in ((NO_BITS, x.shift), (LEAST, x.low), (MOST, x.high))
         )
-        return Terms(value, middle, radius, shift, low, high, x.degree)
+        degree = 1 if changed.all() else x.degree
+        return Terms(value, middle, radius, shift, low, high, degree)
 
     def _clamps(self, x: Terms) -> Any:
         """Return the keys of shift and clamp, for each combination of their values."""
@@ -347,7 +348,7 @@ class Fields:
             value = np.where(inside, value, self.of(("low byte",), x))
             number = self.is_number(x.value)
             value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
-        return Terms(value, *map(np.float64, BYTE))
+        return Terms(value, *map(np.float64, BYTE), degree=x.degree if inside.any() else 1)
 
     def requantized(
         self,
