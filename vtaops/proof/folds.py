@@ -93,7 +93,7 @@ class Folds:
     """
 
     def __init__(
-        self, fields: Fields, shape: tuple[int, int], held: npt.NDArray[np.integer[Any]]
+        self, fields: Fields, shape: tuple[int, ...], held: npt.NDArray[np.integer[Any]]
     ) -> None:
         self.fields, (self.outputs, self.lanes) = fields, shape
         self._rows = fields.symbols((self.lanes, 1)).value
@@ -125,7 +125,7 @@ class Folds:
             value[:, part] = (flat[part].astype(np.float64) @ weights).T
         self.fields.centred(value)
         key = value[0].astype(np.int64) << 32 ^ value[1].astype(np.int64)
-        return Tiles(value, key, numbers.any(axis=1))
+        return Tiles(value, key, (numbers != 0).any(axis=1))
 
     def rows(self, value: Floats, columns: Flags) -> Floats:
         """Return the sums over R of rows, (planes, ..., lanes), for each set of columns, last."""
@@ -155,14 +155,14 @@ class Folds:
         number[sets] = np.arange(len(sets))
         rows = self.rows(inputs.value, self.columns[sets])
         planes, _, batch, _ = rows.shape
-        rows = self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(-1, batch, planes)
+        unsigned = self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(-1, batch, planes)
         value = np.zeros((count, batch, planes), np.uint64)
         ranges = np.zeros((count, 2 * self.outputs))
         _proof.add_folds(
             sums.astype(np.int32),
             (places * len(sets) + number[self.columns_of[tiles]]).astype(np.int32),
             tiles.astype(np.int32),
-            rows,
+            unsigned,
             self._unsigned(self.held.value.T),
             np.concatenate([self.totals, self.reaches], axis=1),
             np.array(self.fields.primes, np.uint32),
@@ -230,9 +230,8 @@ def folded_sums(
     size, fields = image[0, 0, 0][taps[0]].shape, folds.fields
     rows = folds.rows(_rows(folds, image + zero if zero else image), columns) * live
     planes, n, blocks = rows.shape[:3]
-    rows = rows.reshape(planes, n, blocks, *image.shape[3:], -1)
-    seen = np.stack([rows[(*tap, slice(None))] for tap in taps], axis=-1)
-    seen = np.moveaxis(seen.reshape(planes, n, blocks, math.prod(size), -1), 3, 4)
+    rows = rows.swapaxes(3, 4).reshape(planes, n, blocks, len(columns), *image.shape[3:])
+    seen = np.stack([rows[tap] for tap in taps], axis=4)
     kernel = np.zeros((planes, -(-outputs // folds.outputs), blocks, len(columns), len(taps)))
     output, block, tap = places
     kernel[:, output, block, which, tap] = tiles.value
@@ -279,5 +278,6 @@ def _live(folds: Folds, image: Floats) -> Flags | None:
     """Return which pixels are no numbers, (pixels, 1); None if blocks or numbers are unequal."""
     rows = _rows(folds, image)
     live = ~folds.are_numbers(rows)
-    found: Flags = live.any(axis=(0, 1))
-    return None if (live != found).any() or rows[:, ~live].any() else found[:, None]
+    found = live.any(axis=(0, 1), keepdims=True)
+    unequal = (live != found).any() or rows[:, ~live].any()
+    return None if unequal else found.reshape(-1, 1)

@@ -425,21 +425,23 @@ class TermMachine:
     def _are_folded(self, products: list[Ints], inputs: Floats) -> npt.NDArray[np.bool_]:
         """Return which products are folded."""
         folds, (_, sources, weights) = self.fields.folds, products
-        if folds is None or not len(sources):
+        if folds is None or self._held is None or not len(sources):
             return np.zeros(len(sources), np.bool_)
         # The last entry is that of names that are no tiles.
         named = np.append(folds.are_folded(), False)[self._held]
         numbers = folds.are_numbers(inputs).all(axis=-1)
         found: npt.NDArray[np.bool_] = named[weights >> 2] & (weights & 3 == 0)
-        return found & ~numbers[self._place[sources]]
+        found &= ~numbers[self._place[sources]]
+        return found
 
     def _folded(self, products: list[Ints], inputs: Terms, count: int) -> Terms:
         """Return the sums of folded products."""
         shape = count, *self.config.acc.shape
         sums, sources, weights = products
         if not len(sums):
-            value, ranges = np.zeros((len(self.fields.primes), *shape)), np.zeros((2, *shape))
-            return Terms(value, *ranges, degree=2)
+            value, (middle, radius) = (np.zeros((k, *shape)) for k in (len(self.fields.primes), 2))
+            return Terms(value, middle, radius, degree=2)
+        assert self._held is not None
         places, tiles = self._place[sources], self._held[weights >> 2]
         value, total, reach = self.fields.folds.sums(sums, places, tiles, inputs, count)
         middle, radius = (

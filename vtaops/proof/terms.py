@@ -348,7 +348,8 @@ class Fields:
             value = np.where(inside, value, self.of(("low byte",), x))
             number = self.is_number(x.value)
             value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
-        return Terms(value, *map(np.float64, BYTE), degree=x.degree if inside.any() else 1)
+        middle, radius = map(np.float64, BYTE)
+        return Terms(value, middle, radius, degree=x.degree if inside.any() else 1)
 
     def requantized(
         self,
