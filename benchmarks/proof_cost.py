@@ -54,6 +54,7 @@ def graph_of(case: str, models: Path) -> tuple[Any, str]:
     from vtaops import quantize
     from vtaops.relax import import_model
 
+    build: Any = network
     kind, _, rest = case.partition("/")
     name, _, way = rest.rpartition("/")
     if kind == "classic":
@@ -63,11 +64,12 @@ def graph_of(case: str, models: Path) -> tuple[Any, str]:
     path = models / f"{case.replace('/', '-')}.onnx"
     if not path.exists():
         if kind == "light":
-            model, data = network(f"light_{name}", count=4)
+            model, data = build(f"light_{name}", count=4)
         else:
             model, images = architectures.built(name)
             data = images[:4]
-        made = by_onnxruntime(model, data) if way == "ort" else quantize(model, data, scales=way)
+        scales: Any = way
+        made = by_onnxruntime(model, data) if way == "ort" else quantize(model, data, scales=scales)
         onnx.save(made, path)
     return import_model(path), CONFIGS[way]
 

@@ -271,7 +271,8 @@ def _rows(folds: Folds, image: Floats) -> Floats:
     more = -channels % folds.lanes
     if more:
         image = np.pad(image, ((0, 0), (0, 0), (0, more), (0, 0), (0, 0)))
-    return image.reshape(planes, n, -1, folds.lanes, math.prod(size)).swapaxes(-1, -2)
+    rows: Floats = image.reshape(planes, n, -1, folds.lanes, math.prod(size)).swapaxes(-1, -2)
+    return rows
 
 
 def _live(folds: Folds, image: Floats) -> Flags | None:

@@ -96,6 +96,8 @@ class TermMachine:
         self._images, self._held = images, held
         self.overflow: int | None = None
         self._contents: list[Terms | Numbers | Extrema | None] = []
+        self._fixed = np.zeros(1024, np.bool_)
+        """Which of them are numbers."""
         size = names.steps[-1].first + names.steps[-1].count
         self._group, self._row, self._place = np.zeros((3, size), np.int32)
         """For each name: its group, its place there, and its place among those that are read."""
@@ -149,6 +151,9 @@ class TermMachine:
             if step.what[0] == "given" and isinstance(made, Terms):  # what packing left empty
                 empty = step.first + np.flatnonzero(~made.value.any(axis=(0, 2)))
                 self._group[empty] = self._row[empty] = 0
+        if len(self._contents) == len(self._fixed):
+            self._fixed = np.concatenate([self._fixed, np.zeros_like(self._fixed)])
+        self._fixed[len(self._contents)] = isinstance(made, np.ndarray)
         self._contents.append(made)
 
     def terms_of(self, buffer: int) -> Floats:
@@ -494,7 +499,7 @@ class TermMachine:
     def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of int8 products; numbers contribute no radius."""
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
-        fixed = np.array([isinstance(content, np.ndarray) for content in self._contents])
+        fixed = self._fixed[: len(self._contents)]
         if weights.ndim == 4:
             total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
         else:
