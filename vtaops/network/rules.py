@@ -140,6 +140,8 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
+    if op.requantization.fine:
+        return "it has a fine scale; VTA multiplies two tensors with coarse ones"
     if target.scales:
         return ""
     shift = op.requantization.right_shift
