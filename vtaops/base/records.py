@@ -34,6 +34,8 @@ def _conforms(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     origin, parameters = get_origin(hint), get_args(hint)
+    # A `type` statement makes an alias that is no type; NumPy 2.5 on Python 3.12 has NDArray so.
+    origin = get_origin(getattr(origin, "__value__", None)) or origin
     if origin in (Union, UnionType):
         return any(_conforms(value, part) for part in parameters)
     if origin is Literal:

@@ -18,7 +18,7 @@ import tvm
 from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.garbage import collection_paused
-from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions
+from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import POST_ROWS, HardwareConfig
@@ -104,7 +104,7 @@ def emit(
     tiling: Tiling | None = None,
     *,
     capabilities: Capabilities | str | None = None,
-    borders: Mapping[str, Border] | None = None,
+    strides: Mapping[str, Strides] | None = None,
     rows: int = POST_ROWS,
     keep_weights: bool = False,
 ) -> Fragment:
@@ -114,8 +114,8 @@ def emit(
     ----------
     op, config, tiling, capabilities
         As `compile`.
-    borders : mapping, optional
-        Borders of buffers' images in DRAM, by buffer name.
+    strides : mapping, optional
+        Strides of buffers that are parts of larger images in DRAM, by buffer name.
     rows : int
         Maximum rows of post-processing parameters to use.
     keep_weights : bool
@@ -126,7 +126,7 @@ def emit(
     ConfigError, ScheduleError, UnsupportedError
         As `compile`.
     ShapeError
-        If a border is requested for an unknown buffer, or one that is not an image.
+        If strides are given for an unknown buffer, or one that is neither image nor matrix.
     """
     check_arguments(op, tiling)
     hardware = HardwareConfig.of(config)
@@ -139,7 +139,7 @@ def emit(
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
         options,
-        borders=tuple(sorted((borders or {}).items())),
+        strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),
         capacity=replace(options.capacity, rows=rows),
         keep_weights=keep_weights,
     )

@@ -77,6 +77,9 @@ ACCUMULATOR = 1 << 31
 MAX_FACTOR = 1 << 15
 """Largest factor of an operand in a sum."""
 
+FAR = 1 << 14
+"""Largest power of two that every device takes as a factor."""
+
 _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
 """Number of integers in each window parameter."""
 
@@ -611,18 +614,30 @@ class Add(Requantized):
     ) -> Add:
         """Return the sum with ``a.scale / y.scale == first`` and ``b.scale / y.scale == second``.
 
-        Powers of two (or their negatives) that lie within 2**15 of each other are exact; other
-        ratios are within 2**-15 of the greater one.
+        Powers of two (or their negatives) that lie within 2**14 of each other are exact; other
+        ratios are within 2**-14 of the greater one. A ratio is lowered where its operand saturates
+        the result, unless it is 0.0.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio is 0 or not finite, the results too fine for both, or the rounding of a
+            factor moves results by more than half a step.
         """
-        sizes = abs(first), abs(second)
-        shifts = [math.frexp(size) for size in sizes]
-        if all(mantissa == 0.5 for mantissa, _ in shifts):
-            low = min(exponent for _, exponent in shifts)
-            factors = [1 << min(exponent - low, 15) for _, exponent in shifts]
-            unit = math.ldexp(0.5, low)
-        else:
-            unit = max(sizes) / TWO_DIGITS
-            factors = [max(1, round(size / unit)) for size in sizes]
+        sizes = [abs(first), abs(second)]
+        if not all(0 < size < math.inf for size in sizes):
+            raise ShapeError(f"the ratios are {first} and {second}; they must be finite, and not 0")
+        enough = 2.0 ** math.ceil(math.log2(255 * (1 + min(sizes))))
+        sizes = [min(size, enough) for size in sizes]
+        exact = all(math.frexp(size)[0] == 0.5 for size in sizes)
+        unit = max(min(sizes), max(sizes) / FAR) if exact else max(sizes) / TWO_DIGITS
+        factors = [max(1, round(size / unit)) for size in sizes]
+        moved = max(abs(f * unit - size) for f, size in zip(factors, sizes, strict=True))
+        if 255 * moved > 0.5:
+            raise ShapeError(
+                f"the operands of a sum have steps of {first} and {second} steps of its result; "
+                f"factors of the sums hold the smaller one to {moved:.2g}"
+            )
         a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
 
@@ -960,7 +975,7 @@ class Transpose(GraphOperator):
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as in ONNX.
 
-    NaN becomes the zero point.
+    NaN becomes -128, as in ONNX Runtime.
     """
 
     scale: float
@@ -973,8 +988,7 @@ class Quantize(GraphOperator):
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         with np.errstate(over="ignore"):  # an overflow to infinity is clipped
             steps = np.rint(arrays[0] / np.float32(self.scale)) + np.float32(self.zero_point)
-        steps = np.where(np.isnan(steps), np.float32(self.zero_point), steps)
-        return np.clip(steps, -128, 127).astype(np.int8)
+        return np.fmin(np.fmax(steps, -128), 127).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vtaops.base.agreement import Agreement
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
@@ -103,6 +104,7 @@ def _sections(model: Model) -> list[bytes | memoryview]:
     """Return the header of a model's file, then the parts of its body."""
     blobs = _Blobs()
     header: dict[str, Any] = {
+        "agreement": asdict(model.agreement),
         "capabilities": model.capabilities.name,
         "config": model.config.to_dict(),
         "config_name": model.config.name,
@@ -140,12 +142,13 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         stages = [_read_stage(stage, blobs) for stage in header["stages"]]
         rows = [_read_plain(Row, row) for row in header["plan"]]
         capabilities = find(header["capabilities"])
+        agreement = _read_plain(Agreement, header["agreement"])
         check_stages(graph, stages, config.fingerprint)
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
     except _MALFORMED as error:
         raise ProgramError(f"the model is inconsistent: {_short(error)}") from error
-    model = Model(graph, config, capabilities, rows, stages)
+    model = Model(graph, config, capabilities, rows, stages, agreement)
     if text != _sections(model)[0]:
         raise ProgramError("the header of the model is not in the form that vtaops writes")
     return model
