@@ -42,11 +42,13 @@ Proof sketch.
    such pairs (`prover.FEW`); otherwise there are at most n * n / 2, where n is the number of leaves
    of program and definition together. The result states the sum of their probabilities.
 
-Everything that `prove` cannot handle is listed as unproven. It assumes that views and layouts of
-arguments move scalars (it queries the destination of each and does not trust them to keep order),
-that NumPy adds and multiplies correctly, and that the host computes its stages of a network by the
-executor that defines them. Each launch is proven for all values of the tensors that it reads, so
-launches and host stages connect through the tensors of the graph.
+What the proof reads of a program or model is what a run reads: a record has exactly the fields of
+its operator, and demands the names, shapes and types of the arguments (`records`); what changes
+nothing is refused on load. Everything that `prove` cannot handle is listed as unproven. It assumes
+that views and layouts of arguments move scalars (it queries the destination of each and does not
+trust them to keep order), that NumPy adds and multiplies correctly, and that the host computes its
+stages of a network by the executor that defines them. Each launch is proven for all values of the
+tensors that it reads, so launches and host stages connect through the tensors of the graph.
 
 Imports no TVM: a board installs this room.
 """
