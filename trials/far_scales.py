@@ -30,6 +30,9 @@ ERROR = 2.0**-14
 RESIDUAL_ERROR = 1 / 128
 """A residual's integer factor is as exact as this."""
 
+OWN = 0.5
+"""The most steps of a result by which factors and biases of integers move it."""
+
 
 @dataclass
 class Case:
@@ -196,11 +199,7 @@ def judge(case: Case, config: str = "") -> str:
     theirs = values[case.rounded].astype(np.int64)
     low = np.iinfo(case.dtype).min
     ours = _steps(evaluate(import_model(case.model), *case.samples.values())[0], case)
-    reach = 255 * sum(case.scales) / case.result_scale
-    residual = RESIDUAL_ERROR * (case.kind in ("Residual",))
-    error = np.abs(exact) * 2.0**-15 + min(reach * ERROR, 0.5) + 1e-3
-    if residual:
-        error = error + min(255 * case.scales[-1] / case.result_scale * residual, 0.5)
+    error = np.abs(exact) * 2.0**-15 + min(_error(case), OWN) + 1e-3
     clipped = np.clip(exact, low - case.result_zero, low + 255 - case.result_zero)
     distance = np.abs(clipped - (ours - case.result_zero))
     wrong = (ours != theirs) & ((distance > 0.5 + error) | (np.abs(ours - theirs) > 1))
@@ -208,6 +207,16 @@ def judge(case: Case, config: str = "") -> str:
         at = tuple(np.argwhere(wrong)[0].tolist())
         return f"{at}: {ours[at]} where ONNX Runtime has {theirs[at]}, exactly {exact[at]:.6g}"
     return _judge_compiled(case, config, theirs) if config else ""
+
+
+def _error(case: Case) -> float:
+    """Return what integer factors and biases may move a result by, in steps."""
+    error = 255 * sum(case.scales) * ERROR
+    if case.kind == "Residual":
+        error += 255 * case.scales[-1] * RESIDUAL_ERROR
+    if case.kind == "Bias":  # in steps of the sums
+        error += case.scales[-1] / (2 * 8 * 127)
+    return error / case.result_scale
 
 
 def _judge_compiled(case: Case, config: str, theirs: np.ndarray) -> str:
