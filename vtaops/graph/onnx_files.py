@@ -60,8 +60,17 @@ def load(
         If the model computes in float16, bfloat16 or float64, has other unsupported types, or uses
         unknown operator domains.
     """
+    model = checked(opened(source, shapes))
+    _refuse_other_floats(model)
+    return model
+
+
+def opened(
+    source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> ModelProto:
+    """Return a model as `load` does, but in its own opset and unchecked."""
     onnx = require("onnx")
-    model = onnx.ModelProto()
+    model: ModelProto = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
         _check_types(model)
@@ -72,8 +81,6 @@ def load(
         _read_external_data(model, Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
-    model = checked(model)
-    _refuse_other_floats(model)
     return model
 
 

@@ -21,18 +21,7 @@ from vtaops.graph.onnx_files import ModelProto, NodeProto
 from vtaops.graph.probe import Probe
 from vtaops.relax.importing import import_model
 from vtaops.relax.litert import compare
-
-MULTIPLIER_ERROR = 2.0**-16
-"""Maximum relative error of a 16-bit multiplier (docs/quantization.md)."""
-
-FLOAT_ERROR = 2.0**-21
-"""Relative error of ONNX Runtime's float32 sums if scales are not powers of two."""
-
-FACTOR_ERROR = 1 / 128
-"""Maximum relative error of the factor of an average that uses only shifts."""
-
-SUM_ERROR = 2.0**-14
-"""Maximum relative error of the factors of an addition."""
+from vtaops.relax.promises import FACTOR_ERROR, FLOAT_ERROR, MULTIPLIER_ERROR, SUM_ERROR
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,7 @@ def trace_differences(
     """
     if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
         compared = compare(Path(model), graph or import_model(model), [*sample.values()])
-        return [_of_tflite(*one) for one in compared]
+        return [_of_tflite(*one) for one in compared if one[0]]
     loaded = onnx_files.load(model)
     constants = onnx_files.initializers(loaded)
     layers = [

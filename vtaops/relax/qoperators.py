@@ -106,7 +106,7 @@ class _Writer:
         if len(grid) < 2 or not grid[0]:  # QGemm without output scale: the result is float
             self.add(parts.kind, operands, node.output, **kept)
             return
-        result = self.add(parts.kind, operands, [f"{node.output[0]}_float"], **kept)
+        result = self.add(parts.kind, operands, [float_name(node)], **kept)
         self.add("QuantizeLinear", [result, *grid], node.output)
 
     def operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
@@ -130,6 +130,11 @@ class _Writer:
         if name not in self.constants:
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is not a constant")
         return self.constants[name]
+
+
+def float_name(node: onnx_files.NodeProto) -> str:
+    """Return the name of the float tensor that an integer operator rounds in `to_pairs`."""
+    return f"{next(iter(node.output), '')}_float"
 
 
 def _name(node: onnx_files.NodeProto) -> str:
