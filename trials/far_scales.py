@@ -44,7 +44,7 @@ class Case:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
         rng = self.rng
-        self.kind = str(rng.choice(KINDS))
+        self.kind = KINDS[int(rng.integers(len(KINDS)))]
         self.powers = bool(rng.random() < 0.5)
         self.dtype = np.dtype(rng.choice(["int8", "uint8"]))
         self.batch = int(rng.integers(1, 5))
@@ -53,6 +53,11 @@ class Case:
         self.nodes, self.constants = [], {}
         self.samples, self.scales = {}, []
         self.model = self._model()
+
+    @staticmethod
+    def kind_of(seed: int) -> str:
+        """Return the kind of the case of a seed, which is not made."""
+        return KINDS[int(np.random.default_rng(seed).integers(len(KINDS)))]
 
     def scale(self) -> float:
         exponent = np.clip(self.start + self.rng.uniform(-self.spread, self.spread), -30, 30)
