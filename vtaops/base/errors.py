@@ -103,6 +103,10 @@ class PlacementWarning(UserWarning):
     """Most of a network's arithmetic runs on the host."""
 
 
+class AccuracyWarning(UserWarning):
+    """A quantised file computes something else than the float network, not just rounded."""
+
+
 class StoreError(VTAError, ValueError):
     """A result store that is foreign, damaged, or not writable."""
 

@@ -341,7 +341,7 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
     low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
     if scaling.rounding == "quotient":
         return _quotient(op, node, target)
-    if op.exclude_padding or scaling.multiplier.size > 1 or not scaling.multiplier.any():
+    if op.exclude_padding or not scaling.multiplier.any():
         return None
     if target.fine:
         chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
@@ -395,7 +395,7 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
 @_form.register
 def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
     (values,) = _values(node, given)
-    channels = max(op.requantization.multiplier.size, op.requantization.shift.size)
+    channels = op.requantization.channels
     if channels > 1:
         values = np.repeat(values[:, None], channels, axis=1)
     return _pointwise(op, (values,), op.requantization.apply(values), node, target)
@@ -456,7 +456,7 @@ def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) ->
 def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
     """Plain hardware multiplies by int8 factors."""
     scaling = op.requantization
-    if scaling.multiplier.size > 1 or scaling.shift.size > 1 or not scaling.multiplier.any():
+    if scaling.channels > 1 or not scaling.multiplier.any():
         return None
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     shift = min(int(np.log2(127 / (ratio * max(map(abs, op.factors))))), MAX_SHIFT)

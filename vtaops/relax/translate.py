@@ -18,6 +18,7 @@ from vtaops.base.window import Size
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Requantization, quantized_multiplier
+from vtaops.relax import halves
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
 from vtaops.relax.pixels import moved_pixels
 from vtaops.relax.steps import (
@@ -156,14 +157,13 @@ def _add(value: Value, target: ResultRange) -> Source:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     unit, zero = target.grid.scale, target.grid.zero_point
     bounds = (target.low, target.high)
-    op: ops.GraphOperator
     if target.tflite:
         op = ops.RescaledAdd.from_scales(
             a_scale, b_scale, unit, sign=int(sign), zero_point=zero, clip=bounds
         )
-    else:
-        op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, zero, bounds)
-    return step(op, a, b, scale=unit)
+        return step(op, a, b, scale=unit)
+    ratios = a_scale / unit, sign * b_scale / unit
+    return halves.total(ops.Add.from_ratios(*ratios, zero, bounds), a, b, scale=unit)
 
 
 def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
