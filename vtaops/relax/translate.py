@@ -363,7 +363,8 @@ def _table(value: Value, argument: Value, target: ResultRange) -> Source:
 
 def _reals(grid: Grid) -> Array:
     """Return the real values of -128, -127, ..., 127."""
-    return (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
+    steps = np.arange(-128, 128, dtype=np.float32) - grid.zero_point
+    return np.asarray(steps * np.float32(grid.scale))
 
 
 def _tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:
