@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent
 LOCK = [
-    *("-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal", "--python-version=3.10"),
+    *("-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal", "--python-version=3.11"),
     *("--generate-hashes", "--no-header", "--no-annotate"),
 ]
 EXTRAS = ["--extra=test", "--extra=lint", "--extra=docs"]
@@ -36,6 +36,10 @@ TASKS: dict[str, tuple[str, list[list[str]]]] = {
     "wheel": (
         "build the wheel, try it where no compiler is: .wheel/",
         [["tests/wheel/run.sh", ".wheel"]],
+    ),
+    "pythons": (
+        "try that wheel on each Python here, with the newest and the lowest versions",
+        [["tests/wheel/pythons.py", ".wheel/wheel"]],
     ),
     "lock": (
         "write the hashes of CI's environment anew: .ci/*.txt",

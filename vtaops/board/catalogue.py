@@ -9,18 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
+import tomllib
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.data import data_directory

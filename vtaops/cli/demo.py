@@ -57,8 +57,8 @@ def demo(
 
     with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}"):
         write_file(quantized, quantize(network, {"image": calibration}).SerializeToString())
-    with _step(f"vtaops compile {quantized} --config {config} --prove -o {compiled}"):
-        model = compile_model(quantized, config, prove=True)
+    with _step(f"vtaops compile {quantized} --config {config} -o {compiled}"):
+        model = compile_model(quantized, config)
         model.save(compiled)
     with _step(f"vtaops run {compiled} --input {image}"):
         scores = np.concatenate([model.run(single[None]) for single in images])

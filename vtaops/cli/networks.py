@@ -55,7 +55,8 @@ def compile(
     config: str | None = None,
     search: str = "off",
     host: bool = False,
-    prove: bool = False,
+    no_prove: bool = False,
+    no_check: bool = False,
     shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
@@ -71,8 +72,10 @@ def compile(
         Search for tilings: off, fast or thorough.
     host
         Also compile a model that is not quantised; all of it runs on the host.
-    prove
-        Prove that it computes its graph for every input, and add certificates to the file.
+    no_prove
+        Do not prove that it computes its graph for every input; the file has no certificate.
+    no_check
+        Do not compare its graph with the file, tensor by tensor, in ONNX Runtime or LiteRT.
     shapes
         Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
@@ -83,10 +86,9 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
-    compiled = _compiled(model, config, search, host=host, shapes=options.read_shapes(shapes))
-    if prove:
-        with options.progress_bar():
-            compiled = compiled.certified(compiled.prove())
+    given = options.read_shapes(shapes)
+    asked = {"host": host, "prove": not no_prove, "check": not no_check}
+    compiled = _compiled(model, config, search, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -605,6 +607,8 @@ def _compiled(
     *,
     trusted: bool = False,
     host: bool = False,
+    prove: bool = True,
+    check: bool = True,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -622,7 +626,15 @@ def _compiled(
     from vtaops.network import compile_model
 
     with options.progress_bar():
-        return compile_model(source, chosen, search=search, host=host, shapes=shapes)  # type: ignore[arg-type]
+        return compile_model(
+            source,
+            chosen,
+            search=search,  # type: ignore[arg-type]
+            host=host,
+            prove=prove,
+            check=check,
+            shapes=shapes,
+        )
 
 
 def _loaded(path: Path, config: str | None, trusted: bool) -> Model:

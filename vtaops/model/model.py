@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from vtaops.base.agreement import Agreement
 from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, TrustError
 from vtaops.base.forks import ForkLock
@@ -68,6 +69,8 @@ class Model:
         Placement of each operator, and the reason: one row per operator.
     stages : sequence of Region and HostStage
         The stages of a run, in order.
+    agreement : Agreement, optional
+        How the graph compares with the file that it came from.
 
     Examples
     --------
@@ -82,12 +85,14 @@ class Model:
         capabilities: Capabilities,
         plan: Sequence[Row],
         stages: Sequence[Stage],
+        agreement: Agreement | None = None,
     ) -> None:
         self.graph = graph
         self.config = config
         self.capabilities = capabilities
         self.plan = tuple(plan)
         self.stages = tuple(stages)
+        self.agreement = agreement or Agreement(reason="nobody asked for it")
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
         self._stages: dict[HostStage, Run] = {}
@@ -168,7 +173,7 @@ class Model:
                 values.update(self._on_host(stage)(values))
             else:
                 with refined("simulate cycle", layers_by_cycle(stage.program)):
-                    values.update(_launch(stage, values, residents))
+                    values.update(launch(stage, values, residents))
         results = tuple(values[tensor.name] for tensor in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 
@@ -271,22 +276,9 @@ class Model:
 
         return prove(self, rounds=rounds, seed=seed)
 
-    def certified(self, proof: Proof) -> Model:
-        """Return the model with a certificate of the proof in each program.
-
-        Raises
-        ------
-        ProgramError
-            If something is unproven.
-        """
-        from vtaops.proof import all_certified
-
-        proven = iter(all_certified(self.programs, proof))
-        stages = [
-            replace(stage, program=next(proven)) if isinstance(stage, Region) else stage
-            for stage in self.stages
-        ]
-        return Model(self.graph, self.config, self.capabilities, self.plan, stages)
+    def agreeing(self, agreement: Agreement) -> Model:
+        """Return the model with the result of its comparison with a file."""
+        return Model(self.graph, self.config, self.capabilities, self.plan, self.stages, agreement)
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
@@ -296,7 +288,8 @@ class Model:
         quality : mapping, optional
             Known signal-to-quantization-noise ratios of tensors, in dB, by name.
         """
-        return report(self.graph, self.config, self.plan, self.regions, quality or {})
+        made = report(self.graph, self.config, self.plan, self.regions, quality or {})
+        return replace(made, file=str(self.agreement))
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file: programs, packed weights, graph, plan.
@@ -343,9 +336,10 @@ def describe(stage: Stage) -> str:
     return f"{place}: {stage.nodes[0]}{last}"
 
 
-def _launch(
+def launch(
     region: Region, values: Mapping[str, Array], residents: RunsPrograms
 ) -> dict[str, Array]:
+    """Run a region's program on the tensors that it reads; return its results by tensor."""
     arrays = [argument.to_device(values[argument.tensor]) for argument in region.inputs]
     made = residents.run(region.program, arrays, region.parameters)
     by_buffer = dict(zip((b.name for b in region.program.outputs), made, strict=True))

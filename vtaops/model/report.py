@@ -71,10 +71,15 @@ class ModelReport:
         Number of VTA regions.
     arena_nbytes, weights_nbytes, instructions_nbytes : int
         DRAM for scratch images, for weights, and for instructions with micro-ops.
-    proven : bool
-        Whether every launch has a certificate that it computes its nodes for every input.
+    proven : int
+        Launches with a certificate that they compute their nodes for every input.
+    tried : tuple of str
+        For each launch that has been run on random and extreme inputs instead: why, and on how
+        many.
     batch : int
         Frames of a run: the first extent, if all inputs and outputs share it.
+    file : str
+        How the network compares with its file, as text.
     """
 
     name: str
@@ -86,8 +91,10 @@ class ModelReport:
     arena_nbytes: int
     weights_nbytes: int
     instructions_nbytes: int
-    proven: bool = False
+    proven: int = 0
+    tried: tuple[str, ...] = ()
     batch: int = 1
+    file: str = ""
 
     @property
     def milliseconds(self) -> float:
@@ -153,7 +160,12 @@ def report(
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
-        proven=bool(programs) and all("proof" in program.metadata for program in programs),
+        proven=sum("proof" in program.metadata for program in programs),
+        tried=tuple(
+            f"{tried['reason']}; equal on {tried['inputs']} inputs"
+            for program in programs
+            if (tried := program.metadata.get("tried"))
+        ),
         batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
     )
 

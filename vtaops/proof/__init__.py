@@ -54,7 +54,7 @@ Imports no TVM: a board installs this room.
 from __future__ import annotations
 
 from vtaops.base.proof import Proof
-from vtaops.proof.certificates import all_certified, certified, rechecked
+from vtaops.proof.certificates import certificate, certified, rechecked
 from vtaops.proof.prover import CHECKER, prove
 
-__all__ = ["CHECKER", "Proof", "all_certified", "certified", "prove", "rechecked"]
+__all__ = ["CHECKER", "Proof", "certificate", "certified", "prove", "rechecked"]

@@ -7,7 +7,7 @@ of error. Nobody needs to trust it: `rechecked` repeats the proof.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,27 +24,21 @@ _COMPARED = ("program", "weights", "definition")
 
 
 def certified(program: Program, proof: Proof) -> Program:
-    """Return a program with the certificate of its proof.
+    """Return a program of one operator with the certificate of its proof.
 
     Raises
     ------
     ProgramError
-        If something is unproven, because there are no partial certificates.
+        If something is unproven.
     """
-    return all_certified([program], proof)[0]
+    proof.require()
+    (part,) = proof.certificate["parts"]
+    return replace(program, metadata={**program.metadata, **certificate(part)})
 
 
-def all_certified(programs: Sequence[Program], proof: Proof) -> list[Program]:
-    """Return the programs of a proof with their certificates; raises as `certified`."""
-    if not proof.complete:
-        raise ProgramError(f"no certificate: {'; '.join(proof.unproven) or 'nothing is proven'}")
-    parts = proof.certificate["parts"]
-    return [_with(program, part) for program, part in zip(programs, parts, strict=True)]
-
-
-def _with(program: Program, part: Mapping[str, Any]) -> Program:
-    certificate = {"checker": CHECKER, **part}
-    return replace(program, metadata={**program.metadata, KEY: certificate})
+def certificate(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the metadata of one program of a proof says; nothing if it is not proven."""
+    return {KEY: {"checker": CHECKER, **part}} if part else {}
 
 
 def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
@@ -63,10 +57,10 @@ def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
     if not any(stated):
         return None
     proof = prove(subject)
-    if not proof.complete:
-        raise ProgramError(f"a certificate cannot be proven again: {'; '.join(proof.unproven)}")
-    for certificate, part in zip(stated, proof.certificate["parts"], strict=True):
-        for name in _COMPARED if certificate is not None else ():
-            if not isinstance(certificate, Mapping) or certificate.get(name) != part[name]:
+    for said, part in zip(stated, proof.certificate["parts"], strict=True):
+        if said is not None and not part:
+            raise ProgramError(f"a certificate cannot be proven again: {'; '.join(proof.unproven)}")
+        for name in _COMPARED if said is not None else ():
+            if not isinstance(said, Mapping) or said.get(name) != part[name]:
                 raise ProgramError(f"the certificate is not for this {name}: it was changed since")
     return proof

@@ -28,7 +28,7 @@ def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int
         ResidentPrograms(device) as residents,
     ):
         for number in range(TRIES):
-            drawn = {name: _draw(b, number, random) for name, b in task.tensors.items()}
+            drawn = {name: draw(b, number, random) for name, b in task.tensors.items()}
             given = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
             made = residents.run(program, given, task.parameters)
             images = {
@@ -44,16 +44,17 @@ def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int
     return None
 
 
-def _draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
-    """Return an array of the dtype, with all values, extremes, few values, or small ones."""
+def draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
+    """Return values for a buffer or tensor: all, extremes, few, or small ones."""
     limits = np.iinfo(buffer.dtype)
     shape, low, high = buffer.shape, int(limits.min), int(limits.max)
     if buffer.name.rpartition(":")[2] == "scales":
         scale = random.integers(1 << 15, 1 << 16, shape) | random.integers(14, 30, shape) << 16
         scales: Array = scale.astype(buffer.dtype)
         return scales
-    if isinstance(getattr(buffer, "layout", None) and buffer.layout.view, Plus):
-        high -= 1 << 14  # a bias that includes rounding must fit int32
+    view = getattr(buffer, "layout", None) and buffer.layout.view
+    if isinstance(view, Plus):  # a bias that includes rounding must fit int32
+        low, high = low - min(view.value, 0), high - max(view.value, 0)
     kinds: list[Callable[[], npt.NDArray[Any]]] = [
         lambda: random.integers(low, high + 1, shape),
         lambda: random.choice(np.array([low, high]), shape),

@@ -54,6 +54,26 @@ def _join_residuals(model: ModelProto) -> None:
         model.graph.node.remove(node)
 
 
+def keep_amounts(model: ModelProto, prepared: ModelProto) -> None:
+    """Let each Pad read what it pads with as in the float model, instead of from a grid of its own.
+
+    A constant needs no grid, and rounding it would move a whole border.
+    """
+    constants = {tensor.name: tensor for tensor in prepared.graph.initializer}
+    pads = [node for node in prepared.graph.node if node.op_type == "Pad" and len(node.input) > 2]
+    amounts = {node.output[0]: constants.get(node.input[2]) for node in pads}
+    tensors = Connections(model)
+    for node in model.graph.node:
+        amount = amounts.get(node.output[0])
+        if amount is None or node.input[2] in (amount.name, *tensors.constants):
+            continue
+        read, node.input[2] = tensors.writers[node.input[2]], amount.name
+        if amount.name not in tensors.constants:
+            model.graph.initializer.append(amount)
+        if tensors.only_reader(read.output[0]):
+            model.graph.node.remove(read)
+
+
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
     """Return whether hardware supports the residual's scale over that of the sums as a factor."""
     scales = []

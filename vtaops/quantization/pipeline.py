@@ -32,7 +32,7 @@ from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.pairs import remove_pairs
+from vtaops.quantization.pairs import keep_amounts, remove_pairs
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
@@ -342,6 +342,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
     result.producer_name = "vtaops"
+    keep_amounts(result, model)
     remove_pairs(result)
     onnx.checker.check_model(result)
     return result

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -195,6 +196,11 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
     _put_predicate_outside(s, s.get_sblock(block), loops)
     try:
         s.tensorize(s.get_loops(s.get_sblock(block))[-loops], intrinsic)
+    except tvm.error.InternalError as error:  # a check of TVM's matcher, on some unit loops
+        raise ScheduleError(
+            f"TVM cannot match block {block!r} with {intrinsic}, by a fault of its own; cut or "
+            f"order its loops differently"
+        ) from error
     except TvmScheduleError as error:
         raise ScheduleError(
             f"block {block!r} is not what {intrinsic} does: {_reason(s, block)}"
