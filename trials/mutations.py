@@ -23,7 +23,7 @@ from trials.random_graphs import random_graph
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
-from vtaops.lowering import Border, Part, Place, link
+from vtaops.lowering import Part, Place, Strides, link
 from vtaops.lowering.passes.placement import beside
 from vtaops.machine.config import MICRO_OP_BYTES
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
@@ -535,12 +535,10 @@ def _bordered_image() -> Program:
     loaded = vtaops.Conv2d(
         in_channels=16, out_channels=8, height=7, width=6, kernel=3, shift=9, clip=(-128, 127)
     )
-    border = {"res": Border(1, 1, 1, 1)}
-    first, last = emit(stored, "tiny", borders=border), emit(loaded, "tiny")
-    block = first.buffers[2]
-    image = replace(
-        block, name="image", role=Role.SCRATCH, shape=(1, 16, *block.shape[2:]), fill=-3
-    )
+    last = emit(loaded, "tiny")
+    strides = {"res": Strides.of((1, 2, 7, 6), top=1, left=1)}
+    first = emit(stored, "tiny", strides=strides)
+    image = replace(last.buffers[0], name="image", role=Role.SCRATCH, fill=-3)
     buffers = (
         first.buffers[0],
         replace(first.buffers[1], name="kernel 1"),
@@ -551,7 +549,7 @@ def _bordered_image() -> Program:
     )
     parts = (
         Part(first, (0, 1, Place(4))),
-        Part(first, (0, 2, Place(4, block.nbytes))),
+        Part(first, (0, 2, Place(4, image.nbytes // 2))),
         Part(last, (4, 3, 5)),
     )
     return link(parts, buffers)

@@ -1,4 +1,4 @@
-"""Random networks for the tests: branches, residuals, concatenations, shared tensors; by seed.
+"""Random networks for the tests: branches, residuals, concatenations, slices, batches; by seed.
 
 Scales are powers of two unless asked otherwise, so that plain VTA can execute nearly all of it;
 zero points are anything. Free scales have a multiplier and a shift, half of them for each channel.
@@ -50,17 +50,24 @@ class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
     def __init__(
-        self, seed: int, *, operators: int = 10, free: bool = False, wide: bool = False
+        self,
+        seed: int,
+        *,
+        operators: int = 10,
+        free: bool = False,
+        wide: bool = False,
+        batch: int = 0,
     ) -> None:
         self.free = free
         self.wide = wide
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
+        self.batch = batch or random.Random(f"batch {seed}").randint(1, 4)
         self.graph = Graph(f"random_{seed}")
         self.values = []
         size = self.rng.randint(4, 10), self.rng.randint(4, 10)
         for number in range(self.rng.randint(1, 3)):
-            shape = (1, self.rng.choice([3, 16, self.rng.randint(1, 40)]), *size)
+            shape = (self.batch, self.rng.choice([3, 16, self.rng.randint(1, 40)]), *size)
             if self.rng.random() < 0.3:
                 x = self.graph.input(f"x{number}", shape, "float32")
                 x = self.graph.add(Quantize(0.25, self.zero_point()), x)
@@ -117,6 +124,8 @@ class RandomGraph:
             self.transposed,
             self.product,
         ]
+        if self.batch > 1:
+            kinds += [self.split, self.concat]
         if self.wide:
             kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
@@ -229,6 +238,17 @@ class RandomGraph:
         stop = self.rng.randint(start + 1, x.shape[1])
         return self.graph.add(Slice(1, start, stop, self.rng.choice([1, 1, 2])), x)
 
+    def split(self):
+        """Cut an image in two, at any channel or at the edge of a tile."""
+        x = self.pick(lambda t: t.shape[1] > 1)
+        if x is None:
+            return None
+        channels = x.shape[1]
+        edges = [*range(8, channels, 8)]
+        cut = self.rng.choice([self.rng.randint(1, channels - 1), *edges[:1], *edges[1:2]])
+        self.values.append(self.graph.add(Slice(1, 0, cut), x))
+        return self.graph.add(Slice(1, cut, channels), x)
+
     def move(self):
         x = self.pick()
         if self.rng.random() < 0.4:
@@ -338,13 +358,14 @@ class RandomGraph:
             return None
         if product.elements > LARGEST:
             return None
-        return self.graph.add(Reshape((1, -1, *product.shape[-2:])), product)
+        return self.graph.add(Reshape((self.batch, -1, *product.shape[-2:])), product)
 
     def matrices(self, image, heads: int):
         """Return an image as matrices (1, heads, channels, pixels), or (heads, ...)."""
         n, channels, height, width = image.shape
-        shape = heads, channels // heads, height * width
-        return self.graph.add(Reshape(self.rng.choice([(n, *shape), shape])), image)
+        matrices = heads, channels // heads, height * width
+        joined = n * heads, *matrices[1:]
+        return self.graph.add(Reshape(self.rng.choice([(n, *matrices), joined])), image)
 
     def turned(self, matrices):
         *leading, rows, columns = range(len(matrices.shape))
@@ -355,8 +376,9 @@ class RandomGraph:
         unread = [t for t in self.values if not self.graph.consumers(t)] or self.values[-1:]
         if self.rng.random() < 0.5:
             image = unread[-1]
-            rows = self.graph.add(Reshape((1, image.elements)), image)
-            weights = self.weights(10, image.elements)
+            pixels = image.elements // self.batch
+            rows = self.graph.add(Reshape((self.batch, pixels)), image)
+            weights = self.weights(10, pixels)
             dense = Dense(weights, self.bias(10), self.scaling(12, 10))
             scores = self.graph.add(dense, rows)
             self.graph.output(self.graph.add(Dequantize(), scores))
@@ -365,10 +387,13 @@ class RandomGraph:
 
 
 def random_graph(
-    seed: int, *, operators: int = 10, free: bool = False, wide: bool = False
+    seed: int, *, operators: int = 10, free: bool = False, wide: bool = False, batch: int = 0
 ) -> Graph:
-    """Return the random network of a seed; a wide one has gates, PReLUs, moved pixels as well."""
-    return RandomGraph(seed, operators=operators, free=free, wide=wide).graph
+    """Return the random network of a seed; a wide one has gates, PReLUs, moved pixels as well.
+
+    Without a `batch`, the seed draws one of 1 to 4.
+    """
+    return RandomGraph(seed, operators=operators, free=free, wide=wide, batch=batch).graph
 
 
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:

@@ -1,9 +1,9 @@
 """Random int8 networks as TFLite files, and LiteRT's reference kernels as their judge.
 
 Convolutions (also depthwise, per tensor or per channel), pools, sums, differences, products, means,
-concatenations, fully connected layers and a softmax, with scales and zero points over wide ranges:
-ratios from well below one to above it, results that saturate and results that hardly move. On
-request there are transposed convolutions, too.
+concatenations, fully connected layers and a softmax, on batches of one to four, with scales and
+zero points over wide ranges: ratios from well below one to above it, results that saturate and
+results that hardly move. On request there are transposed convolutions, too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class _Network:
         """About how far real values of a tensor reach."""
         size = *self.rng.integers(3, 13, 2).tolist(), int(self.rng.choice([1, 3, 8, 16, 20]))
         scale = float(2.0 ** self.rng.uniform(-8, 1))
-        self.input = self.writer.tensor((1, *size), "int8", scale, self._zero())
+        batch = int(np.random.default_rng([seed, 1]).integers(1, 5))
+        self.input = self.writer.tensor((batch, *size), "int8", scale, self._zero())
         self.spread[self.input] = 100 * scale
         self.images = [self.input]
         self.rounded: set[int] = set()

@@ -7,7 +7,7 @@ import pytest
 
 from vtaops import Conv2d, ProgramError, ShapeError, VerificationError, compile
 from vtaops.compiler.driver import emit
-from vtaops.lowering import Border, Part, Place, link, whole
+from vtaops.lowering import Part, Place, Strides, link, whole
 from vtaops.machine.capabilities import HLS_2020
 from vtaops.ops.reference import evaluate
 from vtaops.program import Role
@@ -151,14 +151,15 @@ def test_parts_of_a_concatenation_are_stored_side_by_side():
 
 def framed(fill):
     """A convolution that stores into a bordered image, and two that load it with its border."""
-    first = emit(FIRST, "pynq", borders={"res": Border(2, 1, 1, 2)})
-    inner = Border(1, 0, 0, 1)  # the second consumer needs less of the border
+    framed = 1, 2, 12, 10  # two rows above, one below, one column on the left, two on the right
+    first = emit(FIRST, "pynq", strides={"res": Strides.of(framed, top=2, left=1)})
+    inner = Strides.of(framed, top=1)  # the second consumer needs less of the border
     wide = Conv2d(
         in_channels=32, out_channels=16, height=12, width=10, kernel=3, shift=11, clip=SIGNED
     )
     less = replace(wide, height=11, width=9)
-    consumers = emit(wide, "pynq"), emit(less, "pynq", borders={"data": inner})
-    image = renamed(first.buffers[2], "image", Role.SCRATCH, fill=fill)
+    consumers = emit(wide, "pynq"), emit(less, "pynq", strides={"data": inner})
+    image = renamed(consumers[0].buffers[0], "image", Role.SCRATCH, fill=fill)
     buffers = (
         first.buffers[0],
         renamed(first.buffers[1], "kernel 1"),
@@ -238,7 +239,8 @@ def test_other_misuse_is_refused():
         link((), buffers)
     with pytest.raises(ProgramError, match="different configurations: pynq, tiny"):
         link((parts[0], whole(emit(FIRST, "tiny"))), buffers)
-    with pytest.raises(ShapeError, match="a border for 'image'; the operator has data, kernel"):
-        emit(FIRST, "pynq", borders={"image": Border()})
+    strides = Strides(40, 20, 5)
+    with pytest.raises(ShapeError, match="strides for 'image'; the operator has data, kernel"):
+        emit(FIRST, "pynq", strides={"image": strides})
     with pytest.raises(ShapeError, match="kernel has layout OIHW"):
-        emit(FIRST, "pynq", borders={"kernel": Border()})
+        emit(FIRST, "pynq", strides={"kernel": strides})

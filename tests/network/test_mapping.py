@@ -288,8 +288,9 @@ def test_elementwise_refuses_constants_and_channels_that_have_no_place():
         Elementwise(function="add", shape=(4, 4), data_offset=3)
     with pytest.raises(ShapeError, match="other_offset is 40000; it must have 16 bits"):
         Elementwise(function="multiply", shape=(4, 4), other_offset=40000)
-    with pytest.raises(ShapeError, match="needs two tensors, the first images"):
-        Elementwise(function="multiply", shape=(4, 4), by_channel=True)
+    for function, shape in (("multiply", (4, 4)), ("add", (1, 4, 4, 4)), ("sub", (1, 4, 4, 4))):
+        with pytest.raises(ShapeError, match="needs images and one of multiply"):
+            Elementwise(function=function, shape=shape, by_channel=True)
 
 
 def test_a_chain_without_enough_rows_of_parameters_runs_in_sequence(monkeypatch):

@@ -18,7 +18,7 @@ import tvm
 from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.garbage import collection_paused
-from vtaops.lowering import Border, Capacity, Fragment, LoweringOptions
+from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import POST_ROWS, HardwareConfig
@@ -35,10 +35,6 @@ _log = logging.getLogger(__name__)
 
 ADDRESSES = 1 << 32
 """Size of the DRAM address space of instructions, in bytes."""
-
-
-_LATER = ("fine", "data_offset", "other_offset", "by_channel")
-"""Parameters added later: omitted from records if default, so that old records stay unchanged."""
 
 
 @collection_paused()
@@ -114,7 +110,7 @@ def emit(
     tiling: Tiling | None = None,
     *,
     capabilities: Capabilities | str | None = None,
-    borders: Mapping[str, Border] | None = None,
+    strides: Mapping[str, Strides] | None = None,
     rows: int = POST_ROWS,
     keep_weights: bool = False,
 ) -> Fragment:
@@ -124,8 +120,8 @@ def emit(
     ----------
     op, config, tiling, capabilities
         As `compile`.
-    borders : mapping, optional
-        Borders of buffers' images in DRAM, by buffer name.
+    strides : mapping, optional
+        Strides of buffers that are parts of larger images in DRAM, by buffer name.
     rows : int
         Maximum rows of post-processing parameters to use.
     keep_weights : bool
@@ -136,7 +132,7 @@ def emit(
     ConfigError, ScheduleError, UnsupportedError
         As `compile`.
     ShapeError
-        If a border is requested for an unknown buffer, or one that is not an image.
+        If strides are given for an unknown buffer, or one that is neither image nor matrix.
     """
     check_arguments(op, tiling)
     hardware = HardwareConfig.of(config)
@@ -144,15 +140,12 @@ def emit(
     _check_supported(op, hardware, able)
     stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    parameters = asdict(stated)
-    later = (*_LATER, *(() if getattr(stated, "fine", False) else ("nudge",)))
-    parameters = {k: v for k, v in parameters.items() if v or k not in later}
-    record = OperatorRecord("", type(op).__name__, parameters, asdict(chosen), op.macs)
+    record = OperatorRecord("", type(op).__name__, asdict(stated), asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
         options,
-        borders=tuple(sorted((borders or {}).items())),
+        strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),
         capacity=replace(options.capacity, rows=rows),
         keep_weights=keep_weights,
     )

@@ -1,23 +1,25 @@
 """Lowering: scheduled TIR to fragments (`emit`), and fragments to a Program (`link`)."""
 
 from vtaops.lowering.emission.emit import emit
+from vtaops.lowering.emission.images import extents_of
 from vtaops.lowering.linking.link import Part, Place, assemble, bind, link, whole
 from vtaops.lowering.operation import Fragment
-from vtaops.lowering.options import Border, Capacity, LoweringOptions
+from vtaops.lowering.options import Capacity, LoweringOptions, Strides
 from vtaops.lowering.parsing.convolution import convolution_tree
 from vtaops.schedule.flatten import flatten
 
 __all__ = [
-    "Border",
     "Capacity",
     "Fragment",
     "LoweringOptions",
     "Part",
     "Place",
+    "Strides",
     "assemble",
     "bind",
     "convolution_tree",
     "emit",
+    "extents_of",
     "flatten",
     "link",
     "whole",

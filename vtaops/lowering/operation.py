@@ -169,7 +169,8 @@ class Fragment:
     operations : tuple of Operation
         In program order; relocations index `buffers`.
     buffers : tuple of Buffer
-        The arguments and constants of the operator, with the borders of `options`.
+        The arguments and constants of the operator. One with strides in `options` is the bytes of
+        the larger image from the first block to the last tile.
     options : LoweringOptions
         Options of the emission.
     record : OperatorRecord

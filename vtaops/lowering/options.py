@@ -21,15 +21,44 @@ class Capacity:
 
 ONE_TILE_EACH = Capacity()
 
+Extents = tuple[int, int, int, int]
+"""Of a packed image: (batch rows of tiles, blocks of channels, rows, columns)."""
+
 
 @dataclass(frozen=True)
-class Border:
-    """Rows and columns around an image in DRAM."""
+class Strides:
+    """Where the tiles of an image lie in DRAM, in tiles: it may be a part of a larger image.
 
-    top: int = 0
-    bottom: int = 0
-    left: int = 0
-    right: int = 0
+    Attributes
+    ----------
+    image, block, row : int
+        Distance from one image (one batch row of tiles), block of channels or row to the next.
+    first : int
+        The first tile, counted from the beginning of its block of channels.
+    """
+
+    image: int
+    block: int
+    row: int
+    first: int = 0
+
+    @staticmethod
+    def of(extents: Extents, top: int = 0, left: int = 0) -> Strides:
+        """Return the strides of an image, for the part of it that begins at `top` and `left`."""
+        _, blocks, height, width = extents
+        area = height * width
+        return Strides(blocks * area, area, width, top * width + left)
+
+    def over(self, extents: Extents) -> Strides:
+        """Return the strides with 0 for each axis of a part that has one element only.
+
+        Parts that differ in such strides alone are the same.
+        """
+        image, block, row = (
+            stride if extent > 1 else 0
+            for stride, extent in zip((self.image, self.block, self.row), extents, strict=False)
+        )
+        return Strides(image, block, row, self.first)
 
 
 @dataclass(frozen=True)
@@ -47,9 +76,9 @@ class LoweringOptions:
         instructions.
     alu_passes : bool
         Whether the operator has a vector ALU pass over its results.
-    borders : tuple of (str, Border)
-        Buffers, by name, whose image is the inside of a larger one in DRAM. Only the inside is
-        loaded and stored.
+    strides : tuple of (str, Strides)
+        Buffers, by name, whose image is a part of a larger one in DRAM. Only the part is loaded
+        and stored.
     keep_weights : bool
         Whether steps with equal weights are consecutive, even at the cost of more micro-ops.
     """
@@ -58,7 +87,7 @@ class LoweringOptions:
     micro_op_depth: int | None = None
     skip_padding: bool = False
     alu_passes: bool = True
-    borders: tuple[tuple[str, Border], ...] = ()
+    strides: tuple[tuple[str, Strides], ...] = ()
     keep_weights: bool = False
 
     @staticmethod

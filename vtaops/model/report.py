@@ -78,6 +78,8 @@ class ModelReport:
         many.
     batch : int
         Frames of a run: the first extent, if all inputs and outputs share it.
+    file : str
+        How the network compares with its file, as text.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ModelReport:
     proven: int = 0
     tried: tuple[str, ...] = ()
     batch: int = 1
+    file: str = ""
 
     @property
     def milliseconds(self) -> float:

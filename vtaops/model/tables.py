@@ -78,18 +78,17 @@ def _total(report: ModelReport, wide: bool) -> dict[str, str]:
 def summary(report: ModelReport) -> str:
     """Return the key figures, in three lines."""
     if not report.cycles:
-        return f"nothing runs on VTA: {len(report.layers)} operators on the host"
+        return f"nothing runs on VTA: {len(report.layers)} operators on the host\n{report.file}"
     on_vta = sum(layer.where == "vta" for layer in report.layers)
-    batch = f" in batches of {report.batch}" if report.batch > 1 else ""
+    batch = f", in batches of {report.batch}" if report.batch > 1 else ""
     return (
         f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
-        f"{report.frames_per_second:,.1f} frames/s{batch} "
-        f"at {report.clock_mhz} MHz without the host\n"
-        f"{on_vta} of {len(report.layers)} operators on VTA\n"
+        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz without the host\n"
+        f"{on_vta} of {len(report.layers)} operators on VTA{batch}\n"
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
         f"{report.instructions_nbytes / 1e3:,.0f} kB of instructions and micro-ops"
-        f"\n{evidence(report)}"
+        f"\n{evidence(report)}\n{report.file}"
     )
 
 

@@ -16,7 +16,7 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
-from vtaops.lowering import Border, Fragment, Part, link
+from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
 from vtaops.lowering.passes.placement import beside
 from vtaops.lowering.passes.tables import TABLE, with_table
@@ -132,21 +132,32 @@ class Fragments:
         return None
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
-        borders = {n: b for n, use in step.uses.items() if (b := use.hidden()) != Border()}
+        strides = self._strides(step)
         tabulated = TABLE in step.weights
         op = _common(step.op)
-        key = op, tiling, rows, tabulated, tuple(sorted(borders.items(), key=lambda b: b[0]))
+        key = op, tiling, rows, tabulated, tuple(strides.items())
         if key not in self._known:
             fragment = emit(
                 op,
                 self.target.config,
                 tiling,
                 capabilities=self.target.capabilities,
-                borders=borders,
+                strides=strides,
                 rows=rows,
             )
             self._known[key] = with_table(fragment) if tabulated else fragment
         return self._known[key]
+
+    def _strides(self, step: MappedOperator) -> dict[str, Strides]:
+        """Return the strides of the images that are not contiguous."""
+        config, found = self.target.config, {}
+        for buffer in step.op.buffers(config):
+            if buffer.name in step.uses:
+                extents = extents_of(buffer)
+                strides = step.uses[buffer.name].strides(config).over(extents)
+                if strides != Strides.of(extents).over(extents):
+                    found[buffer.name] = strides
+        return found
 
     def _tiling(self, op: Operator) -> Tiling:
         config, able = self.target.config, self.target.capabilities
@@ -345,6 +356,8 @@ def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
         for buffer in fragment.buffers:
             if number and buffer.name == "data":
                 places.append(given)
+                if buffer.nbytes > buffers[given].nbytes:  # it also reads the border
+                    buffers[given] = replace(buffer, name=buffers[given].name, role=Role.SCRATCH)
                 continue
             last = number == len(fragments) - 1
             role = Role.SCRATCH if buffer.name == "res" and not last else buffer.role

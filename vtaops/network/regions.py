@@ -10,16 +10,13 @@ from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.passes.placement import alternating
-from vtaops.machine.layout import Layout, data_layout
 from vtaops.network.fragments import Fragments, find_groups, finished
 from vtaops.network.mapping import Mapper
 from vtaops.network.rules import Target
-from vtaops.network.storage import MappedOperator, StoredImage
+from vtaops.network.storage import MappedOperator
 from vtaops.program import Buffer, Role
 from vtaops.program.memory import Lifetime, place
 from vtaops.program.region import Argument, Region
-
-_ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
 
 
 def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
@@ -56,15 +53,13 @@ def _input(tensor: Tensor, mapper: Mapper) -> Argument:
         tensor.shape,
         memory.image,
         border=memory.border,
-        zero_point=tensor.zero_point,
+        zero_point=tensor.zero_point if any(memory.border) else 0,
     )
 
 
 def _output(tensor: Tensor, mapper: Mapper) -> Argument:
     place = mapper.places[tensor.name]
-    return Argument(
-        tensor.name, place.memory.name, tensor.shape, place.memory.image, lanes=place.lanes
-    )
+    return Argument(tensor.name, place.memory.name, tensor.shape, lanes=place.lanes)
 
 
 class _Buffers:
@@ -75,10 +70,8 @@ class _Buffers:
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
         self._constants: dict[Buffer, int] = {}
-        self._block = target.config.block_in
-        self._tile_bytes = target.config.inp.element_bytes
-        layout = data_layout(target.config)
-        made = [self._image(memory, layout) for memory in mapper.memories.values()]
+        self._config = target.config
+        made = [memory.buffer(target.config) for memory in mapper.memories.values()]
         alignment = max(
             memory.element_bytes
             for memory in (target.config.inp, target.config.wgt, target.config.acc)
@@ -88,15 +81,6 @@ class _Buffers:
         offsets = place({name: lifetimes[name] for name in arena}, alignment)
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))
-
-    def _image(self, memory: StoredImage, layout: Layout) -> Buffer:
-        role = _ROLES[memory.role]
-        if memory.folded is not None:
-            return replace(memory.folded, name=memory.name, role=role)
-        fill = None
-        if role is Role.SCRATCH and (memory.filled or any(memory.border)):
-            fill = memory.zero_point
-        return Buffer(memory.name, role, memory.bordered, "int8", layout, fill=fill)
 
     def _add(self, buffer: Buffer) -> int:
         self._index[buffer.name] = len(self.all)
@@ -109,10 +93,8 @@ class _Buffers:
         for buffer in fragment.buffers:
             if buffer.name in step.uses:
                 use = step.uses[buffer.name]
-                first, _ = use.place.blocks(self._block)
-                _, _, height, width = use.place.memory.bordered
-                offset = first * height * width * self._tile_bytes
-                places.append(Place(self._index[use.place.memory.name], offset))
+                index = self._index[use.place.memory.name]
+                places.append(Place(index, use.offset(self._config)))
             elif buffer.role is Role.CONSTANT:
                 places.append(self._constant(buffer))
             else:

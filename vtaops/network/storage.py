@@ -12,21 +12,25 @@ Matrices are images of one pixel: (M, K) is (M, K, 1, 1), which has the same byt
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array, Sides
 from vtaops.graph import Tensor
-from vtaops.lowering import Border
+from vtaops.lowering import Strides, extents_of
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import data_layout
 from vtaops.ops import Operator
-from vtaops.program import Buffer
+from vtaops.program import Buffer, Role
 
 Image = tuple[int, int, int, int]
 Lanes = tuple[int, ...]
 
 NO_SIDES: Sides = (0, 0, 0, 0)
+
+_ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
 
 
 def image_shape(shape: tuple[int, ...]) -> Image | None:
@@ -88,12 +92,18 @@ class StoredImage:
         top, left, bottom, right = (max(pair) for pair in zip(self.border, sides, strict=True))
         self.border = (top, left, bottom, right)
 
-    @property
-    def bordered(self) -> Image:
-        """The image with its border."""
+    def buffer(self, config: HardwareConfig) -> Buffer:
+        """Return its buffer in the program, the place of which is not known yet."""
+        role = _ROLES[self.role]
+        if self.folded is not None:
+            return replace(self.folded, name=self.name, role=role)
         n, c, h, w = self.image
         top, left, bottom, right = self.border
-        return n, c, h + top + bottom, w + left + right
+        fill = None
+        if role is Role.SCRATCH and (self.filled or any(self.border)):
+            fill = self.zero_point
+        shape = n, c, h + top + bottom, w + left + right
+        return Buffer(self.name, role, shape, "int8", data_layout(config), fill=fill)
 
 
 @dataclass(frozen=True)
@@ -145,12 +155,17 @@ class Use:
         top, left, bottom, right = self.sides
         return {"batch": n, "height": h + top + bottom, "width": w + left + right}
 
-    def hidden(self) -> Border:
-        """Return the border that the operator does not see."""
-        top, left, bottom, right = (
-            whole - seen for whole, seen in zip(self.place.memory.border, self.sides, strict=True)
-        )
-        return Border(top=top, bottom=bottom, left=left, right=right)
+    def strides(self, config: HardwareConfig) -> Strides:
+        """Return the strides of the memory, for what the operator sees of it."""
+        memory = self.place.memory
+        hidden = (whole - seen for whole, seen in zip(memory.border, self.sides, strict=True))
+        top, left, _, _ = hidden
+        return Strides.of(extents_of(memory.buffer(config)), top, left)
+
+    def offset(self, config: HardwareConfig) -> int:
+        """Return the first byte of the blocks that hold the tensor."""
+        first, _ = self.place.blocks(config.block_in)
+        return first * self.strides(config).block * config.inp.element_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,8 @@ class Buffer(Concise):
     ProgramError
         If the layout does not fit the shape, or the dtype is unknown; if a constant's number of
         scalars does not match its shape, or another buffer has a value; if a non-scratch buffer has
-        an offset or a fill, or a buffer has both.
+        an offset or a fill, or a buffer has both; if a fill is not int8, or a result has a view of
+        arguments.
     """
 
     name: str
@@ -107,6 +108,9 @@ class Buffer(Concise):
             raise ProgramError(f"buffer {self.name}: {error}") from error
         if (self.offset, self.fill) != (None, None):
             self._check_scratch()
+        view = self.layout.view
+        if self.role is Role.OUTPUT and view is not None and not view.invertible:
+            raise ProgramError(f"{self.name} is a result; the view {view} is one of arguments")
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
         if len(self.value) != expected:
             raise ProgramError(
@@ -133,8 +137,10 @@ class Buffer(Concise):
             )
         if self.offset is not None and self.offset < 0:
             raise ProgramError(f"{self.name} has the offset {self.offset}; it must not be negative")
-        if self.fill is not None and not self._holds(self.fill):
-            raise ProgramError(f"{self.name} is filled with {self.fill}, which no {self.dtype} is")
+        if self.fill is not None and (self.dtype != "int8" or not self._holds(self.fill)):
+            raise ProgramError(
+                f"{self.name} ({self.dtype}) is filled with {self.fill}; a fill is an int8"
+            )
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:

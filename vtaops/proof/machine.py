@@ -25,7 +25,6 @@ from vtaops.program.traffic import Ints
 from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (
     BYTE,
-    INT32,
     NOTHING,
     WORD,
     Fields,
@@ -256,7 +255,7 @@ class TermMachine:
         return made
 
     def _note_overflow(self, terms: Terms, steps: list[TileStep]) -> None:
-        wraps = ~(terms.reach <= INT32) & (terms.shift == 0)
+        wraps = ~terms.fits & (terms.shift == 0)
         if not wraps.any():
             return
         tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)

@@ -16,7 +16,7 @@ from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
 from vtaops.graph.thresholds import quotient_scale
-from vtaops.proof.operators import Unknown
+from vtaops.proof.records import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
 from vtaops.proof.terms import BYTE, Fields, Terms
 
@@ -54,9 +54,13 @@ class Inputs:
         fields, rank = self.fields, len(sums.shape)
         if bias is not None:
             sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
+        if scaling.rounding in ("once", "twice"):
+            raise Unknown(f"rounding {scaling.rounding!r} has no meaning on terms")
         if scaling.rounding == "quotient":
             count, zero = int(scaling.multiplier), scaling.zero_point
             scale = quotient_scale(count)
+            if scale.differing:
+                raise Unknown(f"no scale divides sums of {count} values exactly")
             sums = fields.sum(sums, fields.numbers(count * zero))
             scaling = Requantization(
                 scale.multiplier, scale.shift, 0, scaling.clip, "nudged", scale.nudge, scale.kind
@@ -166,7 +170,7 @@ def _(op: ops.Requantize, given: Inputs) -> Terms:
 
 @_meaning.register
 def _(op: ops.LeakyRelu, given: Inputs) -> Terms:
-    if op.negative > op.positive:
+    if np.max(op.negative) > op.positive:
         raise Unknown(f"factors {op.positive} and {op.negative} of a leaky ReLU")
     value = given.real(0)
     sides = [given.fields.times(value, factor) for factor in (op.positive, op.negative)]

@@ -17,7 +17,7 @@ from vtaops.program.region import Region
 from vtaops.proof.counterexamples import TRIES, search
 from vtaops.proof.machine import TermMachine
 from vtaops.proof.names import NameMachine
-from vtaops.proof.operators import Unknown
+from vtaops.proof.records import Unknown
 from vtaops.proof.tasks import CompiledNetwork, ProofTask, launch_task, operator_task
 from vtaops.proof.terms import SMALL, Fields, Terms
 
@@ -120,7 +120,9 @@ def _proven(task: ProofTask, rounds: int | None, seed: int | None, spent: float 
     tiles = sum(len(sums) for parts in names.products.values() for sums, *_ in parts)
     parts = program.config.fingerprint, program.instructions, program.relocations
     return Proof(
-        claims=(f"{task.name}: {', '.join(wanted)} equals its definition for every input",),
+        claims=(
+            f"{task.name}: {', '.join(wanted)} equals its definition for every input{task.remark}",
+        ),
         products=tiles * program.config.batch * program.config.wgt.lanes,
         leaves=fields.hashed,
         primes=fields.primes,

@@ -89,6 +89,11 @@ class Terms:
         """The maximum magnitude of each polynomial."""
         return np.abs(self.middle) + self.radius
 
+    @property
+    def fits(self) -> Any:
+        """Whether each polynomial is an int32 for all inputs; not so where float64 is too short."""
+        return (self.middle - self.radius >= -INT32) & (self.middle + self.radius < INT32)
+
     def spread(self, shape: tuple[int, ...]) -> Terms:
         """Return plain terms broadcast to a shape."""
         return self.moved(lambda part: np.broadcast_to(part, shape))
@@ -269,7 +274,7 @@ class Fields:
 
     def _held(self, x: Terms) -> Terms:
         """Return terms whose polynomials fit int32 unless an operation is delayed."""
-        wide = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)  # also true beyond float64
+        wide = (x.shift == 0) & ~x.bounded & ~x.fits
         if not wide.any():
             return x
         value = np.where(wide, self.of(("wrap",), Terms(x.value)), x.value)
@@ -281,8 +286,8 @@ class Fields:
         both = (x.shift > 0) & (y.shift > 0)
         x, y = self.settled(x, both | x.bounded), self.settled(y, both | y.bounded)
         if np.any(x.shift) or np.any(y.shift):
-            reach = sum(np.abs(ends(part)).max(axis=0) for part in (x, y))
-            wraps = ~(reach <= INT32)
+            bottom, top = (a + b for a, b in zip(ends(x), ends(y), strict=True))
+            wraps = ~((bottom >= -INT32) & (top < INT32))
             x, y = self.settled(x, wraps), self.settled(y, wraps)
         first, second = aligned(self.power(x.value, y.shift), self.power(y.value, x.shift))
         value = self.centred(first + second)

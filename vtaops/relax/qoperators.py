@@ -52,6 +52,7 @@ class _Writer:
     def __init__(self, model: onnx_files.ModelProto) -> None:
         self.model = model
         self.constants = onnx_files.initializers(model)
+        self.writers = onnx_files.producers(model)
         self.shapes = onnx_files.tensor_shapes((*model.graph.input, *model.graph.value_info))
         self.nodes: list[onnx_files.NodeProto] = []
 
@@ -82,6 +83,14 @@ class _Writer:
         onnx_files.replace_initializer(self.model, f"{name}_values", np.array(values, np.int64))
         return f"{name}_values"
 
+    def real(self, name: str) -> Array | None:
+        """Return a constant of the file, also one that a DequantizeLinear makes; else None."""
+        node = self.writers.get(name)
+        if node is None or node.op_type != "DequantizeLinear":
+            return self.constants.get(name)
+        known = {*filter(None, node.input)} <= {*self.constants}
+        return onnx_files.dequantized(node, self.constants) if known else None
+
     def compose(self, node: onnx_files.NodeProto, parts: Composition) -> None:
         """Replace an integer operator by a float operator between quantize and dequantize."""
         given = onnx_files.attributes(node)
@@ -97,7 +106,7 @@ class _Writer:
         if len(grid) < 2 or not grid[0]:  # QGemm without output scale: the result is float
             self.add(parts.kind, operands, node.output, **kept)
             return
-        result = self.add(parts.kind, operands, [f"{node.output[0]}_float"], **kept)
+        result = self.add(parts.kind, operands, [float_name(node)], **kept)
         self.add("QuantizeLinear", [result, *grid], node.output)
 
     def _operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
@@ -121,6 +130,11 @@ class _Writer:
         if name not in self.constants:
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is not a constant")
         return self.constants[name]
+
+
+def float_name(node: onnx_files.NodeProto) -> str:
+    """Return the name of the float tensor that an integer operator rounds in `to_pairs`."""
+    return f"{next(iter(node.output), '')}_float"
 
 
 def _name(node: onnx_files.NodeProto) -> str:
@@ -180,10 +194,17 @@ def _pad(writer: _Writer, node: onnx_files.NodeProto) -> None:
 
     TVM's front end converts a Pad to a function of loops, which hides its meaning.
     """
-    amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
+    name = node.input[2] if len(node.input) > 2 else ""
+    amount = writer.real(name) if name else np.zeros(())
+    if name and amount is not None and name not in writer.constants:
+        node = deepcopy(node)
+        name = f"{node.output[0]}_amount"
+        onnx_files.replace_initializer(writer.model, name, amount.astype(np.float32))
+        node.input[2:3] = [name]
     pads = writer.constants.get(node.input[1])
     mode = onnx_files.attributes(node).get("mode", b"constant")
-    plain = len(node.input) < 4 and mode in (b"constant", "constant") and not np.any(amount)
+    zeros = amount is not None and not amount.any()
+    plain = len(node.input) < 4 and mode in (b"constant", "constant") and zeros
     if not plain or pads is None or pads.size != 8 or pads.min() < 0 or pads[[0, 1, 4, 5]].any():
         writer.nodes.append(node)
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tvm
 
 from vtaops.base.errors import ShapeError
-from vtaops.lowering.emission.images import bordered
+from vtaops.lowering.emission.images import spanned
 from vtaops.lowering.emission.walk import walk
 from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
@@ -54,14 +54,14 @@ def emit(
     ScheduleError
         If a scratchpad overflows.
     ShapeError
-        If a border is requested for an unknown buffer, or one that is not an image.
+        If strides are given for an unknown buffer, or one that is neither image nor matrix.
     """
-    borders = dict(options.borders)
+    strides = dict(options.strides)
     names = [buffer.name for buffer in buffers]
-    unknown = sorted(borders.keys() - set(names))
+    unknown = sorted(strides.keys() - set(names))
     if unknown:
-        raise ShapeError(f"a border for {unknown[0]!r}; the operator has {', '.join(names)}")
-    outer = tuple(bordered(b, borders[b.name]) if b.name in borders else b for b in buffers)
+        raise ShapeError(f"strides for {unknown[0]!r}; the operator has {', '.join(names)}")
+    outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     tree = function if isinstance(function, Tree) else parse(function["main"], config)
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)

@@ -1,41 +1,53 @@
-"""Images with a border in DRAM: addresses of the inner pixels."""
+"""Images that are parts of larger ones in DRAM: the places of their tiles."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
+
+import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.lowering.copies import Grid
-from vtaops.lowering.options import Border
+from vtaops.lowering.options import Extents, Strides
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import flat_layout
 from vtaops.program import Buffer
 
-
-def within_border(tiles: Grid, buffer: Buffer, border: Border) -> Grid:
-    """Map tile numbers of a buffer's image to those of the larger, bordered image."""
-    _, _, height, width, *_ = buffer.packed_shape  # batches, channel blocks, rows, columns
-    rows, column = tiles // width, tiles % width
-    block, row = rows // height, rows % height
-    outer_height = border.top + height + border.bottom
-    outer_width = border.left + width + border.right
-    place: Grid = (block * outer_height + row + border.top) * outer_width
-    return place + column + border.left
+_MATRIX = ("M", "C")
+_IMAGE = ("N", "C", "H", "W")
 
 
-def bordered(buffer: Buffer, border: Border) -> Buffer:
-    """Return a buffer whose image includes a border.
+def extents_of(buffer: Buffer) -> Extents:
+    """Return the extents of a packed image; a matrix has images of one pixel.
 
     Raises
     ------
     ShapeError
-        If the buffer does not hold an image.
+        If the buffer holds neither.
     """
     layout = buffer.layout
-    if layout.outer != tuple("NCHW") or layout.view is not None:
+    if layout.outer not in (_IMAGE, _MATRIX):
         raise ShapeError(
             f"{buffer.name} has layout {layout.text} and shape {buffer.shape}; only an image in "
-            f"NCHW can have a border"
+            f"NCHW or a matrix can be a part of a larger one"
         )
-    batch, channels, height, width = buffer.shape
-    height += border.top + border.bottom
-    width += border.left + border.right
-    return replace(buffer, shape=(batch, channels, height, width))
+    images, blocks, height, width = (*buffer.packed_shape[: len(layout.outer)], 1, 1)[:4]
+    return images, blocks, height, width
+
+
+def placed(tiles: Grid, extents: Extents, strides: Strides) -> Grid:
+    """Map tile numbers of an image to those of the larger one, from its first block."""
+    _, blocks, height, width = extents
+    rows, column = np.divmod(tiles, width)
+    of_images, row = np.divmod(rows, height)
+    image, block = np.divmod(of_images, blocks)
+    found: Grid = image * strides.image + block * strides.block + row * strides.row
+    return found + column + strides.first
+
+
+def spanned(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:
+    """Return the bytes of the larger image from the first block of a buffer to its last tile."""
+    extents = extents_of(buffer)
+    tiles = int(placed(np.array(prod(extents) - 1), extents, strides)) + 1
+    return replace(buffer, shape=(tiles * config.inp.lanes,), layout=flat_layout(config))

@@ -11,7 +11,7 @@ import numpy as np
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.emission.context import Context, Memo
-from vtaops.lowering.emission.images import within_border
+from vtaops.lowering.emission.images import extents_of, placed
 from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
 from vtaops.lowering.emission.voids import Mask
@@ -42,8 +42,9 @@ class Transfers:
         self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
         stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
         self._changing = stored & {name for leaf in leaves(tree.body) for name in leaf.read}
-        borders = dict(context.options.borders)
-        self._images = {b.name: (b, borders[b.name]) for b in buffers if b.name in borders}
+        strides = dict(context.options.strides)
+        parts = [buffer for buffer in buffers if buffer.name in strides]
+        self._parts = {b.name: (extents_of(b), strides[b.name]) for b in parts}
         self.left_out = False
         """Whether padding was not loaded, so that its products are skipped."""
         self._known = Memo()
@@ -92,7 +93,7 @@ class Transfers:
         Non-affine offsets are evaluated every time.
         """
         dram = leaf.dram
-        if dram is None or not dram.offset.affine or dram.buffer.name in self._images:
+        if dram is None or not dram.offset.affine or dram.buffer.name in self._parts:
             copy = self._evaluated(leaf, values)
             return copy, copy.lowest or 0
         lanes = self._addresses.lanes(leaf.on_chip.buffer)
@@ -151,8 +152,8 @@ class Transfers:
         grid = np.full(shape, ZERO, np.int64)
         if leaf.dram is not None:
             grid = evaluated(leaf.dram.offset) // lanes
-            if leaf.dram.buffer.name in self._images:
-                grid = within_border(grid, *self._images[leaf.dram.buffer.name])
+            if leaf.dram.buffer.name in self._parts:
+                grid = placed(grid, *self._parts[leaf.dram.buffer.name])
         if leaf.inside is not None:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:

@@ -46,9 +46,9 @@ class Place:
     buffer : int
         Index of the program's buffer.
     offset : int
-        First byte within it. The channel blocks of an image are contiguous, so for one image a
-        range of whole blocks is itself a buffer: several operators can store the parts of a
-        concatenation into one buffer, and an operator can load a slice.
+        First byte within it: several operators can store the parts of a concatenation into one
+        buffer, and an operator can load a slice. Unless a part is contiguous, its fragment is
+        emitted with the buffer's strides.
     """
 
     buffer: int
