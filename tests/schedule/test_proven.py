@@ -19,7 +19,8 @@ SMALL = Gemm(m=4, n=16, k=16, shift=5)
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_operator_is_returned_with_its_certificate(family):
-    program = vtaops.compile(FAMILIES[family](random.Random(f"proven {family}")), "pynq")
+    op = FAMILIES[family](random.Random(f"proven {family}"))
+    program = vtaops.compile(op, "pynq", capabilities="fsim")
     assert rechecked(program).complete
 
 
