@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "vtaops"
-NATIVE = {"vtaops._fsim", "vtaops._steps", "vtaops._timing", "vtaops._uses"}
+NATIVE = {"vtaops._fsim", "vtaops._proof", "vtaops._steps", "vtaops._timing", "vtaops._uses"}
 
 
 @dataclass(frozen=True)

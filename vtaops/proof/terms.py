@@ -25,6 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
+
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
@@ -130,6 +135,8 @@ class Fields:
         """Number of leaves created."""
         self.degree = 1
         """Maximum degree of a polynomial."""
+        self.folds: Any = None
+        """What is folded (`vtaops.proof.folds`), or None."""
 
     # ------------------------------------------------------------------------- making terms
 
@@ -150,6 +157,9 @@ class Fields:
 
     def centred(self, value: Floats) -> Floats:
         """Reduce integers below 2**53 in place to half a prime in magnitude; return them."""
+        if _proof is not None and value.flags.c_contiguous:
+            _proof.centre(value.reshape(len(value), -1), np.array(self.primes, np.float64))
+            return value
         for number, prime in enumerate(self.primes):
             plane = value[number : number + 1]
             quotient = plane * (1.0 / prime)
@@ -254,7 +264,8 @@ class Fields:
             np.where(where, nothing, part)
             for nothing, part in ((NO_BITS, x.shift), (LEAST, x.low), (MOST, x.high))
         )
-        return Terms(value, middle, radius, shift, low, high, x.degree)
+        degree = 1 if changed.all() else x.degree
+        return Terms(value, middle, radius, shift, low, high, degree)
 
     def _clamps(self, x: Terms) -> Any:
         """Return the keys of shift and clamp, for each combination of their values."""
@@ -346,7 +357,8 @@ class Fields:
             value = np.where(inside, value, self.of(("low byte",), x))
             number = self.is_number(x.value)
             value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
-        return Terms(value, *map(np.float64, BYTE))
+        middle, radius = map(np.float64, BYTE)
+        return Terms(value, middle, radius, degree=x.degree if inside.any() else 1)
 
     def requantized(
         self,
@@ -414,10 +426,7 @@ class Fields:
         nothing = members[0] == NOTHING
         lowest = (members == least[:, None]).all(axis=0) & inside
         nothing |= lowest & ~(nothing | lowest).all(axis=0)
-        members = _sorted(np.where(nothing, NOTHING, members))
-        again = (members[:, 1:] == members[:, :-1]).all(axis=0)
-        np.copyto(members[:, 1:], NOTHING, where=again)
-        members = _sorted(members)
+        members = _sets(np.where(nothing, NOTHING, members))
         held = (members[0] != NOTHING).any(axis=(*range(1, members.ndim - 1),))
         return members[:, : max(1, int(held.sum()))]
 
@@ -471,6 +480,17 @@ def _permuted(word: Keys, tag: Any) -> Keys:
         h *= np.uint64(0x9E3779B97F4A7C15)
         h ^= h >> _HALF
     return h
+
+
+def _sets(members: Keys) -> Keys:
+    """Return sets of keys, sorted and without duplicates, which become NOTHING."""
+    if _proof is not None:
+        _proof.sort_sets(members.reshape(*members.shape[:2], -1), NOTHING)
+        return members
+    members = _sorted(members)
+    again = (members[:, 1:] == members[:, :-1]).all(axis=0)
+    np.copyto(members[:, 1:], NOTHING, where=again)
+    return _sorted(members)
 
 
 def _sorted(members: Keys) -> Keys:
