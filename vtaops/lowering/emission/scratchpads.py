@@ -73,14 +73,14 @@ class _Tile:
         elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
         self.size = len(elements)
         self._elements = None if elements[-1] + 1 == self.size else elements
-        fills = [(outer, leaf) for outer, leaf in writers if _fills(leaf)]
         around = _around(writers)
+        fills = [(outer, leaf) for outer, leaf in writers if _fills(leaf)]
         at_once = len(fills) < 2 and all(len(outer) == len(around) for outer, _ in fills)
         self.scope = None if at_once else around
-        if not at_once and any(isinstance(leaf, nests.CopyNest) for _, leaf in fills):
+        if not at_once and isinstance(fills[0][1], nests.CopyNest):
             raise ScheduleError(
-                f"{buffer.name} is loaded piece by piece, in several copies or loops; load it at "
-                f"once, inside {around[-1].rpartition('_')[0] if around else 'no loop'}"
+                f"{buffer.name} is loaded piece by piece, and read when all pieces are there; load "
+                f"it at once, in a loop around all that reads it"
             )
 
     def place(self, element: Elements) -> Elements:
