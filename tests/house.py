@@ -230,7 +230,7 @@ LIMITS = {
     "arrows": 123,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "lines of code": 45_858,
+    "lines of code": 46_180,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 67,
 }
