@@ -270,7 +270,7 @@ class Fields:
             np.where(where, nothing, part)
             for nothing, part in ((NO_BITS, x.shift), (LEAST, x.low), (MOST, x.high))
         )
-        degree = 1 if changed.all() else x.degree
+        degree = x.degree if (~changed & (x.radius > 0)).any() else 1
         return Terms(value, middle, radius, shift, low, high, degree)
 
     def _clamps(self, x: Terms) -> Any:
