@@ -58,7 +58,8 @@ def compile_model(
     capabilities : Capabilities or str, optional
         Capabilities of the device; by default those of the configuration's target.
     verify : bool
-        Whether to prove that every program is free of races, deadlocks and accesses out of bounds.
+        Whether to prove that every program is free of races, deadlocks and accesses out of bounds;
+        `prove` includes it.
     host : bool
         Also compile a model that is not quantised; all of it then runs on the host.
     prove : bool
@@ -113,9 +114,11 @@ def compile_model(
         samples = () if check is True else check
         model = model.agreeing(compared_with_file(source, imported, rounded, samples, shapes))
     with collection_paused():
+        if prove:
+            return judged(model)
         if verify:
             model.verify()
-        return judged(model) if prove else model
+    return model
 
 
 def compared_with_file(

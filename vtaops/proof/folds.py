@@ -118,7 +118,8 @@ class Folds:
 
     def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
         """Return the sums over Q of tiles, (tiles, outputs, lanes)."""
-        flat, weights = numbers.reshape(len(numbers), -1), self._tiles.T
+        weights = self._tiles.T
+        flat = numbers.reshape(len(numbers), len(weights))
         value = np.empty((len(self._tiles), len(flat)))
         for first in range(0, len(flat), SOME):
             part = slice(first, first + SOME)
