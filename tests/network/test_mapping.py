@@ -15,6 +15,7 @@ from vtaops.graph import (
     ChannelShuffle,
     Concat,
     Convolution,
+    Dense,
     Graph,
     MaxPool,
     Multiply,
@@ -311,3 +312,14 @@ def test_a_chain_without_enough_rows_of_parameters_runs_in_sequence(monkeypatch)
     model = vtaops.compile_model(file, "pynq_ext")
     assert refused
     assert np.array_equal(model.run(data[:1]), evaluate(model.graph, data[:1])[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 6, 8), (2, 1, 1, 8), (2, 4, 8)])
+def test_dense_layers_multiply_the_last_axis_of_any_rank(shape):
+    graph = Graph("rank")
+    weight = np.random.default_rng(0).integers(-128, 128, (5, 8)).astype(np.int8)
+    layer = Dense(weight, requantization=Requantization(1, 8))
+    graph.output(graph.add(layer, graph.input("x", shape)))
+    data = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
+    model = vtaops.compile_model(graph, "tiny")
+    np.testing.assert_array_equal(model.run(data), model.reference(data))

@@ -10,8 +10,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from vtaops.base.errors import ProgramError
 
 
-def check_fields(kind: type, values: Mapping[str, Any]) -> None:
+def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
     """Check the fields of a dataclass, given by name, against its annotations.
+
+    Messages call it `name`; by default, as its class.
 
     Raises
     ------
@@ -19,14 +21,14 @@ def check_fields(kind: type, values: Mapping[str, Any]) -> None:
         If a field is unknown, is missing and has no default, or has another type; the message
         names it.
     """
-    hints = get_type_hints(kind)
+    hints, called = get_type_hints(kind), name or kind.__name__
     known = {f.name: f for f in fields(kind)}
-    for name, value in values.items():
-        if name not in known or not _conforms(value, hints[name]):
-            raise ProgramError(f"{kind.__name__} cannot have {name} = {repr(value)[:80]}")
-    for name, f in known.items():
-        if name not in values and f.default is MISSING and f.default_factory is MISSING:
-            raise ProgramError(f"{kind.__name__} lacks {name}")
+    for key, value in values.items():
+        if key not in known or not _conforms(value, hints[key]):
+            raise ProgramError(f"{called} cannot have {key} = {repr(value)[:80]}")
+    for key, f in known.items():
+        if key not in values and f.default is MISSING and f.default_factory is MISSING:
+            raise ProgramError(f"{called} lacks {key}")
 
 
 def _conforms(value: Any, hint: Any) -> bool:

@@ -108,9 +108,8 @@ class Buffer(Concise):
             raise ProgramError(f"buffer {self.name}: {error}") from error
         if (self.offset, self.fill) != (None, None):
             self._check_scratch()
-        view = self.layout.view
-        if self.role is Role.OUTPUT and view is not None and not view.invertible:
-            raise ProgramError(f"{self.name} is a result; the view {view} is one of arguments")
+        if self.role is Role.OUTPUT:
+            self._check_result()
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
         if len(self.value) != expected:
             raise ProgramError(
@@ -124,6 +123,11 @@ class Buffer(Concise):
     def _holds(self, scalar: int) -> bool:
         numbers = np.iinfo(self.dtype)
         return bool(numbers.min <= scalar <= numbers.max)
+
+    def _check_result(self) -> None:
+        view = self.layout.view
+        if view is not None and not view.invertible:
+            raise ProgramError(f"{self.name} is a result; the view {view} is one of arguments")
 
     def _check_scratch(self) -> None:
         if self.role is not Role.SCRATCH:

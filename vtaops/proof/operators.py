@@ -33,11 +33,11 @@ def result_of(fields: Fields, op: Record, given: Given) -> Terms:
     return _result(op, fields, _sums(op, fields, given), given)
 
 
-def require_reasonable(op: records.Windowed, image: Shape, result: Shape) -> None:
+def require_reasonable(op: records.WindowedRecord, image: Shape, result: Shape) -> None:
     """Reject windows whose padded image is disproportionately large."""
     window = op.window
     sides = window.padding[0] + window.padding[2], window.padding[1] + window.padding[3]
-    steps = window.strides if isinstance(op, records.Conv2dTranspose) else (1, 1)
+    steps = window.strides if isinstance(op, records.Conv2dTransposeRecord) else (1, 1)
     rows, columns = (
         image[axis - 2] * steps[axis] + sides[axis] + window.extent[axis] for axis in range(2)
     )
@@ -56,7 +56,7 @@ def _result(op: Record, fields: Fields, x: Terms, given: Given) -> Terms:
 
 
 @_result.register
-def _(op: records.Weighted, fields: Fields, x: Terms, given: Given) -> Terms:
+def _(op: records.WeightedRecord, fields: Fields, x: Terms, given: Given) -> Terms:
     vectors = {
         name: _by_channel(op, given[name])
         for name in ("bias", "multiplier", "scales")
@@ -76,8 +76,8 @@ def _(op: records.Weighted, fields: Fields, x: Terms, given: Given) -> Terms:
     return _clipped(op, fields, _with_residual(op, fields, shifted, given))
 
 
-def _with_residual(op: records.Weighted, fields: Fields, x: Terms, given: Given) -> Terms:
-    if not isinstance(op, records.Conv2d) or "residual" not in given:
+def _with_residual(op: records.WeightedRecord, fields: Fields, x: Terms, given: Given) -> Terms:
+    if not isinstance(op, records.Conv2dRecord) or "residual" not in given:
         return x
     if op.residual_clip:
         x = fields.clamped(x, *op.residual_clip)
@@ -86,9 +86,9 @@ def _with_residual(op: records.Weighted, fields: Fields, x: Terms, given: Given)
 
 
 @_result.register
-def _(op: records.Uniform, fields: Fields, x: Terms, given: Given) -> Terms:
+def _(op: records.UniformRecord, fields: Fields, x: Terms, given: Given) -> Terms:
     if not op.multiplier:
-        shift = op.factor[1] if isinstance(op, records.AvgPool2d) else op.shift
+        shift = op.factor[1] if isinstance(op, records.AvgPool2dRecord) else op.shift
         return _clipped(op, fields, _shifted(fields, x, shift, op.rounding))
     x = fields.sum(x, fields.numbers(op.constant))
     if op.fine:
@@ -98,7 +98,7 @@ def _(op: records.Uniform, fields: Fields, x: Terms, given: Given) -> Terms:
 
 
 def _by_channel(op: Record, vector: Terms) -> Terms:
-    gemm = isinstance(op, records.Gemm)
+    gemm = isinstance(op, records.GemmRecord)
     return vector if gemm else vector.moved(lambda part: part[:, None, None])
 
 
@@ -117,7 +117,11 @@ def _shifted(fields: Fields, x: Terms, shift: int, rounding: str, zero: int = 0)
 
 
 def _requantized(
-    op: records.Weighted | records.Uniform, fields: Fields, x: Terms, multiplier: Any, shift: int
+    op: records.WeightedRecord | records.UniformRecord,
+    fields: Fields,
+    x: Terms,
+    multiplier: Any,
+    shift: int,
 ) -> Terms:
     assert op.clip is not None
     return fields.byte(fields.requantized(x, multiplier, shift, op.zero_point, op.clip))
@@ -137,14 +141,14 @@ def _sums(op: Record, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.Gemm, fields: Fields, given: Given) -> Terms:
+def _(op: records.GemmRecord, fields: Fields, given: Given) -> Terms:
     weight = given["weight"].moved(np.transpose)
     value = fields.matmul(given["data"].value, weight.value)
     return Terms(value, np.float64(0), np.float64(op.k * 2.0**14))
 
 
 @_sums.register
-def _(op: records.Conv2d, fields: Fields, given: Given) -> Terms:
+def _(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
     total = convolve(fields, given["data"], given["kernel"], op.window, op.groups)
     if op.bias_tiles:
         weights = given["constant_scale"].moved(lambda part: part[:, :, 0, 0])
@@ -161,17 +165,17 @@ def _(op: records.Conv2d, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.DepthwiseConv2dAlu, fields: Fields, given: Given) -> Terms:
+def _(op: records.DepthwiseConv2dAluRecord, fields: Fields, given: Given) -> Terms:
     return convolve(fields, given["data"], given["kernel"], op.window, op.channels)
 
 
 @_sums.register
-def _(op: records.Conv2dTranspose, fields: Fields, given: Given) -> Terms:
+def _(op: records.Conv2dTransposeRecord, fields: Fields, given: Given) -> Terms:
     return convolve_transposed(fields, given["data"], given["kernel"], op.window, op.out_size)
 
 
 @_sums.register
-def _(op: records.BatchMatmul, fields: Fields, given: Given) -> Terms:
+def _(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
     def product(part: str, columns: int) -> Terms:
         left, right = (given[f"{side}{part}"].value for side in ("data", "other"))
         value = fields.matmul(left, right.swapaxes(-1, -2))
@@ -185,7 +189,7 @@ def _(op: records.BatchMatmul, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.Elementwise, fields: Fields, given: Given) -> Terms:
+def _(op: records.ElementwiseRecord, fields: Fields, given: Given) -> Terms:
     x = fields.times(given["data"], op.scale)
     if op.function == "identity":
         return x
@@ -205,12 +209,12 @@ def _(op: records.Elementwise, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.MaxPool2d, fields: Fields, given: Given) -> Terms:
+def _(op: records.MaxPool2dRecord, fields: Fields, given: Given) -> Terms:
     return window_maxima(fields, given["data"], op.window)
 
 
 @_sums.register
-def _(op: records.AvgPool2d, fields: Fields, given: Given) -> Terms:
+def _(op: records.AvgPool2dRecord, fields: Fields, given: Given) -> Terms:
     total = window_sums(fields, given["data"], op.window)
     if op.multiplier:
         return total

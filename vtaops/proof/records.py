@@ -1,7 +1,7 @@
 """Records: what a program states of its operator: fields that are all there, known and in range.
 
-Each class has exactly the fields of the operator of `vtaops.ops` of the same name, and says which
-arguments they demand. Shares nothing with those operators but the names.
+Each class has exactly the fields of an operator of `vtaops.ops`, and says which arguments they
+demand. Shares nothing with those operators but the names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def record_of(kind: str, parameters: Mapping[str, Any]) -> Record:
         raise Unknown(f"no meaning of {kind or 'a program without a record'} is known here")
     values = {name: tuples(value) for name, value in parameters.items()}
     try:
-        check_fields(_KINDS[kind], values)
+        check_fields(_KINDS[kind], values, kind)
         return _KINDS[kind](**values)
     except VTAError as error:
         raise Unknown(f"its record is not that of an operator: {error}") from error
@@ -88,7 +88,7 @@ class Record:
     @property
     def kind(self) -> str:
         """Name of the operator's class."""
-        return type(self).__name__
+        return type(self).__name__.removesuffix("Record")
 
     def arguments(self, block: int) -> Needed:
         """Yield the arguments that the fields demand, on hardware with `block` channels a tile."""
@@ -99,7 +99,7 @@ class Record:
         _require(clip is None or -128 <= clip[0] <= clip[1] <= 127, self, name)
 
 
-class Windowed(Record):
+class WindowedRecord(Record):
     """A window over images (N, C, H, W)."""
 
     batch: int
@@ -125,7 +125,7 @@ class Windowed(Record):
         return self.window.out_size(self.height, self.width)
 
 
-class Weighted(Record):
+class WeightedRecord(Record):
     """Sums of products with weights: biased, then shifted, or requantized by channel."""
 
     bias: bool
@@ -155,7 +155,7 @@ class Weighted(Record):
                 yield name, (channels,), "int32"
 
 
-class Uniform(Record):
+class UniformRecord(Record):
     """An operator without weights: shifted, or requantized by one scale."""
 
     multiplier: int
@@ -185,7 +185,7 @@ class Uniform(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemm(Weighted):
+class GemmRecord(WeightedRecord):
     """A product with a transposed matrix of weights."""
 
     m: int
@@ -209,7 +209,7 @@ class Gemm(Weighted):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv2d(Windowed, Weighted):
+class Conv2dRecord(WindowedRecord, WeightedRecord):
     """A convolution, with a residual."""
 
     batch: int
@@ -242,13 +242,16 @@ class Conv2d(Windowed, Weighted):
         super().__post_init__()
         grouped = not (self.in_channels % self.groups or self.out_channels % self.groups)
         _require(grouped and not (self.fold_columns and self.groups > 1), self, "groups")
+        replaced = self.bias or self.rounding != "truncate" or self.scales
+        _require(not (self.bias_tiles and replaced), self, "bias_tiles")
+        self._check_residual()
+
+    def _check_residual(self) -> None:
         self._check_clip("residual_clip")
         own = self.residual_scale, self.residual_shift, self.residual_clip
         right = -128 <= own[0] <= 127 and own[0] != 0 and 0 <= own[1] <= _LONGEST_SHIFT
         alone = not self.residual or (own == (1, 0, None) if self.scales else not self.zero_point)
         _require(right and alone, self, "residual_scale", "residual_shift", "residual_clip")
-        replaced = self.bias or self.rounding != "truncate" or self.scales
-        _require(not (self.bias_tiles and replaced), self, "bias_tiles")
 
     def arguments(self, block: int) -> Needed:
         outputs = self.out_channels
@@ -267,7 +270,7 @@ class Conv2d(Windowed, Weighted):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseConv2dAlu(Windowed, Weighted):
+class DepthwiseConv2dAluRecord(WindowedRecord, WeightedRecord):
     """A depthwise convolution on the vector ALU."""
 
     batch: int
@@ -294,7 +297,7 @@ class DepthwiseConv2dAlu(Windowed, Weighted):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv2dTranspose(Windowed, Weighted):
+class Conv2dTransposeRecord(WindowedRecord, WeightedRecord):
     """A transposed convolution."""
 
     batch: int
@@ -335,7 +338,7 @@ class Conv2dTranspose(Windowed, Weighted):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchMatmul(Uniform):
+class BatchMatmulRecord(UniformRecord):
     """Products of pairs of matrices, the second transposed; coarse columns count 128 times."""
 
     batch: int
@@ -363,7 +366,7 @@ class BatchMatmul(Uniform):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elementwise(Uniform):
+class ElementwiseRecord(UniformRecord):
     """A function of one tensor or of two."""
 
     function: Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
@@ -393,6 +396,9 @@ class Elementwise(Uniform):
             _require(least <= value <= most and value != 0, self, name)
         negated = self.function == "sub" and not self.multiplier
         _require(not negated or self.other_scale > -128, self, "other_scale")
+        self._check_others(sums)
+
+    def _check_others(self, sums: bool) -> None:
         offsets = self.data_offset, self.other_offset
         half = 1 << 15
         small = -half <= min(offsets) and max(offsets) < half
@@ -409,7 +415,7 @@ class Elementwise(Uniform):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool2d(Windowed):
+class MaxPool2dRecord(WindowedRecord):
     """The largest value of each window."""
 
     batch: int
@@ -430,7 +436,7 @@ class MaxPool2d(Windowed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvgPool2d(Windowed, Uniform):
+class AvgPool2dRecord(WindowedRecord, UniformRecord):
     """The mean of each window, with padding as zeros, in fixed point."""
 
     batch: int
@@ -486,15 +492,15 @@ class AvgPool2d(Windowed, Uniform):
 
 
 _KINDS: dict[str, type[Record]] = {
-    cls.__name__: cls
+    cls.__name__.removesuffix("Record"): cls
     for cls in (
-        Gemm,
-        Conv2d,
-        DepthwiseConv2dAlu,
-        Conv2dTranspose,
-        BatchMatmul,
-        Elementwise,
-        MaxPool2d,
-        AvgPool2d,
+        GemmRecord,
+        Conv2dRecord,
+        DepthwiseConv2dAluRecord,
+        Conv2dTransposeRecord,
+        BatchMatmulRecord,
+        ElementwiseRecord,
+        MaxPool2dRecord,
+        AvgPool2dRecord,
     )
 }

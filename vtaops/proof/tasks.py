@@ -17,7 +17,7 @@ from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.machine import Image
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import require_reasonable, result_of
-from vtaops.proof.records import Record, Unknown, Windowed, record_of
+from vtaops.proof.records import Record, Unknown, WindowedRecord, record_of
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Values = Mapping[str, Terms]
@@ -151,26 +151,24 @@ def _arguments(program: Program, record: Record, against: Any) -> tuple[list[Buf
         if named and (buffer.shape, buffer.dtype) == (shape, dtype):
             # A run packs arguments as the program specifies: a bias may include rounding.
             given.append(replace(buffer, name=name))
-        elif _is_image(buffer, packed_buffer):
-            given.append(packed_buffer)
-            images.append(name)
-        else:
-            raise Unknown(
-                f"its argument {buffer.name} is {buffer.dtype}{[*buffer.shape]}; {name} of "
-                f"{record.kind} is {dtype}{[*shape]}"
-            )
+            continue
+        _require_image(buffer, packed_buffer, f"{name} of {record.kind} is {dtype}{[*shape]}")
+        given.append(packed_buffer)
+        images.append(name)
     return given, images
 
 
-def _is_image(buffer: Buffer, packed: Buffer) -> bool:
-    """Whether a buffer holds another one as it lies in DRAM."""
+def _require_image(buffer: Buffer, packed: Buffer, wanted: str) -> None:
+    """Reject a buffer that does not hold another one as it lies in DRAM."""
     stated = buffer.packed_shape, buffer.nbytes, buffer.dtype
-    return buffer is not packed and stated == (buffer.shape, packed.nbytes, packed.dtype)
+    if buffer is packed or stated != (buffer.shape, packed.nbytes, packed.dtype):
+        own = f"{buffer.dtype}{[*buffer.shape]}"
+        raise Unknown(f"its argument {buffer.name} is {own}; {wanted}")
 
 
 def _result(record: Record, result: Buffer, fields: Fields, values: Values) -> Values:
     """Return the result of an operator by its definition."""
-    if isinstance(record, Windowed):
+    if isinstance(record, WindowedRecord):
         require_reasonable(record, values["data"].shape, result.shape)
     return {result.name: result_of(fields, record, values)}
 
@@ -231,12 +229,12 @@ def _incomplete(nodes: Sequence[Node], region: Region) -> str:
     """Return why nodes do not define the results of a region; empty if they do."""
     known = {argument.tensor for argument in region.inputs}
     for node in nodes:
-        for tensor in (*node.inputs, *node.outputs):
-            if tensor.dtype != "int8":
-                return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-        for tensor in node.inputs:
-            if tensor.name not in known:
-                return f"neither its arguments nor its nodes give {tensor.name}"
+        others = [t for t in (*node.inputs, *node.outputs) if t.dtype != "int8"]
+        unknown = [t.name for t in node.inputs if t.name not in known]
+        if others:
+            return f"{others[0].name} is {others[0].dtype}; VTA computes on int8"
+        if unknown:
+            return f"neither its arguments nor its nodes give {unknown[0]}"
         known |= {tensor.name for tensor in node.outputs}
     missing = [a.tensor for a in region.outputs if a.tensor not in known]
     return f"none of its nodes gives {missing[0]}" if missing else ""
