@@ -220,7 +220,7 @@ def folded_sums(
     those around the image, or others whose product is zero.
     """
     outputs, inputs = weights.shape[0], weights.shape[1] * groups
-    if inputs == groups or weights.dtype != np.int8:
+    if inputs == groups or weights.dtype != np.int8 or not weights.any():
         return None
     numbers, places = _blocks(folds, weights, groups)
     tiles = folds.tiles(numbers)
