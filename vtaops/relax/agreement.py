@@ -27,7 +27,7 @@ from vtaops.graph.executor import evaluate_node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.probe import Probe
 from vtaops.relax.importing import Shapes
-from vtaops.relax.litert import compare, has_litert
+from vtaops.relax.litert import compare, has_litert, runs
 from vtaops.relax.promises import FLOAT_ERROR, HOST_ERROR, slack
 from vtaops.relax.qoperators import float_name
 
@@ -491,6 +491,8 @@ def _with_litert(
     """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
     if not has_litert():
         return Agreement(reason="LiteRT is not installed: pip install 'vtaops[litert]'")
+    if not runs(Path(source)):
+        return Agreement(reason="LiteRT cannot run it")
     litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
     total = Agreement(f"LiteRT {litert.__version__}")
     for arrays in given:
