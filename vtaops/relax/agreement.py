@@ -275,12 +275,17 @@ def _with_onnxruntime(
     """Compare with ONNX Runtime on some inputs."""
     file = _OnnxFile(onnx_files.opened(source, shapes), compiled.imported)
     parts = [slice(turn, None, 2) for turn in range(2)] if len(given) > 1 else [slice(None)]
+    slacks = {node.name: slack(node) for node in compiled.imported.nodes}
     pairs = zip(given, cycle(parts))
-    return reduce(add, (_compared(file, compiled, arrays, part) for arrays, part in pairs))
+    return reduce(add, (_compared(file, compiled, slacks, *pair) for pair in pairs))
 
 
 def _compared(
-    file: _OnnxFile, compiled: Compiled, arrays: Sequence[Array], part: slice
+    file: _OnnxFile,
+    compiled: Compiled,
+    slacks: Mapping[str, float],
+    arrays: Sequence[Array],
+    part: slice,
 ) -> Agreement:
     """Compare the graph with the file on one input, and with the graph that replaces it.
 
@@ -292,7 +297,8 @@ def _compared(
     errors: dict[str, float] = {}
     total = Agreement(file.runtime, inputs=1)
     for node in graph.nodes:
-        error = slack(node) + max((errors.get(t.name, 0.0) for t in node.inputs), default=0.0)
+        inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
+        error = slacks[node.name] + inherited
         for tensor, ours, stated, shown in _evaluated(node, values, file, part):
             if stated is None or shown is None:
                 values[tensor.name], errors[tensor.name] = ours, error
