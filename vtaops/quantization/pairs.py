@@ -15,7 +15,14 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.graph.grid import Range
-from vtaops.graph.onnx_files import Arrays, Connections, ModelProto, NodeProto
+from vtaops.graph.onnx_files import (
+    Arrays,
+    Connections,
+    ModelProto,
+    NodeProto,
+    consumers,
+    producers,
+)
 from vtaops.quantization.scales import SATURATING
 
 LEAST, GREATEST = 64, 1 << 15
@@ -55,23 +62,27 @@ def _join_residuals(model: ModelProto) -> None:
 
 
 def keep_amounts(model: ModelProto, prepared: ModelProto) -> None:
-    """Let each Pad read what it pads with as in the float model, instead of from a grid of its own.
+    """Let each Pad and Clip read its constants as in the float model, instead of from grids.
 
-    A constant needs no grid, and rounding it would move a whole border.
+    Such a constant needs no grid: rounding it would move a whole border, or a bound that another
+    node shares with a Pad.
     """
     constants = {tensor.name: tensor for tensor in prepared.graph.initializer}
-    pads = [node for node in prepared.graph.node if node.op_type == "Pad" and len(node.input) > 2]
-    amounts = {node.output[0]: constants.get(node.input[2]) for node in pads}
-    tensors = Connections(model)
+    given = {n.name: list(n.input) for n in prepared.graph.node if n.op_type in ("Pad", "Clip")}
+    writers, rounded = producers(model), {}
+    known = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
-        amount = amounts.get(node.output[0])
-        if amount is None or node.input[2] in (amount.name, *tensors.constants):
-            continue
-        read, node.input[2] = tensors.writers[node.input[2]], amount.name
-        if amount.name not in tensors.constants:
-            model.graph.initializer.append(amount)
-        if tensors.only_reader(read.output[0]):
-            model.graph.node.remove(read)
+        for index, name in enumerate(given.get(node.name, ())):
+            read = node.input[index]
+            if name not in constants or read not in writers:
+                continue
+            rounded[read] = writers[read]
+            node.input[index] = name
+            if name not in known:
+                model.graph.initializer.append(constants[name])
+                known.add(name)
+    for name in rounded.keys() - consumers(model).keys():
+        model.graph.node.remove(rounded[name])
 
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:

@@ -202,8 +202,7 @@ def run_quantization(
     device = None if config is None else _device(config)
     scales = scales or (device.scales if device else "pow2")
     source, samples = _load(model, calibration, shapes, preparation)
-    floating = _float_model(source, scales)
-    prepared = prepare(floating)
+    prepared = prepare(_float_model(source, scales))
     options = {name: value for name, value in way.items() if value is not None}
     start = Way(**{"zero_points": scales == "free", **options})
     if device is None:

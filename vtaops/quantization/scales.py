@@ -308,8 +308,9 @@ def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.Nod
     found = {}
     for node in model.graph.node:
         both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
-        for index in operands.get(node.op_type, both):
-            name = node.input[index]
+        for name in (
+            node.input[i] for i in operands.get(node.op_type, both) if i < len(node.input)
+        ):
             if name in constants and constants[name].dtype == np.float32:
                 found[name] = node
     return found

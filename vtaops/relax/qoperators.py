@@ -97,8 +97,8 @@ class _Writer:
         if given.get("channels_last", 0):
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
         first, *others = parts.operands or range(2, len(node.input), 3)
-        operands = [self._operand(node, first, 1)]
-        operands += [self._operand(node, other, parts.weight_axis(given)) for other in others]
+        operands = [self.operand(node, first, 1)]
+        operands += [self.operand(node, other, parts.weight_axis(given)) for other in others]
         if parts.bias and any(node.input[parts.bias : parts.bias + 1]):
             operands.append(self._bias(node, parts.bias, given.get("alpha", 1.0)))
         grid = node.input[parts.result : parts.result + 2]
@@ -109,7 +109,7 @@ class _Writer:
         result = self.add(parts.kind, operands, [float_name(node)], **kept)
         self.add("QuantizeLinear", [result, *grid], node.output)
 
-    def _operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
+    def operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
         """Dequantise the operand whose value, scale and zero point start at input `first`."""
         output = f"{node.output[0]}_operand{first}"
         return self.add("DequantizeLinear", node.input[first : first + 3], [output], axis=axis)
@@ -187,6 +187,23 @@ def _integer_product(writer: _Writer, node: onnx_files.NodeProto) -> None:
     kind = node.op_type.removesuffix("Integer")
     result = writer.add(kind, operands, [f"{node.output[0]}_float"], **onnx_files.attributes(node))
     writer.add("Cast", [result], node.output, to=onnx_files.require("onnx").TensorProto.INT32)
+
+
+def _softmax(writer: _Writer, node: onnx_files.NodeProto) -> None:
+    """Rewrite a softmax along an axis; before opset 13, over that axis and all behind it."""
+    given = onnx_files.attributes(node)
+    if given["opset"] >= 13:
+        Composition("Softmax", (0,), 3)(writer, node)
+        return
+    data = writer.operand(node, 0, 1)
+    rows, results, shape, whole = (
+        f"{node.output[0]}_{part}" for part in ("rows", "results", "shape", "float")
+    )
+    writer.add("Flatten", [data], [rows], axis=given.get("axis", -1))
+    writer.add("Softmax", [rows], [results], axis=1)
+    writer.add("Shape", [data], [shape])
+    writer.add("Reshape", [results, shape], [whole])
+    writer.add("QuantizeLinear", [whole, *node.input[3:5]], node.output)
 
 
 def _pad(writer: _Writer, node: onnx_files.NodeProto) -> None:
@@ -280,7 +297,7 @@ _REWRITES: dict[str, Callable[[_Writer, onnx_files.NodeProto], None]] = {
     "QLinearAveragePool": Composition("AveragePool", (0,), 3),
     "QLinearLeakyRelu": Composition("LeakyRelu", (0,), 3),
     "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
-    "QLinearSoftmax": Composition("Softmax", (0,), 3),
+    "QLinearSoftmax": _softmax,
     "QLinearConcat": Composition("Concat", (), 0),
     "Pad": _pad,
     "SpaceToDepth": _space_to_depth,
