@@ -161,6 +161,9 @@ def test_a_network_of_tflite(tmp_path, monkeypatch):
     )
     with pytest.raises(FileMismatch, match="the file's tensor"):
         compared(path, imported=wrong)
+    aborting = tmp_path / "aborting.tflite"
+    aborting.write_bytes(random_tflite(64, True))
+    assert compared(aborting).reason == "LiteRT cannot run it"
     monkeypatch.setattr(module, "has_litert", lambda: False)
     assert "LiteRT is not installed" in compared(path, imported=graph).reason
 

@@ -27,7 +27,7 @@ from vtaops.graph.executor import evaluate_node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.probe import Probe
 from vtaops.relax.importing import Shapes
-from vtaops.relax.litert import compare, has_litert
+from vtaops.relax.litert import compare, has_litert, runs
 from vtaops.relax.promises import FLOAT_ERROR, HOST_ERROR, slack
 from vtaops.relax.qoperators import float_name
 
@@ -275,12 +275,17 @@ def _with_onnxruntime(
     """Compare with ONNX Runtime on some inputs."""
     file = _OnnxFile(onnx_files.opened(source, shapes), compiled.imported)
     parts = [slice(turn, None, 2) for turn in range(2)] if len(given) > 1 else [slice(None)]
+    slacks = {node.name: slack(node) for node in compiled.imported.nodes}
     pairs = zip(given, cycle(parts))
-    return reduce(add, (_compared(file, compiled, arrays, part) for arrays, part in pairs))
+    return reduce(add, (_compared(file, compiled, slacks, *pair) for pair in pairs))
 
 
 def _compared(
-    file: _OnnxFile, compiled: Compiled, arrays: Sequence[Array], part: slice
+    file: _OnnxFile,
+    compiled: Compiled,
+    slacks: Mapping[str, float],
+    arrays: Sequence[Array],
+    part: slice,
 ) -> Agreement:
     """Compare the graph with the file on one input, and with the graph that replaces it.
 
@@ -292,7 +297,8 @@ def _compared(
     errors: dict[str, float] = {}
     total = Agreement(file.runtime, inputs=1)
     for node in graph.nodes:
-        error = slack(node) + max((errors.get(t.name, 0.0) for t in node.inputs), default=0.0)
+        inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
+        error = slacks[node.name] + inherited
         for tensor, ours, stated, shown in _evaluated(node, values, file, part):
             if stated is None or shown is None:
                 values[tensor.name], errors[tensor.name] = ours, error
@@ -491,6 +497,8 @@ def _with_litert(
     """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
     if not has_litert():
         return Agreement(reason="LiteRT is not installed: pip install 'vtaops[litert]'")
+    if not runs(Path(source)):
+        return Agreement(reason="LiteRT cannot run it")
     litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
     total = Agreement(f"LiteRT {litert.__version__}")
     for arrays in given:

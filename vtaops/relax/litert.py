@@ -7,6 +7,8 @@ that its hardware cannot avoid (`vtaops ops` counts them).
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -65,6 +67,24 @@ class _Operator:
 def has_litert() -> bool:
     """Return whether LiteRT is installed."""
     return find_spec("ai_edge_litert") is not None
+
+
+_TRIAL = """
+import sys
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+trial = Interpreter(sys.argv[1], experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+trial.allocate_tensors()
+trial.invoke()
+"""
+
+
+def runs(path: Path) -> bool:
+    """Return whether LiteRT runs a file: on some it ends its whole process, so another one tries.
+
+    One such file has a softmax whose input has a scale below 2**-26.
+    """
+    tried = subprocess.run([sys.executable, "-c", _TRIAL, str(path)], capture_output=True)
+    return tried.returncode == 0
 
 
 def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], list[int]]:
