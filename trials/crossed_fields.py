@@ -14,7 +14,7 @@ import numpy as np
 
 import vtaops
 from vtaops import ops
-from vtaops.base.errors import VTAError
+from vtaops.base.errors import ShapeError, VTAError
 from vtaops.graph import Graph, Requantization, Tensor
 from vtaops.graph import operators as graph_operators
 from vtaops.graph.operators import GraphOperator
@@ -23,7 +23,8 @@ from vtaops.ops.elementwise import Function
 from vtaops.ops.epilogue import Rounding as ShiftRounding
 from vtaops.ops.reference import evaluate, random_arguments
 
-CONFIGS = ("pynq", "pynq_ext", "pynq_exact", "tiny")
+LARGEST = 1 << 20
+"""Elements of a result that is tried."""
 
 # ---------------------------------------------------------------- operators of the accelerator
 
@@ -243,6 +244,8 @@ def _graph(op: GraphOperator, shapes: tuple[tuple[int, ...], ...], zero: int) ->
         (result,) = replace(op, residual_factor=None).results(inputs)  # type: ignore[type-var]
         inputs.append(graph.input("residual", result.shape, zero_point=7))
     graph.output(graph.add(op, *inputs))
+    if graph.outputs[0].elements > LARGEST:
+        raise ShapeError(f"a result of {graph.outputs[0].elements} elements is not tried")
     return graph
 
 

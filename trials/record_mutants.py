@@ -305,10 +305,10 @@ class SmallGraph(RandomGraph):
         self.np = np.random.default_rng(seed)
         self.free, self.wide = self.rng.random() < 0.5, True
         self.graph = Graph(f"records_{seed}")
-        batch, size = self.rng.randint(1, 4), (self.rng.randint(2, 5), self.rng.randint(2, 5))
+        self.batch, size = self.rng.randint(1, 4), (self.rng.randint(2, 5), self.rng.randint(2, 5))
         self.values = []
         for number in range(self.rng.randint(1, 2)):
-            shape = (batch, self.rng.choice([3, 8, 16, self.rng.randint(1, 20)]), *size)
+            shape = (self.batch, self.rng.choice([3, 8, 16, self.rng.randint(1, 20)]), *size)
             self.values.append(self.graph.input(f"x{number}", shape, zero_point=self.zero_point()))
         for _ in range(40):
             if len(self.graph.nodes) >= 4:

@@ -62,6 +62,47 @@ void add_folds(const Column<int32_t>& sum, const Column<int32_t>& row, const Col
   for (std::size_t k = 0; k < value.size(); ++k) value.data()[k] %= primes(k % planes);
 }
 
+// Adds weights[tile, o] * inputs[plane, place, b, lanes[tile, o]] to value[plane, sum, b, o] for each
+// product, and the ranges of the tile to those of the sum. The rows of a batch follow each other.
+void add_scaled(const Column<int32_t>& sum, const Column<int32_t>& place,
+                const Column<int32_t>& tile, std::size_t batch, const Block<const double>& inputs,
+                const Table<const int32_t>& lanes, const Table<const double>& weights,
+                const Table<const double>& ranges, const Block<double>& value,
+                const Table<double>& range) {
+  const std::size_t outputs = value.shape(2), tiles = lanes.shape(0), width = range.shape(1);
+  const bool fits = lanes.shape(1) == outputs && weights.shape(0) == tiles &&
+                    weights.shape(1) == outputs && ranges.shape(0) == tiles &&
+                    ranges.shape(1) == width && value.shape(0) == inputs.shape(0) &&
+                    range.shape(0) * batch == value.shape(1);
+  if (!fits || !batch) throw nb::value_error("tables differ in shape");
+  check(sum, sum.size(), range.shape(0));
+  check(place, sum.size(), inputs.shape(1) / batch);
+  check(tile, sum.size(), tiles);
+  for (std::size_t k = 0; k < lanes.size(); ++k) {
+    const auto lane = static_cast<std::size_t>(lanes.data()[k]);
+    if (lane >= inputs.shape(2)) throw nb::index_error("an index lies outside its table");
+  }
+  for (std::size_t plane = 0; plane < value.shape(0); ++plane) {
+    for (std::size_t number = 0; number < sum.size(); ++number) {
+      const auto from = static_cast<std::size_t>(tile(number)) * outputs;
+      const auto row = plane * inputs.shape(1) + static_cast<std::size_t>(place(number)) * batch;
+      const auto to = plane * value.shape(1) + static_cast<std::size_t>(sum(number)) * batch;
+      for (std::size_t b = 0; b < batch; ++b) {
+        const double* const x = inputs.data() + (row + b) * inputs.shape(2);
+        double* const y = value.data() + (to + b) * outputs;
+        for (std::size_t o = 0; o < outputs; ++o) {
+          y[o] += weights.data()[from + o] * x[lanes.data()[from + o]];
+        }
+      }
+    }
+  }
+  for (std::size_t number = 0; number < sum.size(); ++number) {
+    const double* const own = ranges.data() + static_cast<std::size_t>(tile(number)) * width;
+    double* const whole = range.data() + static_cast<std::size_t>(sum(number)) * width;
+    for (std::size_t k = 0; k < width; ++k) whole[k] += own[k];
+  }
+}
+
 // Reduces integers below 2**53 in magnitude, (planes, count), to half a prime in magnitude.
 void centre(const Table<double>& value, const nb::ndarray<const double, nb::ndim<1>, nb::c_contig,
                                                           nb::device::cpu>& primes) {
@@ -118,6 +159,9 @@ void sort_sets(const Block<uint64_t>& members, uint64_t nothing) {
 }  // namespace
 
 NB_MODULE(_proof, m) {
+  m.def("add_scaled", &add_scaled, nb::arg("sum"), nb::arg("place"), nb::arg("tile"),
+        nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
+        nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
   m.def("sort_sets", &sort_sets, nb::arg("members").noconvert(), nb::arg("nothing"));
   m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("row"), nb::arg("tile"), nb::arg("rows"),

@@ -228,11 +228,12 @@ class _Reader:
 
 
 def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
+    made = [tensor for node in graph.nodes for tensor in node.outputs]
     return {
         "name": graph.name,
         "inputs": [tensor.name for tensor in graph.inputs],
         "outputs": [tensor.name for tensor in graph.outputs],
-        "tensors": [asdict(tensor) for tensor in graph.tensors.values()],
+        "tensors": [asdict(tensor) for tensor in (*graph.inputs, *made)],
         "nodes": [
             {
                 "inputs": [tensor.name for tensor in node.inputs],

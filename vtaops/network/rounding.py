@@ -396,6 +396,11 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
 def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
     (values,) = _values(node, given)
     channels = op.requantization.channels
+    if channels > 1 and target.fine:
+        low, high = np.full(channels, values.min()), np.full(channels, values.max())
+        chosen, _ = _fine_channels(op.requantization, low, high)
+        made = replace(op, requantization=_nudged(chosen, op.requantization))
+        return Form(made, sum(scale.differing for scale in chosen), channels * values.size)
     if channels > 1:
         values = np.repeat(values[:, None], channels, axis=1)
     return _pointwise(op, (values,), op.requantization.apply(values), node, target)
@@ -456,7 +461,7 @@ def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) ->
 def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
     """Plain hardware multiplies by int8 factors."""
     scaling = op.requantization
-    if scaling.channels > 1 or not scaling.multiplier.any():
+    if not scaling.multiplier.any():
         return None
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     shift = min(int(np.log2(127 / (ratio * max(map(abs, op.factors))))), MAX_SHIFT)

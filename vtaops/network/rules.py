@@ -133,6 +133,8 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
+    if len(node.inputs[0].shape) > 3:
+        return f"it multiplies the last axis of {node.inputs[0].shape}; VTA's images end in pixels"
     if target.needs_product(op.requantization):
         return _product_reason(op, node, target)
     return _sum_reason(op.weight, op.bias, op.requantization, node, target)
@@ -140,6 +142,8 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
+    if op.requantization.fine:
+        return "it has a fine scale; VTA multiplies two tensors with coarse ones"
     if target.scales:
         return ""
     shift = op.requantization.right_shift

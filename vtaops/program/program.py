@@ -470,6 +470,17 @@ class Program:
         proof: Proof = door("Program.prove")(self, against=against, rounds=rounds, seed=seed)
         return proof
 
+    def certified(self, proof: Proof) -> Program:
+        """Return the program with the certificate of a proof in its metadata, under ``proof``.
+
+        Raises
+        ------
+        ProgramError
+            If something is unproven.
+        """
+        certified: Program = door("Program.certified")(self, proof)
+        return certified
+
     def _repr_html_(self) -> str:
         html: str = door("Program._repr_html_")(self)
         return html

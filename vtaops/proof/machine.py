@@ -17,6 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
+
 from vtaops.base.progress import tracked
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES, Memory
@@ -44,6 +49,8 @@ Operation = tuple[Any, ...]
 
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
+MOST_SCALED = 1 << 14
+"""Number of tiles up to which those of one weight an output are looked for."""
 
 
 @dataclass
@@ -411,7 +418,8 @@ class TermMachine:
         inputs, folded = given.value, self._are_folded(products, given.value)
         terms = self._folded([part[folded] for part in products], given, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
-        for tiles, place, rows, columns in matrices(*(part[~folded] for part in products)):
+        others = self._scaled([part[~folded] for part in products], given, terms)
+        for tiles, place, rows, columns in matrices(*others):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
             value[:, tiles] += self.fields.centred(made.take(place, axis=1))
@@ -453,6 +461,48 @@ class TermMachine:
             for factor, part in ((BYTE[0], total), (BYTE[1], reach))
         )
         return Terms(value, middle, radius, degree=inputs.degree + DEGREE)
+
+    def _scaled(self, products: list[Ints], inputs: Terms, total: Terms) -> list[Ints]:
+        """Add products with tiles of one weight an output to sums; return the other products.
+
+        Depthwise convolutions and scaled residuals have such tiles, which would make small matrices
+        of zeros. Rows of numbers are left, because they add to no radius, and zeros are dropped.
+        """
+        sums, sources, weights = products
+        if _proof is None or not len(sums) or np.bincount(sums).max() > LONGEST:
+            return products
+        least = weights.min()
+        codes = least + np.flatnonzero(np.bincount(weights - least))
+        few = len(codes) <= MOST_SCALED
+        if not few or self._numbers(codes >> 2, self.config.wgt.shape) is None:
+            return products
+        dense = self._weights(codes)
+        lanes = (dense != 0).argmax(axis=-1)
+        own = np.take_along_axis(dense, lanes[..., None], axis=-1)[..., 0]
+        single = (np.count_nonzero(dense, axis=-1) <= 1).all(axis=-1)
+        number = np.zeros(codes[-1] + 1 - least, np.int32)
+        number[codes - least] = np.arange(len(codes))
+        group, tiles = self._group[sources], number[weights - least]
+        chosen = single[tiles] & ~self._fixed[group]
+        ranges = np.zeros((len(total.middle), 2 * own.shape[1]))
+        batch, planes = total.shape[1], len(total.value)
+        _proof.add_scaled(
+            sums[chosen].astype(np.int32),
+            self._place[sources[chosen]],
+            tiles[chosen],
+            batch,
+            np.ascontiguousarray(inputs.value).reshape(planes, -1, inputs.shape[-1]),
+            lanes.astype(np.int32),
+            own,
+            np.concatenate([BYTE[0] * own, BYTE[1] * np.abs(own)], axis=1),
+            total.value.reshape(planes, -1, own.shape[1]),
+            ranges,
+        )
+        middle, radius = np.split(ranges[:, None], 2, axis=-1)
+        total.middle[...] += middle
+        total.radius[...] += radius
+        rest = ~chosen & (group > 0)
+        return [part[rest] for part in products]
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
         """Return the products of steps, with sums numbered among all tiles of the steps."""

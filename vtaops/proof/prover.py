@@ -22,7 +22,7 @@ from vtaops.proof.records import Unknown
 from vtaops.proof.tasks import CompiledNetwork, ProofTask, Values, launch_task, operator_task
 from vtaops.proof.terms import SMALL, Fields, Terms
 
-CHECKER = 2
+CHECKER = 3
 """Version of the checker, which certificates state."""
 FEW = 8.0
 """Pairs of leaves below a scalar if sums have none: for wrapping, clipping and a residual."""

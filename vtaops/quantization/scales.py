@@ -304,12 +304,13 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
 def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.NodeProto]:
     """Return the float constants of quantised operators, except biases, each with a reader."""
     constants = onnx_files.initializers(model)
-    operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
+    operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1), "Pad": (2,)}
     found = {}
     for node in model.graph.node:
         both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
-        for index in operands.get(node.op_type, both):
-            name = node.input[index]
+        for name in (
+            node.input[i] for i in operands.get(node.op_type, both) if i < len(node.input)
+        ):
             if name in constants and constants[name].dtype == np.float32:
                 found[name] = node
     return found

@@ -451,19 +451,21 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
     known = dict(values)
     imported = {node.name: node for node in compiled.imported.nodes}
     leaves: dict[str, set[str]] = {}
+    steps = dict(compiled.steps)
     for node in compiled.graph.nodes:
         names, before = {tensor.name for tensor in node.inputs}, imported.get(node.name)
         if before is not None and before.op is node.op:
             continue
         read = set().union(*(leaves.get(name, {name}) for name in names))
         made = evaluate_node(node, known)
-        if before is None:
+        steps[node.name] = max(steps.get(name, 0) for name in (node.name, *(names & {*leaves})))
+        if before is None:  # a part of the next one
             known |= made
             leaves[node.name] = read
             continue
         theirs = _from(compiled.imported, node.name, {name: values[name] for name in read})
         apart = np.abs(theirs.astype(np.int64) - made[node.name])
-        if (apart > compiled.steps.get(node.name, 0)).any():
+        if (apart > steps[node.name]).any():
             raise _at_first(node, Stated(node.name, theirs), made[node.name], apart > 0)
 
 

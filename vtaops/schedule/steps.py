@@ -269,6 +269,10 @@ def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:
     for loop in reversed(inner):
         body = _with_body(loop, body)
     guarded = tirx.IfThenElse(realize.predicate, body, None)
+    around = s.get(outer).body
+    if isinstance(around, tirx.SeqStmt):  # loads inside the same loop
+        own = s.get(first)
+        guarded = tirx.SeqStmt([guarded if child.same_as(own) else child for child in around.seq])
     s.state.replace(s.get_sref(outer), _with_body(s.get(outer), guarded))
 
 

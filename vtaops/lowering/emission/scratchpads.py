@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -67,29 +68,33 @@ class _Tile:
     """
 
     def __init__(self, writers: list[_Placed], lanes: int) -> None:
+        buffer = writers[0][1].dst.buffer
         elements = np.unique(np.concatenate([_written(*writer, lanes) for writer in writers]))
+        elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
         self.size = len(elements)
         self._elements = None if elements[-1] + 1 == self.size else elements
-        moving = frozenset[str]().union(*(leaf.dst.offset.names for _, leaf in writers))
+        around = _around(writers)
         fills = [(outer, leaf) for outer, leaf in writers if _fills(leaf)]
-        around: list[str] = []
-        for loops in zip(*(outer for outer, _ in writers), strict=False):
-            if len(set(loops)) > 1 or loops[0].name in moving:
-                break
-            around.append(loops[0].name)
         at_once = len(fills) < 2 and all(len(outer) == len(around) for outer, _ in fills)
-        self.scope = None if at_once else tuple(around)
-        for outer, leaf in fills:
-            if not at_once and isinstance(leaf, nests.CopyNest):
-                inside = ", ".join(loop.name.rpartition("_")[0] for loop in outer[len(around) :])
-                raise ScheduleError(
-                    f"{leaf.dst.buffer.name} is loaded piece by piece (loop {inside}), and read "
-                    f"when all pieces are there; load it at once"
-                )
+        self.scope = None if at_once else around
+        if not at_once and isinstance(fills[0][1], nests.CopyNest):
+            raise ScheduleError(
+                f"{buffer.name} is loaded piece by piece, and read when all pieces are there; load "
+                f"it at once, in a loop around all that reads it"
+            )
 
     def place(self, element: Elements) -> Elements:
         """Return the packed positions of elements of TVM's buffer."""
         return element if self._elements is None else np.searchsorted(self._elements, element)
+
+
+def _around(writers: list[_Placed]) -> tuple[str, ...]:
+    """Return the loops around all writers, up to the first that moves between pieces."""
+    moving = frozenset[str]().union(*(leaf.dst.offset.names for _, leaf in writers))
+    common = takewhile(
+        lambda loops: len(set(loops)) == 1, zip(*(outer for outer, _ in writers), strict=False)
+    )
+    return tuple(takewhile(lambda name: name not in moving, (loops[0].name for loops in common)))
 
 
 def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest, lanes: int) -> Elements:

@@ -158,9 +158,12 @@ class Transfers:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
             grid = np.where(evaluated(guard), grid, SKIP)
-        if (places != start + np.arange(places.size)).any():
+        copied = grid.ravel() != SKIP  # what a guard excludes may lie in another row
+        if copied.any() and (places != start + np.arange(places.size)).any():
+            places = places[copied]
+            start = int(places.min())
             scattered = np.full(int(places.max()) - start + 1, SKIP, dtype=np.int64)
-            scattered[places - start] = grid.ravel()
+            scattered[places - start] = grid.ravel()[copied]
             grid = scattered
         return grid, start
 
