@@ -338,7 +338,9 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     steps = np.arange(-128, 128) - grid.zero_point
     own, result = np.float32(scale), np.float32(target.grid.scale)
     ratios = np.where(steps >= 0, own / result, own * np.float32(slopes[0]) / result)
-    values = np.array([_tflite_product(*pair) for pair in zip(steps, ratios, strict=True)])
+    values = np.array(
+        [_tflite_product(*pair) for pair in zip(steps.tolist(), ratios.tolist(), strict=True)]
+    )
     table = np.clip(values + target.grid.zero_point, target.low, target.high).astype(np.int8)
     op = ops.LookupTable(table, target.grid.zero_point, name)
     return step(op, data, scale=target.grid.scale)
@@ -348,9 +350,9 @@ def _tflite_product(steps: int, ratio: float) -> int:
     """Return TFLite's rounded product, whose sign is put on behind the rounding."""
     if not ratio:
         return 0
-    scaling = Requantization.tflite(abs(float(ratio)))
+    scaling = Requantization.tflite(abs(ratio))
     half = int(scaling.half) + int(scaling.by_sign) * (-1 if steps < 0 else 1)
-    value = int(steps) * int(scaling.multiplier) + half >> int(scaling.shift)
+    value = steps * int(scaling.multiplier) + half >> int(scaling.shift)
     return value if ratio > 0 else -value
 
 
