@@ -13,7 +13,7 @@ from typing_extensions import TypeAliasType
 import vtaops
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
-from vtaops.base.records import check_types
+from vtaops.base.records import check_fields
 from vtaops.graph import Convolution, Dense, MaxPool, Requantization
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
@@ -244,6 +244,6 @@ def test_a_field_annotated_by_an_alias_of_python_312():
     T = TypeVar("T")
     alias = TypeAliasType("alias", np.ndarray[Any, T], type_params=(T,))
     record = make_dataclass("Record", [("table", alias[np.int8])])
-    check_types(record, {"table": np.zeros(2, np.int8)})
+    check_fields(record, {"table": np.zeros(2, np.int8)})
     with pytest.raises(vtaops.ProgramError, match="Record cannot have table = 'gelu'"):
-        check_types(record, {"table": "gelu"})
+        check_fields(record, {"table": "gelu"})
