@@ -44,11 +44,16 @@ def _conforms(value: Any, hint: Any) -> bool:
         return type(value) is str and value in parameters
     if origin is tuple:
         return isinstance(value, tuple) and _conform(value, parameters)
-    if hint is float:
+    return _is_a(value, origin or hint)
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    """Whether a value has a type: a bool is no int here, and an int is a float."""
+    if kind is float:
         return type(value) in (int, float)
-    if hint in (int, bool, str):
-        return type(value) is hint
-    return isinstance(value, origin or hint)
+    if kind in (int, bool, str):
+        return type(value) is kind
+    return isinstance(value, kind)
 
 
 def _conform(values: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:

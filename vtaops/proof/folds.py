@@ -239,11 +239,20 @@ def folded_sums(
     kernel = kernel.reshape(planes, 1, kernel.shape[1], -1)
     value = fields.matmul(kernel, seen.reshape(planes, n, -1, math.prod(size)))
     value = folds.spread(value, 3, degree).reshape(planes, n, -1, *size)[:, :, :outputs]
-    if zero:
-        total = weights.reshape(outputs, -1, len(taps)).sum(axis=1, dtype=np.float64)
-        counted = np.array([live.reshape(image.shape[3:])[seen].reshape(-1) for seen in taps])
-        value = fields.centred(value - zero * (total @ counted).reshape(outputs, *size))
-    return value
+    if not zero:
+        return value
+    added = _sums_of_ones(weights, live.reshape(image.shape[3:]), taps)
+    return fields.centred(value - zero * added.reshape(outputs, *size))
+
+
+def _sums_of_ones(
+    weights: npt.NDArray[np.integer[Any]], live: Any, taps: Sequence[Any]
+) -> Floats:
+    """Return the sums of a layer over pixels that are one where they count: (outputs, pixels)."""
+    total = weights.reshape(len(weights), -1, len(taps)).sum(axis=1, dtype=np.float64)
+    counted = np.array([live[seen].reshape(-1) for seen in taps])
+    sums: Floats = total @ counted
+    return sums
 
 
 def _blocks(

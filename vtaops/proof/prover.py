@@ -113,7 +113,6 @@ def _proven(
         machine, wanted = _executed(task, fields, folds and not task.linear)
     except Unknown as reason:
         return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
-    program, names = task.program, machine.names
     pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 2 * SMALL))
     error = min(1.0, spent + pairs * (fields.degree / 2.0**30) ** len(fields.primes))
     for result, terms in wanted.items():
@@ -124,19 +123,23 @@ def _proven(
             if rounds is None and task.linear:  # two pairs of fields identify constants
                 return _proven(task, 2, seed, error)
             raise _refutation(task, result, differs, machine, drawn)
-    tiles = sum(len(sums) for parts in names.products.values() for sums, *_ in parts)
+    return _accepted(task, machine, ", ".join(wanted), error, begin)
+
+
+def _accepted(
+    task: ProofTask, machine: TermMachine, results: str, error: float, begin: float
+) -> Proof:
+    """Return the proof of a program whose results are those of its definition."""
+    program, fields, first = task.program, machine.fields, machine.overflow
+    tiles = sum(len(sums) for parts in machine.names.products.values() for sums, *_ in parts)
     parts = program.config.fingerprint, program.instructions, program.relocations
     return Proof(
-        claims=(
-            f"{task.name}: {', '.join(wanted)} equals its definition for every input{task.remark}",
-        ),
+        claims=(f"{task.name}: {results} equals its definition for every input{task.remark}",),
         products=tiles * program.config.batch * program.config.wgt.lanes,
         leaves=fields.hashed,
         primes=fields.primes,
         error=error,
-        overflow=""
-        if machine.overflow is None
-        else f"instruction {machine.overflow} of {task.name}",
+        overflow="" if first is None else f"instruction {first} of {task.name}",
         seconds=time.process_time() - begin,
         certificate={
             "program": _digest((*parts, program.micro_ops, program.buffers)),

@@ -135,11 +135,8 @@ def _arguments(program: Program, record: Record, against: Any) -> tuple[list[Buf
     A program of one's own schedule may take arguments as they lie in DRAM: in the layouts of
     `against`.
     """
-    own, joined = program.arguments, len(program.operators)
-    if joined > 1:
-        raise Unknown(f"it joins {joined} operators without their graph")
-    if not own or program.outputs != own[-1:]:
-        raise Unknown("its last argument is not its one output, as that of an operator is")
+    _require_one_result(program)
+    own = program.arguments
     demanded = [*record.arguments(program.config.block_in)]
     others = () if against is None else against.buffers(program.config)
     layouts = {buffer.name: buffer for buffer in others}
@@ -156,6 +153,15 @@ def _arguments(program: Program, record: Record, against: Any) -> tuple[list[Buf
         given.append(packed_buffer)
         images.append(name)
     return given, images
+
+
+def _require_one_result(program: Program) -> None:
+    """Require a program of one operator; raises Unknown."""
+    own, joined = program.arguments, len(program.operators)
+    if joined > 1:
+        raise Unknown(f"it joins {joined} operators without their graph")
+    if not own or program.outputs != own[-1:]:
+        raise Unknown("its last argument is not its one output, as that of an operator is")
 
 
 def _require_image(buffer: Buffer, packed: Buffer, wanted: str) -> None:
@@ -194,13 +200,6 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
     if reason := _incomplete(nodes, region):
         return _unknown(f"{region.nodes[0]}{last}", program, reason)
 
-    def define(fields: Fields, values: Values) -> Values:
-        known = dict(values)
-        for node in nodes:
-            terms = [known[tensor.name] for tensor in node.inputs]
-            known[node.outputs[0].name] = meaning(fields, node, terms)
-        return {a.tensor: known[a.tensor] for a in region.outputs}
-
     def image(argument: Any, fields: Fields, value: Floats) -> Terms:
         buffer = program.buffers[numbers[argument.buffer]]
         return packed(fields, buffer, to_device(fields, argument, value))
@@ -213,7 +212,7 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
     return ProofTask(
         f"{region.nodes[0]}{last}",
         program,
-        define,
+        partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
         tuple(
             (n.name, type(n.op).__name__, sorted(vars(n.op).items()), n.inputs, n.outputs)
             for n in nodes
@@ -225,16 +224,27 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
     )
 
 
+def _by_nodes(
+    nodes: Sequence[Node], results: Sequence[str], fields: Fields, values: Values
+) -> Values:
+    """Return the terms of results by the meaning of nodes, in their order."""
+    known = dict(values)
+    for node in nodes:
+        terms = [known[tensor.name] for tensor in node.inputs]
+        known[node.outputs[0].name] = meaning(fields, node, terms)
+    return {name: known[name] for name in results}
+
+
 def _incomplete(nodes: Sequence[Node], region: Region) -> str:
     """Return why nodes do not define the results of a region; empty if they do."""
     known = {argument.tensor for argument in region.inputs}
     for node in nodes:
-        others = [t for t in (*node.inputs, *node.outputs) if t.dtype != "int8"]
-        unknown = [t.name for t in node.inputs if t.name not in known]
-        if others:
-            return f"{others[0].name} is {others[0].dtype}; VTA computes on int8"
-        if unknown:
-            return f"neither its arguments nor its nodes give {unknown[0]}"
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor.dtype != "int8":
+                return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
+        for tensor in node.inputs:
+            if tensor.name not in known:
+                return f"neither its arguments nor its nodes give {tensor.name}"
         known |= {tensor.name for tensor in node.outputs}
     missing = [a.tensor for a in region.outputs if a.tensor not in known]
     return f"none of its nodes gives {missing[0]}" if missing else ""

@@ -219,7 +219,7 @@ def _statements(stmt: Any, allocations: list[TileBuffer], config: HardwareConfig
             yield from _statements(child, allocations, config)
     elif isinstance(stmt, tirx.AllocBuffer):
         allocations.append(_tile_buffer(stmt.buffer))
-    elif isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+    elif _is_thread(stmt):
         loop = Loop(name_of(stmt.node.var), int(stmt.value))
         yield LoopNode(loop, tuple(_statements(stmt.body, allocations, config)), threads=True)
     elif (leaf := _leaf(stmt, config)) is not None:
@@ -233,6 +233,11 @@ def _statements(stmt: Any, allocations: list[TileBuffer], config: HardwareConfig
             yield _guarded(node, guards)
     elif not isinstance(stmt, tirx.DeclBuffer):
         raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+
+
+def _is_thread(stmt: Any) -> bool:
+    """Whether a statement binds a loop to a virtual thread."""
+    return isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent"
 
 
 def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
@@ -337,12 +342,16 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
         del arguments[:4]
     if isinstance(arguments[-1], tirx.IntImm):
         imm = int(arguments.pop())
-    # tvm_access_ptr(type, buffer.data, offset, extent, mask)
-    pointers = [(data.args[0], offset) for _, data, offset, *_ in (p.args for p in arguments)]
-    operands = tuple(_operand(buffer, offset) for buffer, offset in pointers)
+    operands = tuple(map(_pointed, arguments))
     if name.value == intrinsics.GEMM_CALL:
         assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
     return CallNest(tuple(loops), tuple(guards), operands, str(name.value), alu_op, imm, scaling)
+
+
+def _pointed(pointer: Any) -> TileOperand:
+    """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
+    _, data, offset, *_ = pointer.args
+    return _operand(data.args[0], offset)
 
 
 def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
