@@ -245,9 +245,7 @@ def folded_sums(
     return fields.centred(value - zero * added.reshape(outputs, *size))
 
 
-def _sums_of_ones(
-    weights: npt.NDArray[np.integer[Any]], live: Any, taps: Sequence[Any]
-) -> Floats:
+def _sums_of_ones(weights: npt.NDArray[np.integer[Any]], live: Any, taps: Sequence[Any]) -> Floats:
     """Return the sums of a layer over pixels that are one where they count: (outputs, pixels)."""
     total = weights.reshape(len(weights), -1, len(taps)).sum(axis=1, dtype=np.float64)
     counted = np.array([live[seen].reshape(-1) for seen in taps])

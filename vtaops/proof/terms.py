@@ -19,6 +19,7 @@ residues, a term has a range that its polynomial cannot leave, ``middle - radius
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,6 +212,19 @@ class Fields:
         found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
         return found if len(self.primes) > 2 else np.zeros_like(found)
 
+    def _numbers(self, x: Terms) -> Iterator[tuple[Any, Any]]:
+        """Yield which terms are numbers for all inputs, and these numbers.
+
+        First small ones, then those that a range of one number gives and that all fields have.
+        """
+        yield self.is_number(x.value), x.value[0]
+        single = (x.radius == 0) & (np.abs(x.middle) < EXACT)
+        if single.any() and len(self.primes) > 2:
+            middle = np.where(single, x.middle, 0.0)
+            planes = self.centred(np.stack([middle] * len(self.primes)))
+            same = np.equal(*aligned(planes, x.value)).all(axis=0)
+            yield single & same, middle
+
     # -------------------------------------------------------------- uninterpreted functions
 
     def tag(self, *name: Any) -> np.uint64:
@@ -258,10 +272,10 @@ class Fields:
             low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
             hashed = self.function(self._clamps(x), self.keys(value))
             value = hashed if changed.all() else np.where(changed, hashed, value)
-            number = changed & self.is_number(x.value)
-            if number.any():
-                exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
-                value = np.where(number, np.clip(exact, x.low, x.high), value)
+            for number, exact in self._numbers(x):
+                if (changed & number).any():
+                    exact = np.floor(np.ldexp(exact, -np.asarray(x.shift)))
+                    value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
             if np.any(x.low == x.high):
                 value = np.where(x.low == x.high, x.low, value)
             middle = np.where(changed, (low + high) / 2, middle)
