@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -166,10 +167,18 @@ def _require_one_result(program: Program) -> None:
 
 def _require_image(buffer: Buffer, packed: Buffer, wanted: str) -> None:
     """Reject a buffer that does not hold another one as it lies in DRAM."""
-    stated = buffer.packed_shape, buffer.nbytes, buffer.dtype
-    if buffer is packed or stated != (buffer.shape, packed.nbytes, packed.dtype):
+    same = (buffer.nbytes, buffer.dtype) == (packed.nbytes, packed.dtype)
+    if buffer is packed or not same or not _in_order(buffer):
         own = f"{buffer.dtype}{[*buffer.shape]}"
         raise Unknown(f"its argument {buffer.name} is {own}; {wanted}")
+
+
+def _in_order(buffer: Buffer) -> bool:
+    """Whether a buffer lies in DRAM in the order of its scalars."""
+    order = np.arange(math.prod(buffer.shape))
+    return buffer.nbytes == order.size * np.dtype(buffer.dtype).itemsize and np.array_equal(
+        unpacked(buffer, order).reshape(-1), order
+    )
 
 
 def _result(record: Record, result: Buffer, fields: Fields, values: Values) -> Values:
