@@ -107,20 +107,22 @@ def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
     if not any(_changes(node.op, target) for node in graph.nodes):
         return Rounded(graph)
     forms = _forms(graph, target)
-    lowered = _rebuilt(graph, {name: form.op for name, form in forms.items()})
-    reasons = {
-        node.name: reason
-        for node in lowered.nodes
-        if node.name in forms and (reason := reason_for_host(node, lowered, target))
-    }
+    lowered = _rebuilt(graph, forms)
+    reasons = _refused(lowered, forms, target)
+    if not reasons:
+        return _stated(lowered, forms, reasons)
     kept = {name: form for name, form in forms.items() if name not in reasons}
-    kept |= {
-        node.name: form
-        for node in graph.nodes
-        if node.name in reasons and (form := _on_host(node)) is not None
-    }
-    result = lowered if not reasons else _rebuilt(graph, {n: f.op for n, f in kept.items()})
+    for node in graph.nodes:
+        if node.name in reasons and (form := _on_host(node)) is not None:
+            kept[node.name] = form
+    result = _rebuilt(graph, kept)
     return _stated(result, kept, reasons)
+
+
+def _refused(graph: Graph, forms: dict[str, Form], target: Target) -> dict[str, str]:
+    """Return why nodes in these forms still run on the host, by their names."""
+    found = {n.name: reason_for_host(n, graph, target) for n in graph.nodes if n.name in forms}
+    return {name: reason for name, reason in found.items() if reason}
 
 
 def _stated(graph: Graph, forms: dict[str, Form], refused: dict[str, str]) -> Rounded:
@@ -145,8 +147,9 @@ def _changes(op: GraphOperator, target: Target) -> bool:
     return _is_tflite(op) or (plain and scaling is not None and scaling.right_shift is None)
 
 
-def _rebuilt(graph: Graph, instead: dict[str, GraphOperator]) -> Graph:
-    """Return a graph with some operators replaced."""
+def _rebuilt(graph: Graph, forms: dict[str, Form]) -> Graph:
+    """Return a graph with the operators of these forms."""
+    instead = {name: form.op for name, form in forms.items()}
     return graph.rewritten(lambda result, node: result.add_like(node, instead.get(node.name)))
 
 

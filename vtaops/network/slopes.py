@@ -64,22 +64,25 @@ def nearest_factors(
     below = [_slope(-steps, op.zero_point - row, -row, (-bounds[1], -bounds[0])) for row in tables]
     if above is None or above <= 0 or None in below:
         return None
-    best = None
+    found = []
     for ratio in _ratios(above, shifts_only=shifts_only):
-        positive, *negative = np.rint(np.array([above, *below]) / ratio).astype(np.int64).tolist()
-        factors = positive, *negative
-        if positive < 1 or max(factors) > LARGEST or max(factors) - min(factors) > LARGEST:
+        factors = np.rint(np.array([above, *below]) / ratio).astype(np.int64)
+        if factors[0] < 1 or factors.max() > LARGEST or np.ptp(factors) > LARGEST:
             continue
+        negative = factors[1:] if op.table.ndim > 1 else int(factors[1])
         scaling = Requantization.from_ratio(ratio, op.zero_point, bounds)
-        each = np.array(negative) if op.table.ndim > 1 else negative[0]
-        made = LeakyRelu(positive, each, scaling)
-        apart = np.abs(
-            scaling.apply(made.sums(np.broadcast_to(steps, (1, *tables.shape)))) - tables
-        )
-        off = int(np.count_nonzero(apart))
-        if apart.max() <= 1 and (best is None or off < best[1]):
-            best = made, off
-    return best
+        made = LeakyRelu(int(factors[0]), negative, scaling)
+        off = _steps_off(made, steps, tables)
+        if off is not None:
+            found.append((made, off))
+    return min(found, key=lambda one: one[1], default=None)
+
+
+def _steps_off(made: LeakyRelu, steps: Array, tables: Array) -> int | None:
+    """Return for how many values a leaky ReLU is a step off; None if it is further off for one."""
+    sums = made.sums(np.broadcast_to(steps, (1, *tables.shape)))
+    apart = np.abs(made.requantization.apply(sums) - tables)
+    return int(np.count_nonzero(apart)) if apart.max() <= 1 else None
 
 
 def _ratios(slope: float, *, shifts_only: bool) -> Iterator[float]:

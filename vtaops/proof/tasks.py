@@ -204,10 +204,8 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
     inside, program = {*region.nodes}, region.program
     nodes = [node for node in graph.nodes if node.name in inside]
     numbers = {buffer.name: number for number, buffer in enumerate(program.buffers)}
-    last = f" to {region.nodes[-1]}" if len(region.nodes) > 1 else ""
-
     if reason := _incomplete(nodes, region):
-        return _unknown(f"{region.nodes[0]}{last}", program, reason)
+        return _unknown(_title(region), program, reason)
 
     def image(argument: Any, fields: Fields, value: Floats) -> Terms:
         buffer = program.buffers[numbers[argument.buffer]]
@@ -219,7 +217,7 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         return found
 
     return ProofTask(
-        f"{region.nodes[0]}{last}",
+        _title(region),
         program,
         partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
         tuple(
@@ -231,6 +229,11 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         {a.tensor: (numbers[a.buffer], partial(result, a)) for a in region.outputs},
         region.parameters,
     )
+
+
+def _title(region: Region) -> str:
+    """Return the first node of a region, and the last one if there are several."""
+    return " to ".join(dict.fromkeys((region.nodes[0], region.nodes[-1])))
 
 
 def _by_nodes(

@@ -144,15 +144,20 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
     held |= _images([*constants, *inputs, *producers(model)], written)
     read = {name: name for name in inputs} | held
     for name in constants.keys() - held.keys():
-        replace_initializer(file, f"float/{name}", constants[name])
+        replace_initializer(file, _float(name), constants[name])
     for node in model.graph.node:
         beside = file.graph.node.add()
         beside.CopyFrom(node)
-        beside.name = f"float/{node.name}"
-        beside.input[:] = [read.get(name, f"float/{name}") if name else "" for name in node.input]
-        beside.output[:] = [f"float/{name}" if name else "" for name in node.output]
+        beside.name = _float(node.name)
+        beside.input[:] = [read.get(name, _float(name)) for name in node.input]
+        beside.output[:] = map(_float, node.output)
     ends = {value.name: value.name for value in model.graph.output}
     return file, ends | held
+
+
+def _float(name: str) -> str:
+    """Return the name of a float node, or of its tensor; none for none."""
+    return name and f"float/{name}"
 
 
 def _images(names: Iterable[str], written: Container[str]) -> dict[str, str]:

@@ -97,7 +97,10 @@ def trace_differences(
     if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
         compared = compare(Path(model), graph or import_model(model), [*sample.values()])
         return [_of_tflite(*one) for one in compared if one[0]]
-    loaded = onnx_files.load(model)
+    return _of_onnx(onnx_files.load(model), sample)
+
+
+def _of_onnx(loaded: ModelProto, sample: Mapping[str, Array]) -> list[LayerDifference]:
     constants = onnx_files.initializers(loaded)
     layers = [
         layer

@@ -219,15 +219,20 @@ def _pad(writer: _Writer, node: onnx_files.NodeProto) -> None:
         onnx_files.replace_initializer(writer.model, name, amount.astype(np.float32))
         node.input[2:3] = [name]
     pads = writer.constants.get(node.input[1])
-    mode = onnx_files.attributes(node).get("mode", b"constant")
     zeros = amount is not None and not amount.any()
-    plain = len(node.input) < 4 and mode in (b"constant", "constant") and zeros
-    if not plain or pads is None or pads.size != 8 or pads.min() < 0 or pads[[0, 1, 4, 5]].any():
+    if pads is None or not zeros or not _surrounds_images(node, pads):
         writer.nodes.append(node)
         return
     sides = [int(side) for side in pads[[2, 3, 6, 7]]]
     options = {"kernel_shape": [1, 1], "pads": sides, "count_include_pad": 1}
     writer.add("AveragePool", node.input[:1], node.output, **options)
+
+
+def _surrounds_images(node: onnx_files.NodeProto, pads: Array) -> bool:
+    """Whether a Pad by a constant adds rows and columns around images, and nothing else."""
+    mode = onnx_files.attributes(node).get("mode", b"constant")
+    constant = len(node.input) < 4 and mode in (b"constant", "constant")
+    return constant and pads.size == 8 and pads.min() >= 0 and not pads[[0, 1, 4, 5]].any()
 
 
 def _space_to_depth(writer: _Writer, node: onnx_files.NodeProto) -> None:
