@@ -149,7 +149,7 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
         inputs, outputs = rng.choice([(1, 1), (1, 2), (1, 3), (4, 4), (rng.randint(1, 20),) * 2])
         try:
             op = Conv2d(
-                batch=rng.randint(1, 3),
+                batch=rng.randint(1, 4),
                 in_channels=groups * inputs,
                 out_channels=groups * outputs,
                 height=rng.randint(1, 12),
@@ -181,7 +181,7 @@ def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -
     while True:
         try:
             pool = {
-                "batch": rng.randint(1, 3),
+                "batch": rng.randint(1, 4),
                 "channels": rng.randint(1, 50),
                 "height": rng.randint(1, 14),
                 "width": rng.randint(1, 14),
@@ -203,7 +203,7 @@ def random_depthwise_alu(rng: random.Random) -> DepthwiseConv2dAlu:
     while True:
         try:
             return DepthwiseConv2dAlu(
-                batch=rng.randint(1, 3),
+                batch=rng.randint(1, 4),
                 channels=rng.randint(1, 40),
                 height=rng.randint(1, 9),
                 width=rng.randint(1, 9),
@@ -224,7 +224,7 @@ def random_conv2d_transpose(rng: random.Random) -> Conv2dTranspose:
         strides = (rng.randint(1, 4), rng.randint(1, 4))
         try:
             return Conv2dTranspose(
-                batch=rng.randint(1, 3),
+                batch=rng.randint(1, 4),
                 in_channels=rng.randint(1, 40),
                 out_channels=rng.randint(1, 40),
                 height=rng.randint(1, 8),

@@ -1,10 +1,13 @@
 """Programs of several operators: fragments joined by `link`, in one arena, equal to NumPy."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from trials.placed import is_right
+from trials.random_cases import FAMILIES, random_arguments, random_conv2d, random_gemm
 from vtaops import Conv2d, ProgramError, ShapeError, VerificationError, compile
 from vtaops.compiler.driver import emit
 from vtaops.lowering import Part, Place, Strides, link, whole
@@ -147,6 +150,16 @@ def test_parts_of_a_concatenation_are_stored_side_by_side():
     other = evaluate(replace(FIRST, out_channels=16), [data, second])
     whole_array = np.concatenate([evaluate(FIRST, [data, first]), other], axis=1)
     assert_equal(program, arrays, evaluate(slice_op, [whole_array[:, 16:], third]))
+
+
+@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("config", ["tiny", "ulx3s_batch"])
+def test_an_operator_steps_by_the_images_that_its_own_are_parts_of(config, seed):
+    kinds = [random_conv2d, random_gemm, *FAMILIES.values()]
+    op = kinds[seed % len(kinds)](random.Random(seed))
+    arrays = random_arguments(op, np.random.default_rng(seed))
+    with Fsim(config, seed=seed) as device:
+        assert is_right(op, device.config, None, arrays, device, seed)
 
 
 def framed(fill):

@@ -20,6 +20,7 @@ from vtaops.graph import (
     MaxPool,
     Multiply,
     Requantization,
+    Reshape,
     Slice,
     Upsample,
     evaluate,
@@ -104,6 +105,30 @@ def test_concatenations_slices_and_shuffles_are_free():
     assert [record.kind for record in program.operators] == ["Conv2d"] * 4
     scratch = [buffer for buffer in program.buffers if buffer.role is Role.SCRATCH]
     assert len(scratch) == 1  # the three parts lie in one image
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+@pytest.mark.parametrize("config", ["tiny", "pynq_ext", "ulx3s_batch", "4x8_i8w8a32_15_16_16_18"])
+def test_slices_and_concatenations_of_a_batch_step_by_what_they_view(config, batch):
+    """Lanes within a tile and across tiles; also as a border, a residual, a pool, an output."""
+    graph = Graph("batch")
+    y = graph.add(convolution(5, 44, 3, 1), graph.input("x", (batch, 5, 6, 7)))
+    cuts = (0, 3), (3, 24), (16, 32), (24, 44)
+    parts = [graph.add(Slice(1, start, stop), y) for start, stop in cuts]
+    ends = [
+        graph.add(convolution(stop - start, 12, 3, 1), x)
+        for x, (start, stop) in zip(parts, cuts, strict=True)
+    ]
+    joined = graph.add(Concat(1), *ends, parts[1])
+    shuffled = graph.add(Slice(1, 1, 69, 3), joined)
+    graph.output(parts[3], graph.add(MaxPool((2, 2), (2, 2)), parts[2]), shuffled)
+    mean = graph.add(AveragePool(requantization=Requantization(1, 5)), joined)
+    rows = graph.add(Reshape((batch, 69)), mean)
+    first = graph.add(Dense(int8(40, 69), None, Requantization(1, 9)), rows)
+    second = graph.add(Slice(1, 9, 40), first)
+    graph.output(graph.add(Dense(int8(6, 31), None, Requantization(1, 9)), second))
+    model = compiled(graph, config)
+    assert len(model.programs) == 1
 
 
 def test_slots_are_used_again():

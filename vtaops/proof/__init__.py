@@ -42,7 +42,7 @@ Proof sketch.
    repeated with all products, so nothing is refuted for it.
 5. *Error.* If output and definition differ in some scalar, acceptance requires that this pair of
    different terms agrees, or a pair of different leaves below it, or that a term was mistaken for
-   one of the 2**25 numbers whose leaves are computed. For one operator that sums, there are few
+   one of the 2**26 numbers whose leaves are computed. For one operator that sums, there are few
    such pairs (`prover.FEW`); otherwise there are at most n * n / 2, where n is the number of leaves
    of program and definition together. The result states the sum of their probabilities.
 

@@ -113,7 +113,7 @@ def _proven(
         machine, wanted = _executed(task, fields, folds and not task.linear)
     except Unknown as reason:
         return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
-    pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 2 * SMALL))
+    pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 4 * SMALL))
     error = min(1.0, spent + pairs * (fields.degree / 2.0**30) ** len(fields.primes))
     for result, terms in wanted.items():
         differs = _differences(task, result, terms, machine)

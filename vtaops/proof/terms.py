@@ -187,8 +187,9 @@ class Fields:
         bits = np.asarray(bits)
         if not bits.any():
             return value
-        powers = [[pow(2, k, prime) for k in range(int(bits.max()) + 1)] for prime in self.primes]
-        factors = np.array(powers, np.float64)[:, bits]
+        least, most = int(bits.min()), int(bits.max())
+        powers = [[pow(2, k, prime) for k in range(least, most + 1)] for prime in self.primes]
+        factors = np.array(powers, np.float64)[:, bits - least]
         return self.product(*aligned(value, self.centred(factors)))
 
     def keys(self, value: Floats) -> Keys:
@@ -213,17 +214,16 @@ class Fields:
         return found if len(self.primes) > 2 else np.zeros_like(found)
 
     def _numbers(self, x: Terms) -> Iterator[tuple[Any, Any]]:
-        """Yield which terms are numbers for all inputs, and these numbers.
+        """Yield which terms are numbers for all inputs, and these numbers after their shift.
 
-        First small ones, then those that a range of one number gives and that all fields have.
+        Small numbers, and small numbers of halves of the last step that is shifted out: where
+        nothing is left of the inputs, a zero point and the half that rounds it are still there.
         """
-        yield self.is_number(x.value), x.value[0]
-        single = (x.radius == 0) & (np.abs(x.middle) < EXACT)
-        if single.any() and len(self.primes) > 2:
-            middle = np.where(single, x.middle, 0.0)
-            planes = self.centred(np.stack([middle] * len(self.primes)))
-            same = np.equal(*aligned(planes, x.value)).all(axis=0)
-            yield single & same, middle
+        shift = np.asarray(x.shift)
+        yield self.is_number(x.value), np.floor(np.ldexp(x.value[0], -shift))
+        if len(self.primes) > 2 and (shift > 1).any():
+            halves = self.power(x.value, 1 - np.maximum(shift, 1))
+            yield self.is_number(halves), np.floor(np.where(shift > 0, halves[0] / 2, halves[0]))
 
     # -------------------------------------------------------------- uninterpreted functions
 
@@ -274,7 +274,6 @@ class Fields:
             value = hashed if changed.all() else np.where(changed, hashed, value)
             for number, exact in self._numbers(x):
                 if (changed & number).any():
-                    exact = np.floor(np.ldexp(exact, -np.asarray(x.shift)))
                     value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
             if np.any(x.low == x.high):
                 value = np.where(x.low == x.high, x.low, value)
