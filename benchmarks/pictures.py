@@ -59,6 +59,10 @@ SOURCES = {
         "../../docs/a3_report.md",
     ),  # accesses, counted: the tables of docs/a3_report.md
     # Read from kernels and programs as they are compiled:
+    "images/kernels/cuda_speed_h100.png": (
+        "benchmarks/cuda_operators.py",
+        "kernels_speed_h100.json",
+    ),
     "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
     "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
     "images/kernels/cuda_banks.png": (SEED_SCRIPT, None),

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "vtaops"
-NATIVE = {"vtaops._fsim", "vtaops._steps", "vtaops._timing", "vtaops._uses"}
+NATIVE = {"vtaops._fsim", "vtaops._proof", "vtaops._steps", "vtaops._timing", "vtaops._uses"}
 
 
 @dataclass(frozen=True)
@@ -143,15 +143,14 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
     return sorted((circle for circle in found if len(circle) > 1), key=len, reverse=True)
 
 
-def code_lines(path: Path) -> int:
-    """Return the lines of a file without docstrings, comments and blanks."""
+def tokens(path: Path) -> int:
+    """Return the tokens of a file without docstrings, comments and the ends of lines."""
     prose = {
-        line
+        (node.lineno, node.col_offset)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     silent = {
         tokenize.COMMENT,
@@ -161,13 +160,10 @@ def code_lines(path: Path) -> int:
         tokenize.DEDENT,
         tokenize.ENDMARKER,
     }
-    code = {
-        line
+    return sum(
+        token.type not in silent and token.start not in prose
         for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
-        if token.type not in silent
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    return len(code - prose)
+    )
 
 
 _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
@@ -215,7 +211,7 @@ def figures() -> dict[str, int]:
         "arrows": len(taken),
         "arrows upwards": len(upwards),
         "files in the largest circle": len(rings[0]) if rings else 0,
-        "lines of code": sum(map(code_lines, modules().values())),
+        "tokens": sum(map(tokens, modules().values())),
         "functions of a complexity over 15": sum(value > 15 for value in hard),
         "functions of a complexity over 10": sum(value > 10 for value in hard),
     }
@@ -230,11 +226,11 @@ LIMITS = {
     "arrows": 123,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "lines of code": 45_858,
+    "tokens": 0,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 67,
 }
-"""What today's house has; only a feature raises one. Goal: 33,500 lines, 70 functions over 10."""
+"""What today's house has; only a feature raises one. Goal: 355,000 tokens, 30 functions over 10."""
 
 
 def main() -> None:

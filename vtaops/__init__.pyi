@@ -9,6 +9,7 @@ from vtaops import lessons as lessons
 from vtaops import lowering as lowering
 from vtaops import runtime as runtime
 from vtaops import schedule as schedule
+from vtaops.base.errors import AccuracyWarning as AccuracyWarning
 from vtaops.base.errors import ArgumentError as ArgumentError
 from vtaops.base.errors import ConfigError as ConfigError
 from vtaops.base.errors import DeadlockError as DeadlockError

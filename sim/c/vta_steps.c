@@ -410,8 +410,7 @@ VTA_HOT static void steps_of(int8_t *result, const float *data, uint32_t count, 
   uint32_t i;
   for (i = 0; i < count; ++i) {
     const float steps = data[i] / scale;
-    const float number = steps == steps ? steps : 0.0f; /* or not a number */
-    const float above = number < low ? low : number;
+    const float above = steps > low ? steps : low; /* or not a number */
     result[i] = (int8_t)(int32_t)(nearest(above > high ? high : above) + zero);
   }
 }

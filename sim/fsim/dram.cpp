@@ -40,9 +40,10 @@ Dram::Handle Dram::alloc(uint64_t nbytes) {
   if (!address) address = find_gap(kPage, span);
   uint8_t* data = address ? static_cast<uint8_t*>(std::calloc(nbytes, 1)) : nullptr;
   if (!data) {
-    throw Fault("no room for " + std::to_string(nbytes) + " bytes; " +
-                std::to_string(blocks_.size()) + " buffers are allocated, and addresses end at " +
-                hex(kEnd));
+    const std::string held = std::to_string(blocks_.size()) + " buffers are allocated";
+    throw Fault("no room for " + std::to_string(nbytes) + " bytes; " + held +
+                    ", and addresses end at " + hex(kEnd),
+                {}, Fault::Kind::NoRoom);
   }
   const uint64_t serial = next_serial++;
   Block block{nbytes, serial, std::unique_ptr<uint8_t[], HostFree>(data)};

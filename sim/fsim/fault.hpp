@@ -1,6 +1,6 @@
-// Fault: the one exception of the simulator. It becomes DeviceError, DeadlockError or DeviceTimeout
-// in vtaops/runtime/fsim.py, which also owns the text of instructions: where a message names one,
-// it contains "{0}", "{1}", ... for the members of `instructions`.
+// Fault: the one exception of the simulator. Its kind decides which vtaops error it becomes in
+// vtaops/runtime/fsim.py, which also owns the text of instructions: where a message names one, it
+// contains "{0}", "{1}", ... for the members of `instructions`.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct InstructionRef {
 
 class Fault : public std::exception {
  public:
-  enum class Kind { Device, Deadlock, Timeout };
+  enum class Kind { Device, Deadlock, Timeout, NoRoom };
 
   explicit Fault(std::string message, std::vector<InstructionRef> refs = {},
                  Kind fault_kind = Kind::Device)

@@ -133,7 +133,7 @@ void register_fault(nb::module_& m) {
     try {
       std::rethrow_exception(error);
     } catch (const Fault& fault) {
-      constexpr const char* kKinds[] = {"device", "deadlock", "timeout"};
+      constexpr const char* kKinds[] = {"device", "deadlock", "timeout", "no room"};
       nb::list refs;
       for (const fsim::InstructionRef& ref : fault.instructions) {
         refs.append(nb::make_tuple(ref.index, ref.word.low, ref.word.high));

@@ -8,7 +8,7 @@ from pathlib import Path
 MODEL = Path(__file__).parent / "armv7" / "model.py"
 AS_ON_A_BOARD = """
 import runpy, sys
-native = "vtaops._fsim", "vtaops._steps", "vtaops._timing", "vtaops._uses"
+native = "vtaops._fsim", "vtaops._proof", "vtaops._steps", "vtaops._timing", "vtaops._uses"
 for name in ("tvm", "tvm_ffi", "typer", "rich", *native):
     sys.modules[name] = None  # importing them fails
 del sys.argv[0]

@@ -237,6 +237,14 @@ def test_a_file_is_for_one_configuration(compiled, tmp_path):
     assert "is already compiled" in str(done.exception)
 
 
+def test_compile_says_how_the_network_compares_with_its_file(tmp_path):
+    onnx.save(vtaops.quantize(small_network(), {"x": images(4)}), tmp_path / "q.onnx")
+    asked = "compile", tmp_path / "q.onnx", "-o", tmp_path / "q.vtam", "--no-prove"
+    assert "says what its file says to ONNX Runtime" in vta(*asked).output.replace("\n", " ")
+    assert vtaops.load_model(tmp_path / "q.vtam").agreement.inputs == 2
+    assert "not compared with its file" in vta(*asked, "--no-check").output
+
+
 @pytest.mark.parametrize("command", ["ops", "profile", "run", "prove"])
 def test_markup_in_names_is_text(tmp_path, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")

@@ -104,7 +104,7 @@ def test_host_stages_need_nothing_native():
     """The wheel for boards has no native module."""
     code = """
 import sys
-native = "vtaops._fsim", "vtaops._steps", "vtaops._timing", "vtaops._uses"
+native = "vtaops._fsim", "vtaops._proof", "vtaops._steps", "vtaops._timing", "vtaops._uses"
 for name in ("tvm", "typer", "rich", *native):
     sys.modules[name] = None  # importing them fails
 import numpy as np

@@ -1,15 +1,25 @@
-"""Convolutions whose loops are written down: the programs that TVM's lowering gives."""
+"""Trees of loops: those written down are TVM's, and each is emitted as often as one likes."""
 
 import random
 from dataclasses import replace
 
 import pytest
 
-from trials.random_cases import CONFIGS, random_conv2d, random_extensions, random_tiling
-from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from trials.random_cases import (
+    CONFIGS,
+    FAMILIES,
+    random_batch_matmul,
+    random_conv2d,
+    random_extensions,
+    random_scaled,
+    random_tiling,
+)
+from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.lowering import LoweringOptions, convolution_tree, emit, link, whole
+from vtaops.lowering.parsing.nests import parse
 from vtaops.machine.capabilities import of_target
+from vtaops.schedule import default_tiling
 
 PYNQ = HardwareConfig.load("pynq")
 
@@ -86,3 +96,28 @@ def test_layers_of_networks_are_written_down():
 )
 def test_others_are_left_to_tvm(op, tiling):
     assert convolution_tree(op, PYNQ, tiling) is None
+
+
+def folded(rng):
+    """Return an operator whose additions of products fall away: a pass changes its tree."""
+    if rng.random() < 0.5:
+        return replace(random_batch_matmul(rng), coarse=8)
+    shape = rng.randint(1, 4), rng.randint(1, 40), 6, 7
+    return Elementwise(function="add", shape=shape, shift=1)
+
+
+REUSED = {**FAMILIES, "scaled": random_scaled, "folded": folded}
+
+
+@pytest.mark.parametrize("kind", REUSED)
+def test_a_tree_emitted_twice_gives_one_program(kind):
+    rng = random.Random(f"twice {kind}")
+    for _ in range(2):
+        op = REUSED[kind](rng)
+        extensions = ("post", "exact") if kind == "scaled" else ()
+        config = replace(PYNQ, target="sim", extensions=extensions)
+        tiling = default_tiling(op, config)
+        tree = parse(op.lower(config, tiling)["main"], config)
+        first = words(tree, op, config, tiling)
+        assert isinstance(first, tuple)
+        assert words(tree, op, config, tiling) == first

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import make_dataclass
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +13,13 @@ from typing_extensions import TypeAliasType
 import vtaops
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
+from vtaops.base.records import check_fields
 from vtaops.graph import Convolution, Dense, MaxPool, Requantization
+from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
-from vtaops.model.checks import check_stages, check_types
-from vtaops.program.region import HostStage
-from vtaops.runtime import Fsim, LoadedProgram
+from vtaops.model.checks import check_stages
+from vtaops.program.region import HostStage, Region
+from vtaops.runtime import Fsim, LoadedProgram, ResidentPrograms
 
 SEED = 34
 """A random network with two launches, a concatenation, and parts on the host."""
@@ -117,6 +119,38 @@ def test_weights_stay_in_a_session(model, arrays):
         assert session.stats == model.stats() + model.stats()
 
 
+def test_one_program_with_other_weights_is_another(model, arrays):
+    """On one device: the weights of a run are those of its model, even if changed in place."""
+    zero = [
+        replace(s, parameters={k: np.zeros_like(v) for k, v in s.parameters.items()})
+        if isinstance(s, Region)
+        else s
+        for s in model.stages
+    ]
+    other = Model(model.graph, model.config, model.capabilities, model.plan, zero)
+    with vtaops.Session("fsim", "tiny") as session, vtaops.Session("fsim", "tiny") as fresh:
+        first = model.run(*arrays, session=session)
+        without = other.run(*arrays, session=session)
+        assert not equal(first, without)
+        assert equal(without, other.run(*arrays, session=fresh))
+        assert equal(first, model.run(*arrays, session=session))
+        for region, original in zip(other.regions, model.regions, strict=True):
+            for name, image in region.parameters.items():
+                image[...] = original.parameters[name]
+        assert equal(first, other.run(*arrays, session=session))
+
+
+def test_programs_that_are_gone_leave_no_results_behind():
+    """A new program may have the address in host memory of one that was collected."""
+    x, w = np.ones((1, 8), np.int8), np.ones((8, 8), np.int8)
+    with Fsim("tiny") as device, ResidentPrograms(device, capacity=2) as residents:
+        for shift in (0, 1, 2, 3) * 3:
+            program = vtaops.compile(vtaops.Gemm(m=1, n=8, k=8, shift=shift), "tiny")
+            (y,) = residents.run(program, [x], {"weight": program.inputs[1].pack(w)})
+            assert (y == 8 >> shift).all()
+            del program
+
+
 def test_the_report_adds_up(model):
     report = model.report(quality={model.plan[0].name: 33.0})
     assert report.cycles == model.cycles() == sum(layer.cycles for layer in report.layers)
@@ -210,6 +244,6 @@ def test_a_field_annotated_by_an_alias_of_python_312():
     T = TypeVar("T")
     alias = TypeAliasType("alias", np.ndarray[Any, T], type_params=(T,))
     record = make_dataclass("Record", [("table", alias[np.int8])])
-    check_types(record, {"table": np.zeros(2, np.int8)})
+    check_fields(record, {"table": np.zeros(2, np.int8)})
     with pytest.raises(vtaops.ProgramError, match="Record cannot have table = 'gelu'"):
-        check_types(record, {"table": "gelu"})
+        check_fields(record, {"table": "gelu"})

@@ -58,6 +58,15 @@ def test_weights_travel_once_and_a_dead_server_costs_one_run():
         # The packed image and the packed scores, and nothing else.
         assert device.sent_bytes - sent == images[1].nbytes
         assert device.received_bytes - received == program.outputs[0].nbytes
+        # Other weights in the same arrays are other weights.
+        parameters = model.regions[0].parameters
+        kept = {name: image.copy() for name, image in parameters.items()}
+        for image in parameters.values():
+            image[...] = 0
+        assert not model.run(images[1], session=session).any()
+        for name, image in parameters.items():
+            image[...] = kept[name]
+        assert np.array_equal(model.run(images[1], session=session), expected[1])
         process.kill()
         process.wait()
         with pytest.raises(vtaops.DeviceError):

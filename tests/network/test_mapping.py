@@ -314,8 +314,9 @@ def test_elementwise_refuses_constants_and_channels_that_have_no_place():
         Elementwise(function="add", shape=(4, 4), data_offset=3)
     with pytest.raises(ShapeError, match="other_offset is 40000; it must have 16 bits"):
         Elementwise(function="multiply", shape=(4, 4), other_offset=40000)
-    with pytest.raises(ShapeError, match="needs two tensors, the first images"):
-        Elementwise(function="multiply", shape=(4, 4), by_channel=True)
+    for function, shape in (("multiply", (4, 4)), ("add", (1, 4, 4, 4)), ("sub", (1, 4, 4, 4))):
+        with pytest.raises(ShapeError, match="needs images and one of multiply"):
+            Elementwise(function=function, shape=shape, by_channel=True)
 
 
 def test_a_chain_without_enough_rows_of_parameters_runs_in_sequence(monkeypatch):
@@ -336,3 +337,14 @@ def test_a_chain_without_enough_rows_of_parameters_runs_in_sequence(monkeypatch)
     model = vtaops.compile_model(file, "pynq_ext")
     assert refused
     assert np.array_equal(model.run(data[:1]), evaluate(model.graph, data[:1])[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 6, 8), (2, 1, 1, 8), (2, 4, 8)])
+def test_dense_layers_multiply_the_last_axis_of_any_rank(shape):
+    graph = Graph("rank")
+    weight = np.random.default_rng(0).integers(-128, 128, (5, 8)).astype(np.int8)
+    layer = Dense(weight, requantization=Requantization(1, 8))
+    graph.output(graph.add(layer, graph.input("x", shape)))
+    data = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
+    model = vtaops.compile_model(graph, "tiny")
+    np.testing.assert_array_equal(model.run(data), model.reference(data))

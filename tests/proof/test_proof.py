@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -25,8 +25,9 @@ from vtaops.program import Role
 from vtaops.proof import certified, rechecked
 from vtaops.proof.integers import Integers
 from vtaops.proof.networks import meaning
-from vtaops.proof.operators import Definition
+from vtaops.proof.operators import result_of
 from vtaops.proof.prover import FEW
+from vtaops.proof.records import record_of
 from vtaops.proof.terms import Fields, Terms, is_prime
 
 FAMILIES = {
@@ -171,7 +172,7 @@ def test_definitions_equal_the_reference_on_numbers(family):
         arrays = random_arguments(op, np.random.default_rng(seed))
         names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
         given = {n: _terms(a) for n, a in zip(names, arrays, strict=True)}
-        found = Definition(Integers(0), type(op).__name__, vars(op)).result(given)
+        found = result_of(Integers(0), record_of(type(op).__name__, asdict(op)), given)
         assert np.array_equal(found.value[0], evaluate_operator(op, arrays))
 
 
@@ -465,4 +466,4 @@ def test_arguments_that_are_no_integers_are_not_proven():
     buffers = [replace(b, dtype="float32") if b.name == "weight" else b for b in program.buffers]
     proof = replace(program, buffers=tuple(buffers)).prove()
     assert not proof.complete
-    assert "not of integers" in proof.unproven[0]
+    assert "weight is float32[16, 16]; weight of Gemm is int8" in proof.unproven[0]

@@ -92,3 +92,22 @@ def test_a_network_of_our_quantiser(scales):
         for name in ("ties", "multipliers", "factors")
     }
     assert (causes["ties"] > 0) == (scales == "pow2")
+
+
+@pytest.mark.parametrize("opset", [10, 11, 12, 13])
+def test_files_of_old_opsets(opset):
+    """ONNX's converter writes constants as nodes; a zero point may be missing."""
+    b = Builder()
+    y = b.add("Pad" if opset < 11 else "Relu", b.input([1, 4, 5, 5]), **old_pads(opset))
+    for function in ("LeakyRelu", "Dropout"):
+        grid = b.constant(np.float32(1 / 16)), b.constant(np.int8(-3))
+        y = b.add("DequantizeLinear", b.add("QuantizeLinear", y, *grid), *grid)
+        y = b.add(function, y, **({"alpha": 0.2} if function == "LeakyRelu" else {}))
+    b.output(b.add("QuantizeLinear", y, b.constant(np.float32(1 / 16))))
+    layers = trace_differences(b.model(opset), {"x": images(1, (4, 5, 5))})
+    assert len(layers) == 2
+    assert not any(layer.differences for layer in layers)
+
+
+def old_pads(opset):
+    return {"pads": PADS} if opset < 11 else {}

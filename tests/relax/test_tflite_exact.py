@@ -6,7 +6,7 @@ import pytest
 import vtaops
 from trials.random_tflite import random_tflite, reference
 from trials.tflite_models import Writer
-from vtaops import ModelError
+from vtaops import ModelError, UnsupportedError
 from vtaops.graph import evaluate
 from vtaops.graph.fixed_softmax import softmax
 from vtaops.graph.requantization import _LIMITS, Requantization, quantized_multiplier
@@ -43,6 +43,36 @@ def test_random_networks_equal_litert(seed, transposed, tmp_path):
         (expected,) = run(image)
         assert np.array_equal(evaluate(graph, image)[0], expected)
         assert np.array_equal(model.run(image), expected)
+
+
+def one_operator(kind, scale, zero, **options):
+    """A file with one operator on (1, 16, 16, 1): room for each of the 256 values."""
+    w = Writer(0)
+    x = w.tensor((1, 16, 16, 1), "int8", 0.05, -20)
+    y = w.tensor((1, 16, 16, 1), "int8", scale, zero)
+    w.operator(kind, [x], [y], **options)
+    return w.finish([x], [y])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01, 0.2, -0.5, -1.3, 1.5])
+def test_leaky_relus_equal_litert(alpha, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")
+    content, path = one_operator("LEAKY_RELU", 0.04, -30, Alpha=alpha), tmp_path / "leaky.tflite"
+    path.write_bytes(content)
+    codes = np.arange(-128, 128).astype(np.int8).reshape(1, 16, 16, 1)
+    (expected,) = reference(content)(codes)
+    assert np.array_equal(evaluate(import_model(path), codes)[0], expected)
+    if alpha == 0.2:
+        assert np.array_equal(vtaops.compile_model(path, "pynq_exact").run(codes), expected)
+
+
+def test_a_softmax_with_a_beta_is_refused_by_name(tmp_path):
+    path = tmp_path / "softmax.tflite"
+    path.write_bytes(one_operator("SOFTMAX", 1 / 256, -128, Beta=0.5))
+    with pytest.raises(UnsupportedError, match=r"a softmax with the beta 0\.5"):
+        import_model(path)
+    path.write_bytes(one_operator("SOFTMAX", 1 / 256, -128, Beta=1.0))
+    assert import_model(path).nodes
 
 
 def test_a_network_on_the_rtl_proven_and_traced(tmp_path):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from helpers.own_operators import RANDOM, random_schedule
 from helpers.tsim_support import needs_tools
 from tvm import te, tirx
 
 import vtaops
+from trials.own_operators import RANDOM, random_schedule
 from trials.own_schedules import Convolution, Plan, random_convolution, random_plan
 from trials.random_cases import FAMILIES
 from vtaops import HardwareConfig, ScheduleError, ShapeError, VerificationError

@@ -18,6 +18,7 @@ DOORS = {
     "Program.timeline": "vtaops.program.timing:simulate",
     "Program.verify": "vtaops.program.verifier:verify",
     "Program.prove": "vtaops.proof:prove",
+    "Program.certified": "vtaops.proof:certified",
     "Program.save": "vtaops.program.file_format:save",
     "Program.load": "vtaops.program.file_format:load",
     "Model.save": "vtaops.model.artefact:save",

@@ -86,7 +86,7 @@ class Envelope:
         except ProgramError as error:
             raise ProgramError(f"{path}: {error}") from error
 
-    def seal(self, header: bytes, *body: bytes) -> bytes:
+    def seal(self, header: bytes | memoryview, *body: bytes | memoryview) -> bytes:
         """Return the bytes of a file; `open` is the inverse."""
         total = PREAMBLE_BYTES + len(header) + sum(map(len, body)) + DIGEST_BYTES
         preamble = _PREAMBLE.pack(self.magic, self.version, len(header), total)

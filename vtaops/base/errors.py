@@ -35,6 +35,10 @@ class ModelError(VTAError, ValueError):
     """A model file, or calibration data for one, that is malformed, missing or not static."""
 
 
+class FileMismatch(ModelError):
+    """A graph that says something else than the file that it was imported from."""
+
+
 class ScheduleError(VTAError, ValueError):
     """A tiling that does not fit the operator or the scratchpads of the configuration."""
 
@@ -97,6 +101,10 @@ class TrustError(VTAError):
 
 class PlacementWarning(UserWarning):
     """Most of a network's arithmetic runs on the host."""
+
+
+class AccuracyWarning(UserWarning):
+    """A quantised file computes something else than the float network, not just rounded."""
 
 
 class StoreError(VTAError, ValueError):

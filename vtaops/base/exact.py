@@ -1,6 +1,7 @@
 """NumPy reference sums and maxima over windows: the meaning of image operators on every back end.
 
-Sums of products use float64 matrix products, which are exact below 2**53.
+Sums of products use matrix products of floats, which are exact: of float32 where no sum can reach
+2**24, else of float64, below 2**53.
 """
 
 from __future__ import annotations
@@ -22,20 +23,28 @@ def padded(data: Array, window: Window, value: float = 0) -> Array:
 
 
 def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Array:
-    """Convolve (N, C, H, W) with (O, C / groups, KH, KW); return the sums in float64.
+    """Convolve (N, C, H, W) with (O, C / groups, KH, KW); return the sums as floats.
 
     One matrix product per tap; if depthwise, one elementwise product per tap.
     """
     outputs, inputs, kh, kw = weight.shape
     oh, ow = window.out_size(*data.shape[2:])
-    image = padded(data, window).astype(np.float64)
-    taps = weight.astype(np.float64).reshape(groups, outputs // groups, inputs, kh, kw)
-    total = np.zeros((len(data), groups, outputs // groups, oh * ow))
+    kind = _exact_floats(data, weight)
+    image = padded(data, window).astype(kind)
+    taps = weight.astype(kind).reshape(groups, outputs // groups, inputs, kh, kw)
+    total = np.zeros((len(data), groups, outputs // groups, oh * ow), kind)
     for dy, dx, seen in window.taps(oh, ow):
         pixels = image[seen].reshape(len(data), groups, inputs, oh * ow)
         tap = taps[..., dy, dx]
         total += tap * pixels if inputs == 1 else tap @ pixels
     return total.reshape(len(data), outputs, oh, ow)
+
+
+def _exact_floats(data: Array, weight: Array) -> type[np.floating[Any]]:
+    """Return the smallest floats that hold every sum of products of data and weights."""
+    largest = np.abs(data.astype(np.float32)).max(initial=0)
+    reach = np.abs(weight.astype(np.float32)).sum(axis=(1, 2, 3)).max(initial=0) * largest
+    return np.float32 if reach < 1 << 23 else np.float64
 
 
 def convolve_transposed(data: Array, weight: Array, window: Window, size: Size) -> Array:

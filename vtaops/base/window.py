@@ -13,6 +13,7 @@ from typing import Any
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import (
+    LONGEST_AXIS,
     SIDES,
     Padding,
     Pair,
@@ -44,7 +45,8 @@ class Window:
     Raises
     ------
     ShapeError
-        If a kernel, stride or dilation is below 1, or a padding is negative.
+        If a kernel, stride or dilation is below 1 or above `LONGEST_AXIS`, or a padding is
+        negative.
     """
 
     kernel: Size
@@ -83,6 +85,11 @@ class Window:
             ("dilation", self.dilation),
         ):
             require_at_least(1, **{f"{name}_h": vertical, f"{name}_w": horizontal})
+            if max(vertical, horizontal) > LONGEST_AXIS:
+                raise ShapeError(
+                    f"{name} is {(vertical, horizontal)}; no image has more than {LONGEST_AXIS} "
+                    f"pixels along an axis"
+                )
         require_at_least(0, **dict(zip(SIDES, self.padding, strict=True)))
 
     @property

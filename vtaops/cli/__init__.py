@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:  # on a board, which only has NumPy
     ) from error
 
 from vtaops import __version__
-from vtaops.base.errors import PlacementWarning, VTAError
+from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.check import check
 from vtaops.cli.demo import demo
@@ -105,7 +105,7 @@ def main() -> None:
     others = warnings.showwarning
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if issubclass(category, PlacementWarning):
+        if issubclass(category, AccuracyWarning | PlacementWarning):
             typer.secho(f"warning: {message}", err=True, fg="yellow")
         else:
             others(message, category, *place, **more)

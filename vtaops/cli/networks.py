@@ -56,6 +56,7 @@ def compile(
     search: str = "off",
     host: bool = False,
     no_prove: bool = False,
+    no_check: bool = False,
     shapes: list[str] | None = None,
     as_json: bool = False,
 ) -> None:
@@ -73,6 +74,8 @@ def compile(
         Also compile a model that is not quantised; all of it runs on the host.
     no_prove
         Do not prove that it computes its graph for every input; the file has no certificate.
+    no_check
+        Do not compare its graph with the file, tensor by tensor, in ONNX Runtime or LiteRT.
     shapes
         Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
@@ -84,7 +87,8 @@ def compile(
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
-    compiled = _compiled(model, config, search, host=host, prove=not no_prove, shapes=given)
+    asked = {"host": host, "prove": not no_prove, "check": not no_check}
+    compiled = _compiled(model, config, search, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -604,6 +608,7 @@ def _compiled(
     trusted: bool = False,
     host: bool = False,
     prove: bool = True,
+    check: bool = True,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -627,6 +632,7 @@ def _compiled(
             search=search,  # type: ignore[arg-type]
             host=host,
             prove=prove,
+            check=check,
             shapes=shapes,
         )
 

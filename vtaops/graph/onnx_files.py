@@ -60,8 +60,17 @@ def load(
         If the model computes in float16, bfloat16 or float64, has other unsupported types, or uses
         unknown operator domains.
     """
+    model = checked(opened(source, shapes))
+    _refuse_other_floats(model)
+    return model
+
+
+def opened(
+    source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> ModelProto:
+    """Return a model as `load` does, but in its own opset and unchecked."""
     onnx = require("onnx")
-    model = onnx.ModelProto()
+    model: ModelProto = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
         _check_types(model)
@@ -72,8 +81,6 @@ def load(
         _read_external_data(model, Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
-    model = checked(model)
-    _refuse_other_floats(model)
     return model
 
 
@@ -111,6 +118,7 @@ def checked(model: ModelProto) -> ModelProto:
         own = (entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
         if any(entry.version < OPSET for entry in own):
             model = onnx.version_converter.convert_version(model, OPSET)
+        _store_constants(model)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return inferred
 
@@ -402,6 +410,21 @@ def _list_inputs_only(model: ModelProto) -> None:
     """Remove weights from the inputs, where old models list them so that they are not constants."""
     refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
+
+
+def _store_constants(model: ModelProto) -> None:
+    """Make initializers of Constant nodes, which exporters and ONNX's converter write as well."""
+    onnx = require("onnx")
+    outputs = {value.name for value in model.graph.output}
+    kept = []
+    for node in model.graph.node:
+        (value,) = attributes(node).values() if node.op_type == "Constant" else (None,)
+        if isinstance(value, onnx.TensorProto) and outputs.isdisjoint(node.output):
+            value.name = node.output[0]
+            model.graph.initializer.append(value)
+        else:
+            kept.append(node)
+    refill(model.graph.node, kept)
 
 
 def _fix_dims(name: str, value: ValueInfoProto) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows, padded
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.base.shapes import Array, Concise, Sides, ceil_div
+from vtaops.base.shapes import Array, Concise, Sides, ceil_div, check_padded
 from vtaops.base.window import Window
 from vtaops.graph import fixed_softmax
 from vtaops.graph.host import HostFunction
@@ -77,6 +77,9 @@ ACCUMULATOR = 1 << 31
 MAX_FACTOR = 1 << 15
 """Largest factor of an operand in a sum."""
 
+FAR = 1 << 14
+"""Largest power of two that every device takes as a factor."""
+
 _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
 """Number of integers in each window parameter."""
 
@@ -131,11 +134,27 @@ class Requantized(GraphOperator):
     """An operator that ends in a requantization."""
 
     requantization: Requantization
-    channels_axis = 1
-    """Axis of the sums to which per-channel requantization applies."""
+    channels_axis: ClassVar[int | None] = 1
+    """Axis of the sums to which per-channel requantization applies; None: one for all channels."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
-        """Return the int8 result tensor of a shape."""
+        """Return the int8 result tensor of a shape.
+
+        Raises
+        ------
+        ShapeError
+            If the operator cannot round like this, or has another number of channels.
+        """
+        scaling, axis = self.requantization, self.channels_axis
+        if scaling.rounding == "quotient" and not isinstance(self, AveragePool):
+            raise ShapeError(f"{self.kind} cannot round as a quotient; average pools do")
+        if axis is None and scaling.channels > 1:
+            raise ShapeError(
+                f"{self.kind} has one scale for all channels; {scaling.channels} are given"
+            )
+        for name in ("multiplier", "shift", "nudge"):
+            if (values := getattr(scaling, name)).size > 1:
+                _check_channels(name, values, shape[axis or 0])
         return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
 
     def sums(self, *real: Integers) -> Integers:
@@ -147,7 +166,7 @@ class Requantized(GraphOperator):
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         real = (_real(*pair) for pair in zip(inputs, arrays, strict=True))
-        return self.requantization.apply(self.sums(*real), self.channels_axis)
+        return self.requantization.apply(self.sums(*real), self.channels_axis or 0)
 
 
 # ----------------------------------------------------------------------- sums of products
@@ -164,6 +183,7 @@ class Weighted(Requantized):
     """Rank of the weights."""
     outputs_axis: ClassVar[int] = 0
     """Output-channel axis of the weights."""
+    channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         rank, weight, bias = self.rank, self.weight, self.bias
@@ -179,7 +199,7 @@ class Weighted(Requantized):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
             )
-        for name in ("multiplier", "shift"):
+        for name in ("multiplier", "shift", "nudge"):
             _check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 
@@ -310,6 +330,11 @@ class TransposedConvolution(Weighted):
         i, o, *_ = self.weight.shape
         if i != c:
             raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
+        if any(a >= b for a, b in zip(self.output_padding, self.strides, strict=True)):
+            raise ShapeError(
+                f"output_padding is {self.output_padding}; it must be less than the strides "
+                f"{self.strides}"
+            )
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
@@ -365,6 +390,7 @@ class Matmul(Requantized):
     """
 
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -442,6 +468,7 @@ class AveragePool(Requantized):
     factor: int = 1
     requantization: Requantization = field(default_factory=Requantization)
     exclude_padding: bool = False
+    channels_axis = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -511,16 +538,33 @@ class AveragePool(Requantized):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         window = self.window(inputs[0])
+        check_padded(window.padded(h, w))
         size = window.out_size(h, w)
         factor = self.factor
+        if self.requantization.rounding == "quotient":
+            self._check_quotient(inputs[0], window)
         if self.exclude_padding:
-            if max(self.requantization.multiplier.size, self.requantization.shift.size) > 1:
-                raise ShapeError("a mean that excludes its padding has one scale for all channels")
             rows, columns = self.counts(inputs[0])
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * _reach(inputs[0])))
         return self.result((n, c, *size))
+
+    def _check_quotient(self, data: Tensor, window: Window) -> None:
+        """Reject a quotient that is not that of the values of each window and their number."""
+        scaling, padded = self.requantization, any(self.padding) and not self.exclude_padding
+        divisor = int(scaling.multiplier.flat[0])
+        if (self.factor, divisor) != (1, window.count) or scaling.multiplier.ndim or padded:
+            raise ShapeError(
+                f"a quotient of sums of {window.count} values has the factor 1, divides by "
+                f"{window.count} and excludes its padding; factor is {self.factor}, multiplier "
+                f"{scaling.multiplier.tolist()}, padding {self.padding}"
+            )
+        if scaling.zero_point != data.zero_point:
+            raise ShapeError(
+                f"a quotient keeps the zero point of {data.name}, {data.zero_point}; that of the "
+                f"result is {scaling.zero_point}"
+            )
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         window = self.window(inputs[0])
@@ -555,6 +599,7 @@ class Add(Requantized):
 
     factors: Pair = (1, 1)
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
 
     def __post_init__(self) -> None:
@@ -569,18 +614,30 @@ class Add(Requantized):
     ) -> Add:
         """Return the sum with ``a.scale / y.scale == first`` and ``b.scale / y.scale == second``.
 
-        Powers of two (or their negatives) that lie within 2**15 of each other are exact; other
-        ratios are within 2**-15 of the greater one.
+        Powers of two (or their negatives) that lie within 2**14 of each other are exact; other
+        ratios are within 2**-14 of the greater one. A ratio is lowered where its operand saturates
+        the result, unless it is 0.0.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio is 0 or not finite, the results too fine for both, or the rounding of a
+            factor moves results by more than half a step.
         """
-        sizes = abs(first), abs(second)
-        shifts = [math.frexp(size) for size in sizes]
-        if all(mantissa == 0.5 for mantissa, _ in shifts):
-            low = min(exponent for _, exponent in shifts)
-            factors = [1 << min(exponent - low, 15) for _, exponent in shifts]
-            unit = math.ldexp(0.5, low)
-        else:
-            unit = max(sizes) / TWO_DIGITS
-            factors = [max(1, round(size / unit)) for size in sizes]
+        sizes = [abs(first), abs(second)]
+        if not all(0 < size < math.inf for size in sizes):
+            raise ShapeError(f"the ratios are {first} and {second}; they must be finite, and not 0")
+        enough = 2.0 ** math.ceil(math.log2(255 * (1 + min(sizes))))
+        sizes = [min(size, enough) for size in sizes]
+        exact = all(math.frexp(size)[0] == 0.5 for size in sizes)
+        unit = max(min(sizes), max(sizes) / FAR) if exact else max(sizes) / TWO_DIGITS
+        factors = [max(1, round(size / unit)) for size in sizes]
+        moved = max(abs(f * unit - size) for f, size in zip(factors, sizes, strict=True))
+        if 255 * moved > 0.5:
+            raise ShapeError(
+                f"the operands of a sum have steps of {first} and {second} steps of its result; "
+                f"factors of the sums hold the smaller one to {moved:.2g}"
+            )
         a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
 
@@ -613,7 +670,16 @@ class RescaledAdd(Requantized):
     multipliers: Pair
     shifts: Pair
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
+
+    def __post_init__(self) -> None:
+        for name, most in (("multipliers", (1 << 31) - 1), ("shifts", 62)):
+            least = 0 if name == "shifts" else -most
+            values = integers(name, getattr(self, name), least, most)
+            if values.shape != (2,):
+                raise ShapeError(f"{name} is {getattr(self, name)}; give two integers")
+            object.__setattr__(self, name, (int(values[0]), int(values[1])))
 
     @staticmethod
     def from_scales(
@@ -655,6 +721,7 @@ class Multiply(Requantized):
     """
 
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
     arity = 2
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -694,6 +761,7 @@ class LeakyRelu(Requantized):
     positive: int = 1
     negative: Any = 1
     requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
 
     def __post_init__(self) -> None:
         integers("positive", self.positive, 1, 127)
@@ -907,7 +975,7 @@ class Transpose(GraphOperator):
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as in ONNX.
 
-    NaN becomes the zero point.
+    NaN becomes -128, as in ONNX Runtime.
     """
 
     scale: float
@@ -920,8 +988,7 @@ class Quantize(GraphOperator):
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         with np.errstate(over="ignore"):  # an overflow to infinity is clipped
             steps = np.rint(arrays[0] / np.float32(self.scale)) + np.float32(self.zero_point)
-        steps = np.where(np.isnan(steps), np.float32(self.zero_point), steps)
-        return np.clip(steps, -128, 127).astype(np.int8)
+        return np.fmin(np.fmax(steps, -128), 127).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -49,7 +49,7 @@ _LIMITS: dict[str, tuple[range, range]] = {
     "half_up": (range(1 << MULTIPLIER_BITS), range(MAX_SCALE_SHIFT + 1)),
     "nudged": (range(1 << (FINE_BITS - 1), 1 << FINE_BITS), FINE_SHIFTS),
     **dict.fromkeys(("once", "twice"), (range(1 << 31), range(63))),
-    "quotient": (range(1, 1 << 22), range(1)),
+    "quotient": (range(1, 1 << 16), range(1)),  # of which each has an exact fine scale
 }
 """Valid multipliers and shifts for each rounding."""
 
@@ -146,6 +146,11 @@ class Requantization(Concise):
             If a ratio is not positive and finite, or 2**31 or more.
         """
         return Requantization(*_factors(quantized_multiplier, ratio), zero_point, clip, rounding)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels with numbers of their own; 1: the same for all."""
+        return int(max(self.multiplier.size, self.shift.size, self.nudge.size))
 
     @property
     def half(self) -> Integers:

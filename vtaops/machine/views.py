@@ -35,6 +35,9 @@ class View(ABC):
     rank: int | None
     """Rank of the logical tensor; None: any."""
 
+    invertible: ClassVar[bool] = False
+    """Whether it only moves scalars and loses none, so that results may have it."""
+
     ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
     """Minimum and maximum of each parameter of a view."""
 
@@ -81,6 +84,7 @@ class Flat(View):
     """A tensor of any rank as one axis, in C order."""
 
     rank = None
+    invertible = True
 
     def shape(self, shape: Shape) -> Shape:
         return (math.prod(shape),)
@@ -126,9 +130,6 @@ class Plus(View):
                 f"{self.value}, it leaves {array.dtype}; give a smaller one, or rounding='truncate'"
             )
         return added
-
-    def invert(self, array: Array, shape: Shape) -> Array:
-        return (array.astype(np.int64) - self.value).astype(array.dtype)
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vtaops.base.agreement import Agreement
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
+from vtaops.base.records import check_fields, tuples
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
 from vtaops.graph.host import StoredFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.checks import check_graph, check_stages, check_types
+from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
@@ -95,8 +97,14 @@ def load(path: str | Path, *, trusted: bool = False) -> Model:
 
 def dumps(model: Model) -> bytes:
     """Serialize a model to the bytes of its file."""
+    return _FILE.seal(*_sections(model))
+
+
+def _sections(model: Model) -> list[bytes | memoryview]:
+    """Return the header of a model's file, then the parts of its body."""
     blobs = _Blobs()
     header: dict[str, Any] = {
+        "agreement": asdict(model.agreement),
         "capabilities": model.capabilities.name,
         "config": model.config.to_dict(),
         "config_name": model.config.name,
@@ -107,10 +115,10 @@ def dumps(model: Model) -> bytes:
     }
     header["blobs"] = blobs.table
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
-    body = [_padding(PREAMBLE_BYTES + len(text))]
+    sections: list[bytes | memoryview] = [text, _padding(PREAMBLE_BYTES + len(text))]
     for blob in blobs.data:
-        body += [blob, _padding(len(blob))]
-    return _FILE.seal(text, *body)
+        sections += [blob, _padding(len(blob))]
+    return sections
 
 
 def loads(data: bytes, *, trusted: bool = False) -> Model:
@@ -122,7 +130,7 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         If the file is foreign, of another version, truncated, corrupted or inconsistent; the
         message says which.
     """
-    header, blobs = _checked(data, trusted)
+    text, header, blobs = _checked(data, trusted)
     try:
         config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
         if config.fingerprint != header["fingerprint"]:
@@ -134,13 +142,16 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         stages = [_read_stage(stage, blobs) for stage in header["stages"]]
         rows = [_read_plain(Row, row) for row in header["plan"]]
         capabilities = find(header["capabilities"])
-        check_graph(graph)
+        agreement = _read_plain(Agreement, header["agreement"])
         check_stages(graph, stages, config.fingerprint)
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
     except _MALFORMED as error:
         raise ProgramError(f"the model is inconsistent: {_short(error)}") from error
-    return Model(graph, config, capabilities, rows, stages)
+    model = Model(graph, config, capabilities, rows, stages, agreement)
+    if text != _sections(model)[0]:
+        raise ProgramError("the header of the model is not in the form that vtaops writes")
+    return model
 
 
 def _padding(size: int) -> bytes:
@@ -148,13 +159,14 @@ def _padding(size: int) -> bytes:
     return bytes(-size % _ALIGNMENT)
 
 
-def _checked(data: bytes, trusted: bool) -> tuple[dict[str, Any], _Reader]:
+def _checked(data: bytes, trusted: bool) -> tuple[bytes, dict[str, Any], _Reader]:
     text, body = _FILE.open(data)
     inconsistent = "the header of the model is inconsistent"
     with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
         header = json.loads(text)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
-    return header, _Reader(body[len(_padding(PREAMBLE_BYTES + len(text))) :], table, trusted)
+    start = len(_padding(PREAMBLE_BYTES + len(text)))
+    return text, header, _Reader(body[start:], table, trusted)
 
 
 # ---------------------------------------------------------------------------------- blobs
@@ -164,11 +176,11 @@ class _Blobs:
     """The blobs after the header."""
 
     def __init__(self) -> None:
-        self.data: list[bytes] = []
+        self.data: list[bytes | memoryview] = []
         self.table: list[tuple[int, int]] = []
         self.nbytes = 0
 
-    def add(self, data: bytes) -> int:
+    def add(self, data: bytes | memoryview) -> int:
         """Append a blob; return its number."""
         self.table.append((self.nbytes, len(data)))
         self.data.append(data)
@@ -177,7 +189,7 @@ class _Blobs:
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Append an array; return its description."""
-        blob = self.add(np.ascontiguousarray(array).tobytes())
+        blob = self.add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return {"array": blob, "dtype": str(array.dtype), "shape": list(array.shape)}
 
 
@@ -216,11 +228,12 @@ class _Reader:
 
 
 def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
+    made = [tensor for node in graph.nodes for tensor in node.outputs]
     return {
         "name": graph.name,
         "inputs": [tensor.name for tensor in graph.inputs],
         "outputs": [tensor.name for tensor in graph.outputs],
-        "tensors": [asdict(tensor) for tensor in graph.tensors.values()],
+        "tensors": [asdict(tensor) for tensor in (*graph.inputs, *made)],
         "nodes": [
             {
                 "inputs": [tensor.name for tensor in node.inputs],
@@ -239,6 +252,7 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
 def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     """Build a graph through the public interface, so that invalid graphs are rejected."""
     stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
+    check_tensors(stated)
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
     for name in entry["inputs"]:
@@ -266,7 +280,7 @@ def _read_operator(node: dict[str, Any], blobs: _Reader) -> GraphOperator:
         else _read_value(value, blobs)
         for name, value in node["parameters"].items()
     }
-    check_types(cls, parameters)
+    check_fields(cls, parameters)
     operator: GraphOperator = cls(**parameters)
     return operator
 
@@ -276,13 +290,9 @@ _Plain = TypeVar("_Plain")
 
 def _read_plain(cls: type[_Plain], entry: dict[str, Any]) -> _Plain:
     """Construct a dataclass from plain values; lists become tuples."""
-    values = {name: _tuples(value) for name, value in entry.items()}
-    check_types(cls, values)
+    values = {name: tuples(value) for name, value in entry.items()}
+    check_fields(cls, values)
     return cls(**values)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _text(value: Any) -> str:
@@ -303,7 +313,7 @@ def _value(value: Any, blobs: _Blobs) -> Any:
     if isinstance(value, np.ndarray):
         return blobs.array(value)
     if isinstance(value, Requantization):
-        stated = fields(value)[: 4 if value.rounding == "half_up" else None]
+        stated = fields(value)[: None if value.rounding == "nudged" else 5]
         return {"requantization": [_value(getattr(value, f.name), blobs) for f in stated]}
     if isinstance(value, Tensor):
         return {"tensor": asdict(value)}

@@ -1,4 +1,4 @@
-"""Validation of a model read from a file: the types and the consistency of its parts.
+"""Validation of a model read from a file: the consistency of its parts.
 
 A model from `vtaops.compile_model` is valid by construction; a file may contain anything. After
 these checks a run can only fail because of its inputs, its device, or its timeout. Imports no TVM.
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -25,57 +22,15 @@ MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""
 
 
-def check_types(kind: type, values: Mapping[str, Any]) -> None:
-    """Check the fields of a dataclass, given by name, against its annotations.
-
-    Raises
-    ------
-    ProgramError
-        If a field is unknown or has another type; the message names it.
-    """
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    for name, value in values.items():
-        if name not in known or not _conforms(value, hints[name]):
-            raise ProgramError(f"{kind.__name__} cannot have {name} = {repr(value)[:80]}")
-
-
-def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value has the annotated type."""
-    if hint is Any:
-        return True
-    origin, parameters = get_origin(hint), get_args(hint)
-    # A `type` statement makes an alias that is no type; NumPy 2.5 on Python 3.12 has NDArray so.
-    origin = get_origin(getattr(origin, "__value__", None)) or origin
-    if origin in (Union, UnionType):
-        return any(_conforms(value, part) for part in parameters)
-    if origin is Literal:
-        return value in parameters
-    if origin is tuple:
-        return isinstance(value, tuple) and _conform(value, parameters)
-    if hint is float:
-        return type(value) in (int, float)
-    if hint in (int, bool, str):
-        return type(value) is hint
-    return isinstance(value, origin or hint)
-
-
-def _conform(values: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
-    """Whether the items of a tuple have the annotated types."""
-    if hints[-1] is Ellipsis:
-        hints = hints[:1] * len(values)
-    return len(values) == len(hints) and all(map(_conforms, values, hints))
-
-
-def check_graph(graph: Graph) -> None:
-    """Check that a board can hold every tensor of a graph.
+def check_tensors(tensors: Iterable[Tensor]) -> None:
+    """Check that a board can hold every tensor, before anything is computed of its shape.
 
     Raises
     ------
     ProgramError
         If one is too large; the message names it.
     """
-    for tensor in graph.tensors.values():
+    for tensor in tensors:
         if tensor.elements > MAX_ELEMENTS:
             raise ProgramError(
                 f"{tensor.name} has {tensor.elements} elements; a tensor has at most {MAX_ELEMENTS}"
@@ -166,15 +121,14 @@ def _tensor(graph: Graph, argument: Argument) -> Tensor:
 
 def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
     image, axes, border = argument.image, argument.axes, argument.border
-    held = _held(argument)
-    rearranged = axes or any(border) or argument.sums
     conditions = (
         min(image, default=0) >= 1,
         min(border) >= 0,
         math.prod(image) == tensor.elements,
         not axes or (not any(border) and sorted(axes) == [*range(len(image))]),
-        held == buffer.shape if rearranged else math.prod(held) == math.prod(buffer.shape),
-        -128 <= argument.zero_point <= 127,
+        _held(argument) == buffer.shape,
+        not argument.lanes,
+        -128 <= argument.zero_point <= 127 and (any(border) or not argument.zero_point),
         tensor.dtype == buffer.dtype,
     )
     if not all(conditions):
@@ -205,8 +159,10 @@ def _check_sums(sums: RowSums, columns: int) -> None:
 
 def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
     lanes, shape = argument.lanes, buffer.shape
+    plain = Argument(argument.tensor, argument.buffer, argument.shape, lanes=lanes)
     if (
-        len(shape) < 2
+        argument != plain
+        or len(shape) < 2
         or not all(0 <= lane < shape[1] for lane in lanes)
         or shape[0] * len(lanes) * math.prod(shape[2:]) != tensor.elements
         or np.dtype(tensor.dtype) != np.dtype(buffer.dtype)

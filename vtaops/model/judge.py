@@ -52,7 +52,8 @@ def judged(model: Model) -> Model:
         return replace(stage, program=replace(stage.program, metadata=metadata))
 
     stages = [judged_stage(stage) for stage in model.stages]
-    return Model(model.graph, model.config, model.capabilities, model.plan, stages)
+    about = model.graph, model.config, model.capabilities, model.plan
+    return Model(*about, stages, model.agreement)
 
 
 def tried(graph: Graph, region: Region, reason: str) -> dict[str, Any]:

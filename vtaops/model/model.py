@@ -7,11 +7,13 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from vtaops.base.agreement import Agreement
 from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, TrustError
 from vtaops.base.forks import ForkLock
@@ -67,6 +69,8 @@ class Model:
         Placement of each operator, and the reason: one row per operator.
     stages : sequence of Region and HostStage
         The stages of a run, in order.
+    agreement : Agreement, optional
+        How the graph compares with the file that it came from.
 
     Examples
     --------
@@ -81,12 +85,14 @@ class Model:
         capabilities: Capabilities,
         plan: Sequence[Row],
         stages: Sequence[Stage],
+        agreement: Agreement | None = None,
     ) -> None:
         self.graph = graph
         self.config = config
         self.capabilities = capabilities
         self.plan = tuple(plan)
         self.stages = tuple(stages)
+        self.agreement = agreement or Agreement(reason="nobody asked for it")
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
         self._stages: dict[HostStage, Run] = {}
@@ -270,6 +276,10 @@ class Model:
 
         return prove(self, rounds=rounds, seed=seed)
 
+    def agreeing(self, agreement: Agreement) -> Model:
+        """Return the model with the result of its comparison with a file."""
+        return Model(self.graph, self.config, self.capabilities, self.plan, self.stages, agreement)
+
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
 
@@ -278,7 +288,8 @@ class Model:
         quality : mapping, optional
             Known signal-to-quantization-noise ratios of tensors, in dB, by name.
         """
-        return report(self.graph, self.config, self.plan, self.regions, quality or {})
+        made = report(self.graph, self.config, self.plan, self.regions, quality or {})
+        return replace(made, file=str(self.agreement))
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file: programs, packed weights, graph, plan.

@@ -78,6 +78,8 @@ class ModelReport:
         many.
     batch : int
         Frames of a run: the first extent, if all inputs and outputs share it.
+    file : str
+        How the network compares with its file, as text.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ModelReport:
     proven: int = 0
     tried: tuple[str, ...] = ()
     batch: int = 1
+    file: str = ""
 
     @property
     def milliseconds(self) -> float:
@@ -158,13 +161,15 @@ def report(
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
         proven=sum("proof" in program.metadata for program in programs),
-        tried=tuple(
-            f"{tried['reason']}; equal on {tried['inputs']} inputs"
-            for program in programs
-            if (tried := program.metadata.get("tried"))
-        ),
+        tried=tuple(filter(None, map(_tried, programs))),
         batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
     )
+
+
+def _tried(program: Program) -> str:
+    """Return how a program without a proof was tried, and why; empty if it was not."""
+    tried = program.metadata.get("tried")
+    return f"{tried['reason']}; equal on {tried['inputs']} inputs" if tried else ""
 
 
 def _layers(

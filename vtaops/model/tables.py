@@ -78,7 +78,7 @@ def _total(report: ModelReport, wide: bool) -> dict[str, str]:
 def summary(report: ModelReport) -> str:
     """Return the key figures, in three lines."""
     if not report.cycles:
-        return f"nothing runs on VTA: {len(report.layers)} operators on the host"
+        return f"nothing runs on VTA: {len(report.layers)} operators on the host\n{report.file}"
     on_vta = sum(layer.where == "vta" for layer in report.layers)
     batch = f", in batches of {report.batch}" if report.batch > 1 else ""
     return (
@@ -88,7 +88,7 @@ def summary(report: ModelReport) -> str:
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
         f"{report.instructions_nbytes / 1e3:,.0f} kB of instructions and micro-ops"
-        f"\n{evidence(report)}"
+        f"\n{evidence(report)}\n{report.file}"
     )
 
 

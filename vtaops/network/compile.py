@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, ShapeError
 from vtaops.base.garbage import collection_paused
+from vtaops.base.shapes import Array
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
 from vtaops.graph.host import NOT_QUANTIZED
@@ -26,6 +29,7 @@ from vtaops.network.products import are_products, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.rounding import Rounded, as_hardware_rounds
 from vtaops.network.rules import Target
+from vtaops.network.slopes import slopes_as_factors
 
 
 def compile_model(
@@ -37,6 +41,7 @@ def compile_model(
     verify: bool = True,
     host: bool = False,
     prove: bool = True,
+    check: bool | Sequence[Mapping[str, Array]] = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """Compile a network for a hardware configuration.
@@ -53,13 +58,18 @@ def compile_model(
     capabilities : Capabilities or str, optional
         Capabilities of the device; by default those of the configuration's target.
     verify : bool
-        Whether to prove that every program is free of races, deadlocks and accesses out of bounds.
+        Whether to prove that every program is free of races, deadlocks and accesses out of bounds;
+        `prove` includes it.
     host : bool
         Also compile a model that is not quantised; all of it then runs on the host.
     prove : bool
         Whether to prove that every launch computes its nodes for every input (`vtaops.prove`). The
         model contains the certificates. A launch that cannot be proven runs on fsim with random and
         extreme inputs instead, and the model's report names the reason.
+    check : bool or sequence of mapping of str to ndarray
+        Whether to compare the graph with its file, tensor by tensor: ONNX in ONNX Runtime, TFLite
+        in LiteRT where it is installed. On these inputs (one array for each input, by name), or
+        on two that are drawn over the range of each input.
     shapes : mapping of str to sequence of int, optional
         Shapes of inputs whose dimensions the model file leaves open.
 
@@ -75,7 +85,8 @@ def compile_model(
     ShapeError
         If the source is not a network, or an invalid one.
     ModelError
-        If the model is not quantised and `host` is false.
+        If the model is not quantised and `host` is false, or if the graph says something else than
+        the file, which is a bug in vtaops.
     UnsupportedError
         If an importer does not support an operator.
     NotEquivalent
@@ -93,15 +104,37 @@ def compile_model(
     target = target_of(config, capabilities)
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
-    rounded = for_target(as_graph(source, shapes), target)
+    imported = as_graph(source, shapes)
+    rounded = for_target(imported, target)
     graph, decided = rounded.graph, plan(rounded, target)
     if not host:
         _judge(source, graph, decided)
     model = compile_plan(graph, decided, Fragments(target, search))
+    if check is not False:
+        samples = () if check is True else check
+        model = model.agreeing(compared_with_file(source, imported, rounded, samples, shapes))
     with collection_paused():
+        if prove:
+            return judged(model)
         if verify:
             model.verify()
-        return judged(model) if prove else model
+    return model
+
+
+def compared_with_file(
+    source: Any,
+    imported: Graph,
+    rounded: Rounded,
+    samples: Sequence[Mapping[str, Array]],
+    shapes: Mapping[str, Sequence[int]] | None,
+) -> Agreement:
+    """Compare the graph that the hardware computes with the file; raises ModelError."""
+    if isinstance(source, Graph):
+        return Agreement(reason="it does not come from a file")
+    relax = import_module("vtaops.relax.agreement")
+    compiled = relax.Compiled(imported, rounded.graph, rounded.steps)
+    found: Agreement = relax.agreement(source, compiled, samples, shapes)
+    return found
 
 
 @collection_paused()
@@ -154,11 +187,14 @@ def plan_model(
 def for_target(graph: Graph, target: Target) -> Rounded:
     """Return the graph that the hardware executes.
 
-    It uses tables if the hardware has them, replaces some operators that the hardware lacks by two,
-    and rounds like the hardware.
+    It uses tables if the hardware has them, replaces some operators that the hardware lacks by one
+    or two, and rounds like the hardware.
     """
     tables = functions_as_tables(graph) if target.tables else graph
-    return as_hardware_rounds(decomposed(tables, target), target)
+    sloped, notes = slopes_as_factors(tables, target)
+    rounded = as_hardware_rounds(decomposed(sloped, target), target)
+    steps = dict.fromkeys(notes, 1) | rounded.steps
+    return replace(rounded, notes=notes | rounded.notes, steps=steps)
 
 
 def target_of(

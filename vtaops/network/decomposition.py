@@ -28,7 +28,7 @@ First = tuple[GraphOperator, GraphOperator, bool]
 
 def decomposed(graph: Graph, target: Target) -> Graph:
     """Return an equivalent graph that replaces operators which VTA lacks."""
-    found = {node.name: pair for node in graph.nodes if (pair := _pair(node, graph, target))}
+    found = {node.name: pair for node in graph.nodes if (pair := pair_of(node, graph, target))}
     if not found:
         return graph
 
@@ -46,7 +46,7 @@ def decomposed(graph: Graph, target: Target) -> Graph:
     return graph.rewritten(put)
 
 
-def _pair(node: Node, graph: Graph, target: Target) -> First | None:
+def pair_of(node: Node, graph: Graph, target: Target) -> First | None:
     """Return two operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
     if make is None or len(node.inputs[0].shape) != 4 or not reason_for_host(node, graph, target):

@@ -67,7 +67,7 @@ def _is_pointwise(op: GraphOperator) -> bool:
         return False
     if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply):
         scaling = op.requantization
-        return bool(scaling.multiplier.size == scaling.shift.size == 1)
+        return scaling.channels == 1
     return False
 
 

@@ -141,9 +141,8 @@ def compile_products(graph: Graph, nodes: Sequence[Node], fragments: Fragments) 
             if buffer.name.startswith(("data", "other")):
                 inputs.append(_operand(node, name, found.sums.get(buffer.name)))
             elif buffer.name == "res":
-                shape = found.op.batch, found.op.m, found.op.n
-                lanes = tuple(range(found.op.m))
-                outputs.append(replace(_argument(node.outputs[0], name, shape), lanes=lanes))
+                result, lanes = node.outputs[0], tuple(range(found.op.m))
+                outputs.append(Argument(result.name, name, result.shape, lanes=lanes))
         parts.append(Part(fragment, tuple(places), node.name))
     metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
     return Region(

@@ -53,15 +53,13 @@ def _input(tensor: Tensor, mapper: Mapper) -> Argument:
         tensor.shape,
         memory.image,
         border=memory.border,
-        zero_point=tensor.zero_point,
+        zero_point=tensor.zero_point if any(memory.border) else 0,
     )
 
 
 def _output(tensor: Tensor, mapper: Mapper) -> Argument:
     place = mapper.places[tensor.name]
-    return Argument(
-        tensor.name, place.memory.name, tensor.shape, place.memory.image, lanes=place.lanes
-    )
+    return Argument(tensor.name, place.memory.name, tensor.shape, lanes=place.lanes)
 
 
 class _Buffers:

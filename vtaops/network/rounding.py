@@ -58,11 +58,14 @@ class Rounded:
         How operators compare with TFLite, by node name.
     refused : dict of str to str
         Why nodes run on the host if their scales are the reason.
+    steps : dict of str to int
+        By how many steps operators may differ from the file's, if they may, by node name.
     """
 
     graph: Graph
     notes: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,13 @@ class Form:
         if not self.differing:
             return self.equal
         share, count = 100 * self.differing / self.sums, f"{self.differing:,} of {self.sums:,}"
-        steps = "one step" if self.equal == EQUAL else "a step or two"
+        steps = ("one step", "a step or two")[self.steps - 1]
         return f"{self.equal} but for {steps} at {count} sums ({share:.2g} %)"
+
+    @property
+    def steps(self) -> int:
+        """The largest difference."""
+        return (1 if self.equal == EQUAL else 2) if self.differing else 0
 
 
 def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
@@ -99,20 +107,28 @@ def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
     if not any(_changes(node.op, target) for node in graph.nodes):
         return Rounded(graph)
     forms = _forms(graph, target)
-    lowered = _rebuilt(graph, {name: form.op for name, form in forms.items()})
-    reasons = {
-        node.name: reason
-        for node in lowered.nodes
-        if node.name in forms and (reason := reason_for_host(node, lowered, target))
-    }
+    lowered = _rebuilt(graph, forms)
+    reasons = _refused(lowered, forms, target)
+    if not reasons:
+        return _stated(lowered, forms, reasons)
     kept = {name: form for name, form in forms.items() if name not in reasons}
-    kept |= {
-        node.name: form
-        for node in graph.nodes
-        if node.name in reasons and (form := _on_host(node)) is not None
-    }
-    result = lowered if not reasons else _rebuilt(graph, {n: f.op for n, f in kept.items()})
-    return Rounded(result, {name: form.note for name, form in kept.items()}, reasons)
+    for node in graph.nodes:
+        if node.name in reasons and (form := _on_host(node)) is not None:
+            kept[node.name] = form
+    result = _rebuilt(graph, kept)
+    return _stated(result, kept, reasons)
+
+
+def _refused(graph: Graph, forms: dict[str, Form], target: Target) -> dict[str, str]:
+    """Return why nodes in these forms still run on the host, by their names."""
+    found = {n.name: reason_for_host(n, graph, target) for n in graph.nodes if n.name in forms}
+    return {name: reason for name, reason in found.items() if reason}
+
+
+def _stated(graph: Graph, forms: dict[str, Form], refused: dict[str, str]) -> Rounded:
+    """Return a graph with what its forms say."""
+    notes = {name: form.note for name, form in forms.items()}
+    return Rounded(graph, notes, refused, {name: form.steps for name, form in forms.items()})
 
 
 def _is_tflite(op: GraphOperator) -> bool:
@@ -131,8 +147,9 @@ def _changes(op: GraphOperator, target: Target) -> bool:
     return _is_tflite(op) or (plain and scaling is not None and scaling.right_shift is None)
 
 
-def _rebuilt(graph: Graph, instead: dict[str, GraphOperator]) -> Graph:
-    """Return a graph with some operators replaced."""
+def _rebuilt(graph: Graph, forms: dict[str, Form]) -> Graph:
+    """Return a graph with the operators of these forms."""
+    instead = {name: form.op for name, form in forms.items()}
     return graph.rewritten(lambda result, node: result.add_like(node, instead.get(node.name)))
 
 
@@ -327,7 +344,7 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
     low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
     if scaling.rounding == "quotient":
         return _quotient(op, node, target)
-    if op.exclude_padding or scaling.multiplier.size > 1 or not scaling.multiplier.any():
+    if op.exclude_padding or not scaling.multiplier.any():
         return None
     if target.fine:
         chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
@@ -381,7 +398,12 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
 @_form.register
 def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
     (values,) = _values(node, given)
-    channels = max(op.requantization.multiplier.size, op.requantization.shift.size)
+    channels = op.requantization.channels
+    if channels > 1 and target.fine:
+        low, high = np.full(channels, values.min()), np.full(channels, values.max())
+        chosen, _ = _fine_channels(op.requantization, low, high)
+        made = replace(op, requantization=_nudged(chosen, op.requantization))
+        return Form(made, sum(scale.differing for scale in chosen), channels * values.size)
     if channels > 1:
         values = np.repeat(values[:, None], channels, axis=1)
     return _pointwise(op, (values,), op.requantization.apply(values), node, target)
@@ -442,7 +464,7 @@ def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) ->
 def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
     """Plain hardware multiplies by int8 factors."""
     scaling = op.requantization
-    if scaling.multiplier.size > 1 or scaling.shift.size > 1 or not scaling.multiplier.any():
+    if not scaling.multiplier.any():
         return None
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     shift = min(int(np.log2(127 / (ratio * max(map(abs, op.factors))))), MAX_SHIFT)

@@ -133,6 +133,8 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
+    if len(node.inputs[0].shape) > 3:
+        return f"it multiplies the last axis of {node.inputs[0].shape}; VTA's images end in pixels"
     if target.needs_product(op.requantization):
         return _product_reason(op, node, target)
     return _sum_reason(op.weight, op.bias, op.requantization, node, target)
@@ -140,8 +142,10 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
+    if op.requantization.fine:
+        return "it has a fine scale; VTA multiplies two tensors with coarse ones"
     if target.scales:
-        return _one_scale(op.requantization)
+        return ""
     shift = op.requantization.right_shift
     if shift is None or shift > MAX_SHIFT:
         return no_shift(op.requantization)
@@ -173,7 +177,7 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     if a.shape != b.shape:
         return f"its operands have the shapes {a.shape} and {b.shape}; VTA adds equal ones"
     if target.scales:
-        return _one_scale(op.requantization) or _wide("its factors are", op.factors)
+        return _wide("its factors are", op.factors)
     shift = op.requantization.right_shift
     if shift is None:
         return no_shift(op.requantization)
@@ -326,12 +330,6 @@ def _factor_reason(op: ops.Convolution) -> str:
     return "" if op.residual_factor is None else _wide("its residual has", op.residual_factor)
 
 
-def _one_scale(scaling: Requantization) -> str:
-    """Return why a requantisation differs between channels; empty if it does not."""
-    several = max(np.unique(scaling.multiplier).size, np.unique(scaling.shift).size) > 1
-    return "it has a scale for each channel; VTA scales all its channels alike" if several else ""
-
-
 def _wide(what: str, factors: Any) -> str:
     greatest = int(np.abs(factors).max())
     if greatest <= TWO_DIGITS:
@@ -392,7 +390,7 @@ def sums_of(
 def _one_constant(scaling: Requantization, node: Node, target: Target) -> str:
     """Return why VTA cannot requantise a product of tensors; empty if it can."""
     if target.scales:
-        return _one_scale(scaling)
+        return ""
     if node.outputs[0].zero_point:
         return f"its result has the zero point {node.outputs[0].zero_point}; on VTA it needs 0"
     return _no_right_shift(scaling)
@@ -404,7 +402,7 @@ def _symmetric(scaling: Requantization, node: Node, target: Target) -> str:
         zero_points = {tensor.zero_point for tensor in node.inputs}
         if zero_points != {0}:
             return f"the zero points of its inputs are {sorted(zero_points)}; on VTA it needs 0"
-        return _one_scale(scaling)
+        return ""
     zero_points = {tensor.zero_point for tensor in (*node.inputs, *node.outputs)}
     if zero_points != {0}:
         return f"its zero points are {sorted(zero_points)}; on VTA it needs 0"

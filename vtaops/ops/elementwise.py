@@ -65,7 +65,8 @@ class Elementwise(UniformlyScaled):
     data_offset, other_offset : int
         16-bit constants, one ALU pass each; not for sums.
     by_channel : bool
-        Whether the second tensor has one value per channel of images: shape (N, C, 1, 1).
+        Whether the second tensor has one value per channel of images: shape (N, C, 1, 1); not for
+        sums.
     shift : int
         Arithmetic right shift, 0..31; or left shift, -1..-15.
     clip : (int, int) or None
@@ -133,10 +134,10 @@ class Elementwise(UniformlyScaled):
         for name in ("data_offset", "other_offset"):
             if getattr(self, name) not in epilogue.IMMEDIATE:
                 raise ShapeError(f"{name} is {getattr(self, name)}; it must have 16 bits")
-        if self.by_channel and not (self.binary and len(self.shape) == 4):
+        if self.by_channel and not (self.function in _OF_OFFSETS and len(self.shape) == 4):
             raise ShapeError(
-                f"by_channel of {self.function} and shape {self.shape}; it needs two tensors, the "
-                "first images"
+                f"by_channel of {self.function} and shape {self.shape}; it needs images and one of "
+                f"{', '.join(_OF_OFFSETS)}, which the ALU computes"
             )
 
     def _check_factors(self) -> None:

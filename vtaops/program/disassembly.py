@@ -43,7 +43,8 @@ def _summary(program: Program) -> str:
         f"{len(program)} instructions, {len(program.micro_ops)} micro-ops, "
         f"{program.dram_nbytes} bytes of DRAM",
     ]
-    lines += [f"{key}: {value}" for key, value in sorted(program.metadata.items())]
+    stated = sorted(program.metadata.items())
+    lines += [f"{key}: {value}" for key, value in stated if key != "proof"]  # hashes
     for operator in program.operators:
         spans = ", ".join(f"{first}..{end - 1}" for first, end in operator.spans)
         name = f"{operator.name}: " if operator.name else ""

@@ -88,7 +88,8 @@ class Buffer(Concise):
     ProgramError
         If the layout does not fit the shape, or the dtype is unknown; if a constant's number of
         scalars does not match its shape, or another buffer has a value; if a non-scratch buffer has
-        an offset or a fill, or a buffer has both.
+        an offset or a fill, or a buffer has both; if a fill is not int8, or a result has a view of
+        arguments.
     """
 
     name: str
@@ -107,6 +108,8 @@ class Buffer(Concise):
             raise ProgramError(f"buffer {self.name}: {error}") from error
         if (self.offset, self.fill) != (None, None):
             self._check_scratch()
+        if self.role is Role.OUTPUT:
+            self._check_result()
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
         if len(self.value) != expected:
             raise ProgramError(
@@ -121,6 +124,11 @@ class Buffer(Concise):
         numbers = np.iinfo(self.dtype)
         return bool(numbers.min <= scalar <= numbers.max)
 
+    def _check_result(self) -> None:
+        view = self.layout.view
+        if view is not None and not view.invertible:
+            raise ProgramError(f"{self.name} is a result; the view {view} is one of arguments")
+
     def _check_scratch(self) -> None:
         if self.role is not Role.SCRATCH:
             raise ProgramError(
@@ -133,8 +141,10 @@ class Buffer(Concise):
             )
         if self.offset is not None and self.offset < 0:
             raise ProgramError(f"{self.name} has the offset {self.offset}; it must not be negative")
-        if self.fill is not None and not self._holds(self.fill):
-            raise ProgramError(f"{self.name} is filled with {self.fill}, which no {self.dtype} is")
+        if self.fill is not None and (self.dtype != "int8" or not self._holds(self.fill)):
+            raise ProgramError(
+                f"{self.name} ({self.dtype}) is filled with {self.fill}; a fill is an int8"
+            )
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:
@@ -463,6 +473,17 @@ class Program:
         """
         proof: Proof = door("Program.prove")(self, against=against, rounds=rounds, seed=seed)
         return proof
+
+    def certified(self, proof: Proof) -> Program:
+        """Return the program with the certificate of a proof in its metadata, under ``proof``.
+
+        Raises
+        ------
+        ProgramError
+            If something is unproven.
+        """
+        certified: Program = door("Program.certified")(self, proof)
+        return certified
 
     def _repr_html_(self) -> str:
         html: str = door("Program._repr_html_")(self)

@@ -108,7 +108,7 @@ class Argument:
     shape : tuple of int
         Shape of the tensor.
     image : tuple of int
-        The image (N, C, H, W) that holds it; for operands of products, matrices.
+        For inputs: the image (N, C, H, W) that holds it; for operands of products, matrices.
     axes : tuple of int
         For inputs that are not images: the order of its axes in the buffer.
     lanes : tuple of int
@@ -116,7 +116,7 @@ class Argument:
     border : (int, int, int, int)
         For inputs: rows and columns around the image: (top, left, bottom, right).
     zero_point : int
-        Value of the border.
+        Value of the border; 0 if there is none.
     sums : RowSums or None
         For operands of products: columns appended to, or replacing, the matrix.
     """
@@ -124,7 +124,7 @@ class Argument:
     tensor: str
     buffer: str
     shape: tuple[int, ...]
-    image: tuple[int, ...]
+    image: tuple[int, ...] = ()
     lanes: tuple[int, ...] = ()
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
     zero_point: int = 0

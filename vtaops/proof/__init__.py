@@ -36,17 +36,23 @@ Proof sketch.
    the program is fixed, so a coefficient is a multiple of one only by chance, and all fields would
    have to agree: (d / 2**30) ** (2 * pairs). Two different leaves agree if the polynomials below
    them do, or if their hashes, of 62 bits per pair, collide.
+   The products of a row of scalars with a tile of numbers are not computed one by one: both sides
+   represent them by one element of a tensor product, from which they follow (`folds`, with proof).
+   It adds 3 to the degree. Where that hides a difference between terms that are equal, the proof is
+   repeated with all products, so nothing is refuted for it.
 5. *Error.* If output and definition differ in some scalar, acceptance requires that this pair of
    different terms agrees, or a pair of different leaves below it, or that a term was mistaken for
-   one of the 2**25 numbers whose leaves are computed. For one operator that sums, there are few
+   one of the 2**26 numbers whose leaves are computed. For one operator that sums, there are few
    such pairs (`prover.FEW`); otherwise there are at most n * n / 2, where n is the number of leaves
    of program and definition together. The result states the sum of their probabilities.
 
-Everything that `prove` cannot handle is listed as unproven. It assumes that views and layouts of
-arguments move scalars (it queries the destination of each and does not trust them to keep order),
-that NumPy adds and multiplies correctly, and that the host computes its stages of a network by the
-executor that defines them. Each launch is proven for all values of the tensors that it reads, so
-launches and host stages connect through the tensors of the graph.
+What the proof reads of a program or model is what a run reads: a record has exactly the fields of
+its operator, and demands the names, shapes and types of the arguments (`records`); what changes
+nothing is refused on load. Everything that `prove` cannot handle is listed as unproven. It assumes
+that views and layouts of arguments move scalars (it queries the destination of each and does not
+trust them to keep order), that NumPy adds and multiplies correctly, and that the host computes its
+stages of a network by the executor that defines them. Each launch is proven for all values of the
+tensors that it reads, so launches and host stages connect through the tensors of the graph.
 
 Imports no TVM: a board installs this room.
 """

@@ -58,9 +58,15 @@ def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
         return None
     proof = prove(subject)
     for said, part in zip(stated, proof.certificate["parts"], strict=True):
-        if said is not None and not part:
-            raise ProgramError(f"a certificate cannot be proven again: {'; '.join(proof.unproven)}")
-        for name in _COMPARED if said is not None else ():
-            if not isinstance(said, Mapping) or said.get(name) != part[name]:
-                raise ProgramError(f"the certificate is not for this {name}: it was changed since")
+        if said is not None:
+            _require_same(said, part, proof)
     return proof
+
+
+def _require_same(said: Any, part: Mapping[str, Any], proof: Proof) -> None:
+    """Refuse a certificate that a proof does not repeat in this part."""
+    if not part:
+        raise ProgramError(f"a certificate cannot be proven again: {'; '.join(proof.unproven)}")
+    for name in _COMPARED:
+        if not isinstance(said, Mapping) or said.get(name) != part[name]:
+            raise ProgramError(f"the certificate is not for this {name}: it was changed since")

@@ -52,8 +52,9 @@ def draw(buffer: Any, number: int, random: np.random.Generator) -> Array:
         scale = random.integers(1 << 15, 1 << 16, shape) | random.integers(14, 30, shape) << 16
         scales: Array = scale.astype(buffer.dtype)
         return scales
-    if isinstance(getattr(buffer, "layout", None) and buffer.layout.view, Plus):
-        high -= 1 << 14  # a bias that includes rounding must fit int32
+    view = getattr(buffer, "layout", None) and buffer.layout.view
+    if isinstance(view, Plus):  # a bias that includes rounding must fit int32
+        low, high = low - min(view.value, 0), high - max(view.value, 0)
     kinds: list[Callable[[], npt.NDArray[Any]]] = [
         lambda: random.integers(low, high + 1, shape),
         lambda: random.choice(np.array([low, high]), shape),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class Integers(Fields):
 
     def extremum_of(self, terms: list[Terms], sign: int) -> Terms:
         choose = np.maximum if sign > 0 else np.minimum
-        return Terms(choose.reduce([wrapped(term.value) for term in terms]))
+        return Terms(reduce(choose, [wrapped(term.value) for term in terms]))
 
     def matmul(self, x: Floats, w: Floats) -> Floats:
         product: Floats = np.matmul(x, w)

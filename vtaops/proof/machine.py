@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,15 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
+
 from vtaops.base.progress import tracked
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import WINDOW_TILES
+from vtaops.machine.config import WINDOW_TILES, Memory
 from vtaops.machine.isa import Post
+from vtaops.program import Buffer
 from vtaops.program.traffic import Ints
+from vtaops.proof.folds import DEGREE
 from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (
     BYTE,
-    INT32,
     NOTHING,
     WORD,
     Fields,
@@ -43,6 +49,8 @@ Operation = tuple[Any, ...]
 
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
+MOST_SCALED = 1 << 14
+"""Number of tiles up to which those of one weight an output are looked for."""
 
 
 @dataclass
@@ -74,6 +82,8 @@ class TermMachine:
         The fields.
     images : dict of str to ndarray or Terms
         Packed images that the host writes to the buffers.
+    held : ndarray of int64, optional
+        For each name, its number among the tiles of `fields.folds`, or -1; none without folds.
 
     Attributes
     ----------
@@ -81,11 +91,19 @@ class TermMachine:
         The first instruction whose sums or products could exceed int32.
     """
 
-    def __init__(self, names: NameMachine, fields: Fields, images: Mapping[str, Image]) -> None:
+    def __init__(
+        self,
+        names: NameMachine,
+        fields: Fields,
+        images: Mapping[str, Image],
+        held: Ints | None = None,
+    ) -> None:
         self.names, self.fields, self.config = names, fields, names.config
-        self._images = images
+        self._images, self._held = images, held
         self.overflow: int | None = None
         self._contents: list[Terms | Numbers | Extrema | None] = []
+        self._fixed = np.zeros(1024, np.bool_)
+        """Which of them are numbers."""
         size = names.steps[-1].first + names.steps[-1].count
         self._group, self._row, self._place = np.zeros((3, size), np.int32)
         """For each name: its group, its place there, and its place among those that are read."""
@@ -139,6 +157,9 @@ class TermMachine:
             if step.what[0] == "given" and isinstance(made, Terms):  # what packing left empty
                 empty = step.first + np.flatnonzero(~made.value.any(axis=(0, 2)))
                 self._group[empty] = self._row[empty] = 0
+        if len(self._contents) == len(self._fixed):
+            self._fixed = np.concatenate([self._fixed, np.zeros_like(self._fixed)])
+        self._fixed[len(self._contents)] = isinstance(made, np.ndarray)
         self._contents.append(made)
 
     def terms_of(self, buffer: int) -> Floats:
@@ -256,7 +277,7 @@ class TermMachine:
         return made
 
     def _note_overflow(self, terms: Terms, steps: list[TileStep]) -> None:
-        wraps = ~(terms.reach <= INT32) & (terms.shift == 0)
+        wraps = ~terms.fits & (terms.shift == 0)
         if not wraps.any():
             return
         tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
@@ -271,12 +292,8 @@ class TermMachine:
     def _given(self, buffer: Any, nbytes: int, scalar: int) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
         image = self._images.get(buffer.name)
-        if image is None:
-            image = buffer.constant_image()
         if not isinstance(image, Terms):
-            flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
-            rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
-            return rows.view("<i4" if scalar == 4 else "i1")
+            return _elements_of(buffer, image, nbytes, scalar)
         return self._elements(image.value, np.dtype(buffer.dtype).itemsize, nbytes, scalar)
 
     def _elements(self, value: Floats, given: int, nbytes: int, scalar: int) -> Terms:
@@ -392,26 +409,100 @@ class TermMachine:
 
     def _sums(self, steps: list[TileStep]) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
-        count = sum(step.count for step in steps)
-        value = np.zeros((len(self.fields.primes), count, *self.config.acc.shape))
-        middle, radius = np.zeros((2, *value.shape[1:]))
-        sums, sources, weights = self._products_of(steps)
-        self._place[sources] = -1
+        products = self._products_of(steps)
+        self._place[products[1]] = -1
         used = np.flatnonzero(self._place < 0)
         self._place[used] = np.arange(len(used))
-        inputs = self._terms(used, self.config.inp.shape).value if len(used) else value
-        for tiles, place, rows, columns in matrices(sums, sources, weights):
+        count, shape = sum(step.count for step in steps), self.config.inp.shape
+        given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
+        inputs, folded = given.value, self._are_folded(products, given.value)
+        terms = self._folded([part[folded] for part in products], given, count)
+        value, middle, radius = terms.value, terms.middle, terms.radius
+        others = self._scaled([part[~folded] for part in products], given, terms)
+        for tiles, place, rows, columns in matrices(*others):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
-            value[:, tiles] = self.fields.centred(made.take(place, axis=1))
-            middle[tiles], radius[tiles] = self._ranges(rows, values, place)
-        degree = 2 if self.fields.degree > 1 else 1
-        terms = Terms(value, middle, radius, degree=degree)
+            value[:, tiles] += self.fields.centred(made.take(place, axis=1))
+            for whole, part in zip(
+                (middle, radius), self._ranges(rows, values, place), strict=True
+            ):
+                whole[tiles] += part
+        self.fields.centred(value)
         base = np.concatenate([step.operands[0] for step in steps])
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
         self._note_overflow(terms, steps)
         return terms
+
+    def _are_folded(self, products: list[Ints], inputs: Floats) -> npt.NDArray[np.bool_]:
+        """Return which products are folded."""
+        folds, (_, sources, weights) = self.fields.folds, products
+        if folds is None or self._held is None or not len(sources):
+            return np.zeros(len(sources), np.bool_)
+        # The last entry is that of names that are no tiles.
+        named = np.append(folds.are_folded(), False)[self._held]
+        numbers = folds.are_numbers(inputs).all(axis=-1)
+        found: npt.NDArray[np.bool_] = named[weights >> 2] & (weights & 3 == 0)
+        found &= ~numbers[self._place[sources]]
+        return found
+
+    def _folded(self, products: list[Ints], inputs: Terms, count: int) -> Terms:
+        """Return the sums of folded products."""
+        shape = count, *self.config.acc.shape
+        sums, sources, weights = products
+        if not len(sums):
+            value, (middle, radius) = (np.zeros((k, *shape)) for k in (len(self.fields.primes), 2))
+            return Terms(value, middle, radius, degree=2)
+        assert self._held is not None
+        places, tiles = self._place[sources], self._held[weights >> 2]
+        value, total, reach = self.fields.folds.sums(sums, places, tiles, inputs, count)
+        middle, radius = (
+            (factor * part)[:, None].repeat(shape[1], axis=1)
+            for factor, part in ((BYTE[0], total), (BYTE[1], reach))
+        )
+        return Terms(value, middle, radius, degree=inputs.degree + DEGREE)
+
+    def _scaled(self, products: list[Ints], inputs: Terms, total: Terms) -> list[Ints]:
+        """Add products with tiles of one weight an output to sums; return the other products.
+
+        Depthwise convolutions and scaled residuals have such tiles, which would make small matrices
+        of zeros. Rows of numbers are left, because they add to no radius, and zeros are dropped.
+        """
+        sums, sources, weights = products
+        if _proof is None or not len(sums) or np.bincount(sums).max() > LONGEST:
+            return products
+        least = weights.min()
+        codes = least + np.flatnonzero(np.bincount(weights - least))
+        few = len(codes) <= MOST_SCALED
+        if not few or self._numbers(codes >> 2, self.config.wgt.shape) is None:
+            return products
+        dense = self._weights(codes)
+        lanes = (dense != 0).argmax(axis=-1)
+        own = np.take_along_axis(dense, lanes[..., None], axis=-1)[..., 0]
+        single = (np.count_nonzero(dense, axis=-1) <= 1).all(axis=-1)
+        number = np.zeros(codes[-1] + 1 - least, np.int32)
+        number[codes - least] = np.arange(len(codes))
+        group, tiles = self._group[sources], number[weights - least]
+        chosen = single[tiles] & ~self._fixed[group]
+        ranges = np.zeros((len(total.middle), 2 * own.shape[1]))
+        batch, planes = total.shape[1], len(total.value)
+        _proof.add_scaled(
+            sums[chosen].astype(np.int32),
+            self._place[sources[chosen]],
+            tiles[chosen],
+            batch,
+            np.ascontiguousarray(inputs.value).reshape(planes, -1, inputs.shape[-1]),
+            lanes.astype(np.int32),
+            own,
+            np.concatenate([BYTE[0] * own, BYTE[1] * np.abs(own)], axis=1),
+            total.value.reshape(planes, -1, own.shape[1]),
+            ranges,
+        )
+        middle, radius = np.split(ranges[:, None], 2, axis=-1)
+        total.middle[...] += middle
+        total.radius[...] += radius
+        rest = ~chosen & (group > 0)
+        return [part[rest] for part in products]
 
     def _products_of(self, steps: list[TileStep]) -> list[Ints]:
         """Return the products of steps, with sums numbered among all tiles of the steps."""
@@ -420,9 +511,7 @@ class TermMachine:
         for step, begin in zip(steps, numbers.tolist(), strict=False):
             parts = self.names.products.get(int(self.names.step_of[step.first]), ())
             found += [(sums - step.first + begin, *read) for sums, *read in parts]
-        sums, *read = map(np.concatenate, zip(*found, strict=True))
-        order = np.sort(sums.astype(np.int64) << 32 | np.arange(len(sums))) & (1 << 32) - 1
-        return [sums[order], *(part[order] for part in read)]
+        return [*map(np.concatenate, zip(*found, strict=True))]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
@@ -459,7 +548,7 @@ class TermMachine:
     def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
         """Return middles and radii of sums of int8 products; numbers contribute no radius."""
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
-        fixed = np.array([isinstance(content, np.ndarray) for content in self._contents])
+        fixed = self._fixed[: len(self._contents)]
         if weights.ndim == 4:
             total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
         else:
@@ -488,12 +577,44 @@ class TermMachine:
 _NONE = (np.zeros(0, np.int32),) * 3
 
 
+def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: int) -> Numbers:
+    """Return the elements of a buffer of numbers, by default its own."""
+    flat = np.ascontiguousarray(buffer.constant_image() if image is None else image)
+    flat = flat.reshape(-1).view(np.uint8)
+    rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
+    return rows.view("<i4" if scalar == 4 else "i1")
+
+
+def held_tiles(
+    names: NameMachine, images: Mapping[str, npt.NDArray[Any]], variable: Collection[str]
+) -> tuple[Numbers, Ints]:
+    """Return the tiles of weights that a program reads from buffers of numbers, and their places.
+
+    `variable` are the buffers that are none; the places are a number for each name, or -1.
+    """
+    nbytes = names.config.dram_element_bytes(Memory.WGT)
+    index = np.full(names.count, -1, np.int64)
+    found: list[Numbers] = [np.zeros((0, nbytes), np.int8)]
+    for step in names.steps:
+        if step.what[0] != "given" or step.what[2:] != (nbytes, 1):
+            continue
+        buffer = names.program.buffers[step.what[1]]
+        if buffer.name in variable:
+            continue
+        begin = sum(map(len, found))
+        index[step.first : step.first + step.count] = np.arange(begin, begin + step.count)
+        found.append(_elements_of(buffer, images.get(buffer.name), nbytes, 1))
+    return np.concatenate(found).reshape(-1, *names.config.wgt.shape), index
+
+
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
     """Yield products as matrix products: sums, the place of each, sources and weights.
 
-    Sums are in order. Each is an element of a matrix, in the row of its sources, (rows, terms), and
+    Each sum is an element of a matrix, in the row of its sources, (rows, terms), and
     the column of its weights, (columns, terms). Rows that need the same columns are grouped.
     """
+    order = np.sort(sums.astype(np.int64) << 32 | np.arange(len(sums))) & (1 << 32) - 1
+    sources, weights = sources[order], weights[order]
     counts = np.bincount(sums)
     begins = np.cumsum(counts) - counts
     for count in np.unique(counts[counts > 0]).tolist():

@@ -143,7 +143,8 @@ class NameMachine:
         self._open = np.zeros(1024, np.bool_)
         """Which steps are unused sums, to which products may still be added."""
         self.step_of = np.zeros(1 << 16, np.int32)
-        self._count = 0
+        self.count = 0
+        """Number of names."""
         self.products: dict[int, list[list[Any]]] = defaultdict(list)
         self._index = -1
         self.make(("zeros",), 1)
@@ -185,20 +186,20 @@ class NameMachine:
 
     def make(self, what: tuple[Any, ...], count: int, *operands: Ints) -> Ints:
         """Return the names of new tiles."""
-        number, first = len(self.steps), self._count
+        number, first = len(self.steps), self.count
         if number == len(self.levels):
             self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
             self._open = np.concatenate([self._open, np.zeros_like(self._open)])
         while first + count > len(self.step_of):
             self.step_of = np.concatenate([self.step_of, np.zeros_like(self.step_of)])
-        self._count += count
-        self.step_of[first : self._count] = number
+        self.count += count
+        self.step_of[first : self.count] = number
         self.steps.append(TileStep(what, [*operands], first, count, self._index))
         for names in operands:
             used = self.step_of[names]
             self._open[used] = False
             self.levels[number] = max(self.levels[number], 1 + self.levels[used].max())
-        return np.arange(first, self._count)
+        return np.arange(first, self.count)
 
     def _outputs(self, index: Ints) -> Ints:
         """Return the names of elements of the output memory."""

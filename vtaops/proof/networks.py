@@ -16,7 +16,7 @@ from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
 from vtaops.graph.thresholds import quotient_scale
-from vtaops.proof.operators import Unknown
+from vtaops.proof.records import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
 from vtaops.proof.terms import BYTE, Fields, Terms
 
@@ -54,9 +54,13 @@ class Inputs:
         fields, rank = self.fields, len(sums.shape)
         if bias is not None:
             sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
+        if scaling.rounding in ("once", "twice"):
+            raise Unknown(f"rounding {scaling.rounding!r} has no meaning on terms")
         if scaling.rounding == "quotient":
             count, zero = int(scaling.multiplier), scaling.zero_point
             scale = quotient_scale(count)
+            if scale.differing:
+                raise Unknown(f"no scale divides sums of {count} values exactly")
             sums = fields.sum(sums, fields.numbers(count * zero))
             scaling = Requantization(
                 scale.multiplier, scale.shift, 0, scaling.clip, "nudged", scale.nudge, scale.kind
@@ -88,8 +92,8 @@ def _meaning(op: GraphOperator, given: Inputs) -> Terms:
 
 @_meaning.register
 def _(op: ops.Convolution, given: Inputs) -> Terms:
-    border = given.tensors[0].zero_point != 0
-    sums = convolve(given.fields, given.real(0), op.weight, op.window, op.groups, border)
+    data, zero = given.real(0), given.tensors[0].zero_point
+    sums = convolve(given.fields, data, op.weight, op.window, op.groups, zero != 0, zero)
     if op.residual_factor is not None:
         factor = along(1, 4, op.residual_factor)
         sums = given.fields.sum(sums, given.fields.times(given.real(1), factor))
@@ -99,8 +103,8 @@ def _(op: ops.Convolution, given: Inputs) -> Terms:
 @_meaning.register
 def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
     *_, height, width = given.results[0].shape
-    data = given.real(0)
-    sums = convolve_transposed(given.fields, data, op.weight, op.window, (height, width))
+    data, zero = given.real(0), given.tensors[0].zero_point
+    sums = convolve_transposed(given.fields, data, op.weight, op.window, (height, width), zero)
     return given.requantized(op.requantization, sums, bias=op.bias)
 
 
@@ -110,7 +114,8 @@ def _(op: ops.Dense, given: Inputs) -> Terms:
     weight = op.weight.T.astype(np.float64)
     image = Terms(data.value.reshape(len(data.value), -1, weight.shape[0], 1, 1), *BYTE)
     kernel = op.weight[:, :, None, None]
-    value = convolve(given.fields, image, kernel, Window.of((1, 1), (1, 1), (0, 0, 0, 0))).value
+    point, zero = Window.of((1, 1), (1, 1), (0, 0, 0, 0)), given.tensors[0].zero_point
+    value = convolve(given.fields, image, kernel, point, zero=zero).value
     value = value.reshape(len(value), *data.shape[:-1], -1)
     middle, radius = data.middle * weight.sum(axis=0), data.radius * np.abs(weight).sum(axis=0)
     sums = Terms(value, middle, radius)
@@ -166,7 +171,7 @@ def _(op: ops.Requantize, given: Inputs) -> Terms:
 
 @_meaning.register
 def _(op: ops.LeakyRelu, given: Inputs) -> Terms:
-    if op.negative > op.positive:
+    if np.max(op.negative) > op.positive:
         raise Unknown(f"factors {op.positive} and {op.negative} of a leaky ReLU")
     value = given.real(0)
     sides = [given.fields.times(value, factor) for factor in (op.positive, op.negative)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.window import Size, Window
+from vtaops.proof.folds import DEGREE, folded_sums
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Weights = npt.NDArray[Any] | Terms
@@ -27,20 +29,22 @@ def convolve(
     window: Window,
     groups: int = 1,
     border: bool = False,
+    zero: int = 0,
 ) -> Terms:
     """Return the sums of a convolution of (N, C, H, W) with (O, C / groups, KH, KW).
 
-    With `border`, pixels around the image count for the ranges of sums like those inside.
+    With `border`, pixels around the image count for the ranges of sums like those inside. The
+    program reads ``x + zero`` instead of `x`.
     """
     size = window.out_size(*x.shape[2:])
     image = np.pad(x.value, ((0, 0), *_sides(window)))
     inside = np.pad(np.ones(x.shape[2:]), _sides(window)[2:], constant_values=float(border))
     taps = [seen for *_, seen in window.taps(*size)]
-    return _products(fields, x, image, inside, weights, groups, taps)
+    return _products(fields, x, image, inside, weights, groups, taps, zero)
 
 
 def convolve_transposed(
-    fields: Fields, x: Terms, weights: Weights, window: Window, size: Size
+    fields: Fields, x: Terms, weights: Weights, window: Window, size: Size, zero: int = 0
 ) -> Terms:
     """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW).
 
@@ -70,7 +74,7 @@ def convolve_transposed(
         ]
         taps.append((..., *(slice(s, s + e) for s, e in zip(starts, size, strict=True))))
     turned = weights.moved(_turned) if isinstance(weights, Terms) else _turned(weights)
-    return _products(fields, x, image, inside, turned, 1, taps)
+    return _products(fields, x, image, inside, turned, 1, taps, zero)
 
 
 def _turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -86,18 +90,48 @@ def _products(
     weights: Weights,
     groups: int,
     taps: Sequence[Any],
+    zero: int,
 ) -> Terms:
     """Return the sums over taps of the pixels that they read, times (O, C / groups, KH, KW).
 
     `x` has the range of the image's values where `inside` is 1; elsewhere it is zero.
     """
-    outputs, inputs, *_ = weights.shape
-    planes, n, channels, *_ = image.shape
     counted = np.array([inside[seen] for seen in taps])
-    size, pixels = counted.shape[1:], counted[0].size
-    symbolic = isinstance(weights, Terms)
-    kernel = weights.value if isinstance(weights, Terms) else np.asarray(weights, np.float64)
+    if isinstance(weights, Terms):
+        folded, value = None, _expanded(fields, image, weights.value, groups, taps)
+        used = weights.value.any(axis=0).sum(axis=1)
+        total, reach, radius = 0.0 * used, 128.0 * used, x.reach
+    else:
+        wide = np.result_type(weights, np.int16)
+        total = weights.sum(axis=1, dtype=np.float64)
+        reach = np.abs(weights, dtype=wide).sum(axis=1, dtype=np.float64)
+        folded = fields.folds and folded_sums(
+            fields.folds, image, weights, groups, taps, zero, x.degree
+        )
+        value = _expanded(fields, image, weights, groups, taps) if folded is None else folded
+        radius = x.radius
+    middle, spread = (_counted(part, counted) for part in (total, reach))
+    degree = 2 if folded is None else x.degree + DEGREE
+    return Terms(value, x.middle * middle, radius * spread, degree=degree)
+
+
+def _counted(weights: Floats, counted: Floats) -> Floats:
+    """Return the sums (1, O, rows, columns) of (O, KH, KW) over the taps that a pixel counts."""
+    flat = counted.reshape(len(counted), -1)
+    return (weights.reshape(len(weights), -1) @ flat).reshape(1, -1, *counted.shape[1:])
+
+
+def _expanded(
+    fields: Fields, image: Floats, weights: Any, groups: int, taps: Sequence[Any]
+) -> Floats:
+    """Return the sums of products with numbers, or with the residues of terms."""
+    outputs, inputs, *_ = weights.shape[-4:]
+    planes, n, channels, *_ = image.shape
+    size = image[0, 0, 0][taps[0]].shape
+    symbolic = weights.ndim == 5
+    kernel = np.asarray(weights, np.float64)
     kernel = kernel.reshape(*kernel.shape[:-4], 1, groups, outputs // groups, inputs, len(taps))
+    pixels = math.prod(size)
     value = np.zeros((planes, n, groups, outputs // groups, pixels))
     step = max(1, GATHERED // (n * channels * pixels))
     for first in range(0, len(taps), step):
@@ -113,16 +147,7 @@ def _products(
             whole += part @ seen.reshape(shape)
         if inputs * len(taps) > LONGEST:
             fields.centred(value)
-    if symbolic:
-        used = (kernel != 0).any(axis=0)[0].sum(axis=-2)
-        total, reach, radius = 0.0 * used, 128.0 * used, x.reach
-    else:
-        total, reach, radius = kernel[0].sum(axis=-2), np.abs(kernel[0]).sum(axis=-2), x.radius
-    flat = counted.reshape(len(taps), pixels)
-    ranges = ((part @ flat).reshape(1, outputs, *size) for part in (total, reach))
-    middle, spread = next(ranges), next(ranges)
-    value = fields.centred(value).reshape(planes, n, outputs, *size)
-    return Terms(value, x.middle * middle, radius * spread)
+    return fields.centred(value).reshape(planes, n, outputs, *size)
 
 
 def _sides(window: Window) -> tuple[tuple[int, int], ...]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph
-from vtaops.program import Buffer, Program, Role
+from vtaops.graph import Graph, Node
+from vtaops.program import Buffer, Program
 from vtaops.program.region import Region, Stage
 from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.machine import Image
 from vtaops.proof.networks import meaning
-from vtaops.proof.operators import Definition, Unknown
+from vtaops.proof.operators import require_reasonable, result_of
+from vtaops.proof.records import Record, Unknown, WindowedRecord, record_of
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Values = Mapping[str, Terms]
@@ -70,6 +71,8 @@ class ProofTask:
         Whether at most `FEW` pairs of leaves lie below a scalar of the definition.
     unknown : str
         Reason why nothing can be proven; empty if there is none.
+    remark : str
+        What the claim is restricted to; begins with a comma, or empty.
     """
 
     name: str
@@ -82,11 +85,10 @@ class ProofTask:
     parameters: Mapping[str, Array] = field(default_factory=dict)
     linear: bool = False
     unknown: str = ""
+    remark: str = ""
 
     def evaluated(self, fields: Fields) -> tuple[dict[str, Image], Values]:
         """Return the images of symbols, and the results by definition."""
-        if self.unknown:
-            raise Unknown(self.unknown)
         values = {name: fields.symbols(t.shape, t.dtype) for name, t in self.tensors.items()}
         images = {b: image(fields, values[name].value) for b, name, image, _ in self.inputs}
         return {**self.parameters, **images}, self.define(fields, values)
@@ -94,70 +96,96 @@ class ProofTask:
 
 def operator_task(program: Program, against: Any) -> ProofTask:
     """Return the task of a program of one operator, from its record or a description."""
-    own, records = program.arguments, program.operators
-    kind, parameters = (records[0].kind, dict(records[0].parameters)) if records else ("", {})
-    declared: tuple[Buffer, ...] = own
+    own, kind, parameters = program.arguments, "", {}
     if against is not None:
-        kind, parameters = type(against).__name__, vars(against)
-        buffers = against.buffers(program.config)
-        declared = tuple(b for b in buffers if b.role is not Role.CONSTANT)
-    unknown = _reason(program, kind, declared)
-    if len(own) == len(declared):
-        # A run packs arguments as the program specifies: a bias may include rounding.
-        pairs = zip(own, declared, strict=True)
-        declared = tuple(replace(a, name=b.name) if a.shape == b.shape else b for a, b in pairs)
-    given, results = declared[:-1], () if unknown else declared[-1:]
+        kind = type(against).__name__
+        parameters = {f.name: getattr(against, f.name) for f in fields(against)}
+    elif program.operators:
+        kind, parameters = program.operators[0].kind, dict(program.operators[0].parameters)
+    try:
+        record = record_of(kind, parameters)
+        given, images = _arguments(program, record, against)
+    except Unknown as reason:
+        return _unknown(kind, program, str(reason))
+    *arguments, result = given
+    packed_as = f", where {', '.join(images)} are images in the DRAM of {kind}" if images else ""
     return ProofTask(
         kind,
         program,
-        partial(_result, kind, parameters, results),
-        (kind, sorted(parameters.items())),
-        {b.name: b for b in given},
+        partial(_result, record, result),
+        (kind, sorted(vars(record).items())),
+        {b.name: b for b in arguments},
         [
             (buffer.name, b.name, partial(_packed, b), partial(read_as, buffer, b))
-            for buffer, b in zip(own, given, strict=False)
+            for buffer, b in zip(own, arguments, strict=False)
         ],
-        {b.name: (program.buffers.index(own[-1]), partial(unpacked, b)) for b in results},
+        {result.name: (program.buffers.index(own[-1]), partial(unpacked, result))},
         linear=kind != "MaxPool2d",
-        unknown=unknown,
+        remark=packed_as,
     )
 
 
-def _reason(program: Program, kind: str, declared: tuple[Buffer, ...]) -> str:
-    """Return why a program cannot be compared with one operator; empty if it can be."""
+def _unknown(name: str, program: Program, reason: str) -> ProofTask:
+    """Return a task of which nothing can be proven."""
+    return ProofTask(name, program, lambda *_: {}, (), {}, (), {}, unknown=reason)
+
+
+def _arguments(program: Program, record: Record, against: Any) -> tuple[list[Buffer], list[str]]:
+    """Return the arguments that a record demands, as a run packs them; and which are images.
+
+    A program of one's own schedule may take arguments as they lie in DRAM: in the layouts of
+    `against`.
+    """
+    _require_one_result(program)
+    own = program.arguments
+    demanded = [*record.arguments(program.config.block_in)]
+    others = () if against is None else against.buffers(program.config)
+    layouts = {buffer.name: buffer for buffer in others}
+    if len(own) != len(demanded):
+        raise Unknown(f"its arguments are not those of {record.kind}")
+    given, images = [], []
+    for buffer, (name, shape, dtype) in zip(own, demanded, strict=True):
+        named, packed_buffer = layouts or buffer.name == name, layouts.get(name, buffer)
+        if named and (buffer.shape, buffer.dtype) == (shape, dtype):
+            # A run packs arguments as the program specifies: a bias may include rounding.
+            given.append(replace(buffer, name=name))
+            continue
+        _require_image(buffer, packed_buffer, f"{name} of {record.kind} is {dtype}{[*shape]}")
+        given.append(packed_buffer)
+        images.append(name)
+    return given, images
+
+
+def _require_one_result(program: Program) -> None:
+    """Require a program of one operator; raises Unknown."""
     own, joined = program.arguments, len(program.operators)
-    if kind and joined > 1:
-        return f"it joins {joined} operators without their graph"
+    if joined > 1:
+        raise Unknown(f"it joins {joined} operators without their graph")
     if not own or program.outputs != own[-1:]:
-        return "its last argument is not its one output, as that of an operator is"
-    if any(np.dtype(b.dtype).kind not in "iu" for b in own):
-        return "one of its arguments is not of integers, as those of operators are"
-    same = [(b.nbytes, b.dtype) for b in own] == [(b.nbytes, b.dtype) for b in declared]
-    return "" if same else f"its arguments are not those of {kind}"
+        raise Unknown("its last argument is not its one output, as that of an operator is")
 
 
-def _result(
-    kind: str,
-    parameters: Mapping[str, Any],
-    results: tuple[Buffer, ...],
-    fields: Fields,
-    values: Values,
-) -> Values:
+def _require_image(buffer: Buffer, packed: Buffer, wanted: str) -> None:
+    """Reject a buffer that does not hold another one as it lies in DRAM."""
+    same = (buffer.nbytes, buffer.dtype) == (packed.nbytes, packed.dtype)
+    if buffer is packed or not same or not _in_order(buffer):
+        own = f"{buffer.dtype}{[*buffer.shape]}"
+        raise Unknown(f"its argument {buffer.name} is {own}; {wanted}")
+
+
+def _in_order(buffer: Buffer) -> bool:
+    """Whether a buffer lies in DRAM in the order of its scalars."""
+    order = np.arange(math.prod(buffer.shape))
+    return buffer.nbytes == order.size * np.dtype(buffer.dtype).itemsize and np.array_equal(
+        unpacked(buffer, order).reshape(-1), order
+    )
+
+
+def _result(record: Record, result: Buffer, fields: Fields, values: Values) -> Values:
     """Return the result of an operator by its definition."""
-    (result,) = results
-    try:
-        definition = Definition(fields, kind, parameters)
-        if "kernel" in parameters and "data" in values:
-            definition.require_reasonable(values["data"].shape, result.shape)
-        found = definition.result(dict(values))
-    except (ArithmeticError, LookupError, TypeError, ValueError, ShapeError) as error:
-        raise Unknown(f"its record contradicts itself: {error}") from error
-    if found.shape != tuple(result.shape):
-        raise Unknown(
-            f"its record gives a result of shape {found.shape}, and its argument has "
-            f"{tuple(result.shape)}"
-        )
-    return {result.name: found}
+    if isinstance(record, WindowedRecord):
+        require_reasonable(record, values["data"].shape, result.shape)
+    return {result.name: result_of(fields, record, values)}
 
 
 def _packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
@@ -176,14 +204,8 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
     inside, program = {*region.nodes}, region.program
     nodes = [node for node in graph.nodes if node.name in inside]
     numbers = {buffer.name: number for number, buffer in enumerate(program.buffers)}
-    last = f" to {region.nodes[-1]}" if len(region.nodes) > 1 else ""
-
-    def define(fields: Fields, values: Values) -> Values:
-        known = dict(values)
-        for node in nodes:
-            terms = [known[tensor.name] for tensor in node.inputs]
-            known[node.outputs[0].name] = meaning(fields, node, terms)
-        return {a.tensor: known[a.tensor] for a in region.outputs}
+    if reason := _incomplete(nodes, region):
+        return _unknown(_title(region), program, reason)
 
     def image(argument: Any, fields: Fields, value: Floats) -> Terms:
         buffer = program.buffers[numbers[argument.buffer]]
@@ -195,9 +217,9 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         return found
 
     return ProofTask(
-        f"{region.nodes[0]}{last}",
+        _title(region),
         program,
-        define,
+        partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
         tuple(
             (n.name, type(n.op).__name__, sorted(vars(n.op).items()), n.inputs, n.outputs)
             for n in nodes
@@ -207,3 +229,34 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         {a.tensor: (numbers[a.buffer], partial(result, a)) for a in region.outputs},
         region.parameters,
     )
+
+
+def _title(region: Region) -> str:
+    """Return the first node of a region, and the last one if there are several."""
+    return " to ".join(dict.fromkeys((region.nodes[0], region.nodes[-1])))
+
+
+def _by_nodes(
+    nodes: Sequence[Node], results: Sequence[str], fields: Fields, values: Values
+) -> Values:
+    """Return the terms of results by the meaning of nodes, in their order."""
+    known = dict(values)
+    for node in nodes:
+        terms = [known[tensor.name] for tensor in node.inputs]
+        known[node.outputs[0].name] = meaning(fields, node, terms)
+    return {name: known[name] for name in results}
+
+
+def _incomplete(nodes: Sequence[Node], region: Region) -> str:
+    """Return why nodes do not define the results of a region; empty if they do."""
+    known = {argument.tensor for argument in region.inputs}
+    for node in nodes:
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor.dtype != "int8":
+                return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
+        for tensor in node.inputs:
+            if tensor.name not in known:
+                return f"neither its arguments nor its nodes give {tensor.name}"
+        known |= {tensor.name for tensor in node.outputs}
+    missing = [a.tensor for a in region.outputs if a.tensor not in known]
+    return f"none of its nodes gives {missing[0]}" if missing else ""

@@ -19,11 +19,17 @@ residues, a term has a range that its polynomial cannot leave, ``middle - radius
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
 
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
@@ -80,6 +86,12 @@ class Terms:
         return self.value.shape[1:]
 
     @property
+    def zero(self) -> bool:
+        """Whether all are the number 0."""
+        parts = self.radius, self.middle, self.value, self.bounded
+        return not any(np.any(part) for part in parts)
+
+    @property
     def bounded(self) -> Any:
         """Which terms have a delayed clamp."""
         return np.isfinite(self.low) | np.isfinite(self.high)
@@ -88,6 +100,11 @@ class Terms:
     def reach(self) -> Any:
         """The maximum magnitude of each polynomial."""
         return np.abs(self.middle) + self.radius
+
+    @property
+    def fits(self) -> Any:
+        """Whether each polynomial is an int32 for all inputs; not so where float64 is too short."""
+        return (self.middle - self.radius >= -INT32) & (self.middle + self.radius < INT32)
 
     def spread(self, shape: tuple[int, ...]) -> Terms:
         """Return plain terms broadcast to a shape."""
@@ -125,6 +142,8 @@ class Fields:
         """Number of leaves created."""
         self.degree = 1
         """Maximum degree of a polynomial."""
+        self.folds: Any = None
+        """What is folded (`vtaops.proof.folds`), or None."""
 
     # ------------------------------------------------------------------------- making terms
 
@@ -145,6 +164,9 @@ class Fields:
 
     def centred(self, value: Floats) -> Floats:
         """Reduce integers below 2**53 in place to half a prime in magnitude; return them."""
+        if _proof is not None and value.flags.c_contiguous:
+            _proof.centre(value.reshape(len(value), -1), np.array(self.primes, np.float64))
+            return value
         for number, prime in enumerate(self.primes):
             plane = value[number : number + 1]
             quotient = plane * (1.0 / prime)
@@ -165,8 +187,9 @@ class Fields:
         bits = np.asarray(bits)
         if not bits.any():
             return value
-        powers = [[pow(2, k, prime) for k in range(int(bits.max()) + 1)] for prime in self.primes]
-        factors = np.array(powers, np.float64)[:, bits]
+        least, most = int(bits.min()), int(bits.max())
+        powers = [[pow(2, k, prime) for k in range(least, most + 1)] for prime in self.primes]
+        factors = np.array(powers, np.float64)[:, bits - least]
         return self.product(*aligned(value, self.centred(factors)))
 
     def keys(self, value: Floats) -> Keys:
@@ -189,6 +212,18 @@ class Fields:
         """Return whether terms are small numbers for all inputs; needs two pairs of fields."""
         found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
         return found if len(self.primes) > 2 else np.zeros_like(found)
+
+    def _numbers(self, x: Terms) -> Iterator[tuple[Any, Any]]:
+        """Yield which terms are numbers for all inputs, and these numbers after their shift.
+
+        Small numbers, and small numbers of halves of the last step that is shifted out: where
+        nothing is left of the inputs, a zero point and the half that rounds it are still there.
+        """
+        shift = np.asarray(x.shift)
+        yield self.is_number(x.value), np.floor(np.ldexp(x.value[0], -shift))
+        if len(self.primes) > 2 and (shift > 1).any():
+            halves = self.power(x.value, 1 - np.maximum(shift, 1))
+            yield self.is_number(halves), np.floor(np.where(shift > 0, halves[0] / 2, halves[0]))
 
     # -------------------------------------------------------------- uninterpreted functions
 
@@ -237,10 +272,9 @@ class Fields:
             low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
             hashed = self.function(self._clamps(x), self.keys(value))
             value = hashed if changed.all() else np.where(changed, hashed, value)
-            number = changed & self.is_number(x.value)
-            if number.any():
-                exact = np.floor(np.ldexp(x.value[0], -np.asarray(x.shift)))
-                value = np.where(number, np.clip(exact, x.low, x.high), value)
+            for number, exact in self._numbers(x):
+                if (changed & number).any():
+                    value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
             if np.any(x.low == x.high):
                 value = np.where(x.low == x.high, x.low, value)
             middle = np.where(changed, (low + high) / 2, middle)
@@ -249,7 +283,8 @@ class Fields:
             np.where(where, nothing, part)
             for nothing, part in ((NO_BITS, x.shift), (LEAST, x.low), (MOST, x.high))
         )
-        return Terms(value, middle, radius, shift, low, high, x.degree)
+        degree = x.degree if (~changed & (x.radius > 0)).any() else 1
+        return Terms(value, middle, radius, shift, low, high, degree)
 
     def _clamps(self, x: Terms) -> Any:
         """Return the keys of shift and clamp, for each combination of their values."""
@@ -269,7 +304,7 @@ class Fields:
 
     def _held(self, x: Terms) -> Terms:
         """Return terms whose polynomials fit int32 unless an operation is delayed."""
-        wide = (x.shift == 0) & ~x.bounded & ~(x.reach <= INT32)  # also true beyond float64
+        wide = (x.shift == 0) & ~x.bounded & ~x.fits
         if not wide.any():
             return x
         value = np.where(wide, self.of(("wrap",), Terms(x.value)), x.value)
@@ -278,11 +313,14 @@ class Fields:
 
     def sum(self, x: Terms, y: Terms) -> Terms:
         """Return the sums; if one term is shifted, its shift stays delayed."""
+        for nothing, other in (x, y), (y, x):  # a copy: 0 + other, with all that it delays
+            if nothing.value.shape == other.value.shape and nothing.zero:
+                return other
         both = (x.shift > 0) & (y.shift > 0)
         x, y = self.settled(x, both | x.bounded), self.settled(y, both | y.bounded)
         if np.any(x.shift) or np.any(y.shift):
-            reach = sum(np.abs(ends(part)).max(axis=0) for part in (x, y))
-            wraps = ~(reach <= INT32)
+            bottom, top = (a + b for a, b in zip(ends(x), ends(y), strict=True))
+            wraps = ~((bottom >= -INT32) & (top < INT32))
             x, y = self.settled(x, wraps), self.settled(y, wraps)
         first, second = aligned(self.power(x.value, y.shift), self.power(y.value, x.shift))
         value = self.centred(first + second)
@@ -337,7 +375,8 @@ class Fields:
             value = np.where(inside, value, self.of(("low byte",), x))
             number = self.is_number(x.value)
             value = np.where(number, (x.value[0] + 128) % 256 - 128, value)
-        return Terms(value, *map(np.float64, BYTE))
+        middle, radius = map(np.float64, BYTE)
+        return Terms(value, middle, radius, degree=x.degree if inside.any() else 1)
 
     def requantized(
         self,
@@ -405,10 +444,7 @@ class Fields:
         nothing = members[0] == NOTHING
         lowest = (members == least[:, None]).all(axis=0) & inside
         nothing |= lowest & ~(nothing | lowest).all(axis=0)
-        members = _sorted(np.where(nothing, NOTHING, members))
-        again = (members[:, 1:] == members[:, :-1]).all(axis=0)
-        np.copyto(members[:, 1:], NOTHING, where=again)
-        members = _sorted(members)
+        members = _sets(np.where(nothing, NOTHING, members))
         held = (members[0] != NOTHING).any(axis=(*range(1, members.ndim - 1),))
         return members[:, : max(1, int(held.sum()))]
 
@@ -462,6 +498,17 @@ def _permuted(word: Keys, tag: Any) -> Keys:
         h *= np.uint64(0x9E3779B97F4A7C15)
         h ^= h >> _HALF
     return h
+
+
+def _sets(members: Keys) -> Keys:
+    """Return sets of keys, sorted and without duplicates, which become NOTHING."""
+    if _proof is not None:
+        _proof.sort_sets(members.reshape(*members.shape[:2], -1), NOTHING)
+        return members
+    members = _sorted(members)
+    again = (members[:, 1:] == members[:, :-1]).all(axis=0)
+    np.copyto(members[:, 1:], NOTHING, where=again)
+    return _sorted(members)
 
 
 def _sorted(members: Keys) -> Keys:

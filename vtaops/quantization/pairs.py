@@ -6,6 +6,8 @@ pair before it. ONNX Runtime's quantiser removes every Relu and Clip of asymmetr
 assumes that the grid is that of the activation's own range. Here, tensors that are concatenated or
 pooled share a grid, and powers of two are coarser than the range; therefore only activations that
 keep every value of their grid are removed.
+
+Residuals come first: later, a pair behind a convolution may be all that is left of an activation.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.graph.grid import Range
-from vtaops.graph.onnx_files import Arrays, Connections, ModelProto, NodeProto
+from vtaops.graph.onnx_files import (
+    Arrays,
+    Connections,
+    ModelProto,
+    NodeProto,
+    consumers,
+    producers,
+)
 from vtaops.quantization.scales import SATURATING
 
 LEAST, GREATEST = 64, 1 << 15
@@ -21,8 +30,14 @@ LEAST, GREATEST = 64, 1 << 15
 (docs/quantization.md)."""
 
 
-def join_residuals(model: ModelProto) -> int:
-    """Remove such pairs from a QDQ model in place; return their number.
+def remove_pairs(model: ModelProto) -> None:
+    """Remove the pairs and activations that VTA does not need from a QDQ model in place."""
+    _join_residuals(model)
+    _drop_idle_activations(model)
+
+
+def _join_residuals(model: ModelProto) -> None:
+    """Remove the pairs between convolutions and additions, before any activation is dropped.
 
     A pair stays if something else reads it, or if hardware does not support the residual's factor:
     one below 64 that is not a whole number, or one above 2^15.
@@ -44,7 +59,30 @@ def join_residuals(model: ModelProto) -> int:
             dead += pair
     for node in dead:
         model.graph.node.remove(node)
-    return len(dead) // 2
+
+
+def keep_amounts(model: ModelProto, prepared: ModelProto) -> None:
+    """Let each Pad and Clip read its constants as in the float model, instead of from grids.
+
+    Such a constant needs no grid: rounding it would move a whole border, or a bound that another
+    node shares with a Pad.
+    """
+    constants = {tensor.name: tensor for tensor in prepared.graph.initializer}
+    given = {n.name: list(n.input) for n in prepared.graph.node if n.op_type in ("Pad", "Clip")}
+    writers, rounded = producers(model), {}
+    known = {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        for index, name in enumerate(given.get(node.name, ())):
+            read = node.input[index]
+            if name not in constants or read not in writers:
+                continue
+            rounded[read] = writers[read]
+            node.input[index] = name
+            if name not in known:
+                model.graph.initializer.append(constants[name])
+                known.add(name)
+    for name in rounded.keys() - consumers(model).keys():
+        model.graph.node.remove(rounded[name])
 
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
@@ -62,11 +100,11 @@ def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
     return bool(((whole | (factor >= LEAST)) & (factor >= 1) & (factor <= GREATEST)).all())
 
 
-def drop_idle_activations(model: ModelProto) -> int:
-    """Remove activations without effect from a QDQ model in place; return their number.
+def _drop_idle_activations(model: ModelProto) -> None:
+    """Remove activations between two pairs of one grid, all of whose values they keep.
 
-    Such an activation is between two pairs of one grid, all of whose values it keeps, and nothing
-    else reads its input. The pair before it is removed too.
+    Nothing else reads the input of such an activation. The pair before it is removed, so that the
+    pair behind it saturates in its place: no later pass may remove that.
     """
     tensors = Connections(model)
     dead = []
@@ -85,7 +123,6 @@ def drop_idle_activations(model: ModelProto) -> int:
             dead += [*pair, node]
     for node in dead:
         model.graph.node.remove(node)
-    return len(dead) // 3
 
 
 def _is_idle(activation: NodeProto, before: NodeProto, after: NodeProto, constants: Arrays) -> bool:

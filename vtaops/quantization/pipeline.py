@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import AccuracyWarning, ModelError
 from vtaops.base.shapes import Array
 from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
@@ -29,8 +30,9 @@ from vtaops.quantization import sources
 from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.pairs import drop_idle_activations, join_residuals
+from vtaops.quantization.pairs import keep_amounts, remove_pairs
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
@@ -41,6 +43,7 @@ from vtaops.quantization.scales import (
     calibrated_ranges,
     free_grids,
     no_finer_than_sums,
+    no_finer_than_totals,
     power_of_two_grids,
     power_of_two_weight_scales,
     shared_ranges,
@@ -82,6 +85,8 @@ class Quantization:
         The calibration data.
     equalized
         Number of tensors whose channels were equalised.
+    departures
+        The tensors that the file computes differently, other than by rounding.
     trials
         The combinations tried for a device, best first; this model is the first.
     """
@@ -90,6 +95,7 @@ class Quantization:
     prepared: ModelProto
     samples: list[Sample]
     equalized: int = 0
+    departures: tuple[Departure, ...] = ()
     trials: tuple[TriedWay, ...] = ()
 
     def quality(self) -> Quality:
@@ -200,7 +206,7 @@ def run_quantization(
     options = {name: value for name, value in way.items() if value is not None}
     start = Way(**{"zero_points": scales == "free", **options})
     if device is None:
-        return _quantized(prepared, samples, scales, method, start)
+        return _told(_quantized(prepared, samples, scales, method, start))
     kept, judges = split(samples)
 
     def quantized(tried: Way) -> Quantization:
@@ -208,8 +214,14 @@ def run_quantization(
 
     changes = [field.name for field in fields(Way) if field.name not in options]
     best, trials = try_ways(quantized, device, judges, start, changes)
-    found: Quantization = replace(best, trials=tuple(trials))
-    return found
+    return _told(replace(best, trials=tuple(trials)))
+
+
+def _told(done: Quantization) -> Quantization:
+    """Warn of the tensors that a file computes differently from float."""
+    for departure in done.departures:
+        warnings.warn(f"the quantised file: {departure}", AccuracyWarning, stacklevel=4)
+    return done
 
 
 def _device(config: Any) -> QuantizationTarget:
@@ -234,6 +246,7 @@ def _quantized(
     if scales == "pow2":
         grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=way.zero_points)
         grids = no_finer_than_sums(prepared, grids, groups)
+        grids = no_finer_than_totals(prepared, grids, groups)
     else:
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction
@@ -247,7 +260,7 @@ def _quantized(
         done = replace(done, model=_insert_pairs(prepared, grids, scales))
     if scales == "pow2":
         _check_powers_of_two(done.model)
-    return done
+    return replace(done, departures=departures(prepared, done.model, samples[0]))
 
 
 def _load(
@@ -303,7 +316,7 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
         "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
         "WeightSymmetric": True,
         "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
-        "QDQKeepRemovableActivations": True,  # see drop_idle_activations
+        "QDQKeepRemovableActivations": True,  # see remove_pairs
         "ForceQuantizeNoInputCheck": True,  # also quantise data movement after a float operator
         "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
     }
@@ -328,8 +341,8 @@ def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> 
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
     result.producer_name = "vtaops"
-    drop_idle_activations(result)
-    join_residuals(result)
+    keep_amounts(result, model)
+    remove_pairs(result)
     onnx.checker.check_model(result)
     return result
 

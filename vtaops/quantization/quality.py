@@ -66,10 +66,10 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in images.items():
-            sums[name] += _powers(exact[name], rounded[image])
+            sums[name] += powers(exact[name], rounded[image])
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
-    layers = [LayerQuality(name, writers[name].op_type, _decibels(*sums[name])) for name in images]
+    layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in images]
     return Quality(
         tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
         tuple(_output(name, pairs) for name, pairs in rows.items()),
@@ -90,12 +90,14 @@ def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     return found
 
 
-def _powers(exact: Array, rounded: Array) -> Array:
+def powers(exact: Array, rounded: Array) -> Array:
+    """Return the sums of squares of a tensor and of its error."""
     signal = np.square(exact, dtype=np.float64).sum()
     return np.array([signal, np.square(exact.astype(np.float64) - rounded).sum()])
 
 
-def _decibels(signal: float, noise: float) -> float:
+def decibels(signal: float, noise: float) -> float:
+    """Return a signal-to-noise ratio in dB."""
     if noise == 0:
         return float("inf")
     return float(10 * np.log10(max(signal, 1e-300) / noise))
@@ -110,4 +112,4 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
     difference = float(np.abs(exact.astype(np.float64) - rounded).max())
-    return OutputQuality(name, _decibels(*_powers(exact, rounded)), difference, top1)
+    return OutputQuality(name, decibels(*powers(exact, rounded)), difference, top1)

@@ -215,6 +215,50 @@ def no_finer_than_sums(
     return found
 
 
+def no_finer_than_totals(
+    model: onnx_files.ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+) -> dict[str, Grid]:
+    """Make grids that only additions read at least as coarse as those of their results.
+
+    The sum then loses no bit of them. Rounding them where they are computed, from sums of many
+    bits, costs as much, but has no exact halves, all of which hardware rounds up. Additions that
+    continue the sums of a convolution are excluded: they round once, whatever the grid.
+    """
+    found, tensors = dict(grids), onnx_files.Connections(model)
+    members: dict[str, list[str]] = defaultdict(list)
+    for name in grids:
+        members[groups[name]].append(name)
+    for node in reversed(model.graph.node):
+        for name in node.input if node.op_type == "Add" else ():
+            group = members[groups[name]] if name in groups else []
+            coarsest = min((_total(each, tensors, found, group) for each in group), default=0.0)
+            if 0 < coarsest < np.inf and coarsest > found[name].scale:
+                for each in group:
+                    found[each] = replace(found[each], scale=coarsest)
+    return found
+
+
+def _total(
+    name: str, tensors: onnx_files.Connections, grids: dict[str, Grid], group: list[str]
+) -> float:
+    """Return the finest result of the additions that read a tensor; 0 if others read it too."""
+    if name in tensors.outputs:
+        return 0.0
+    scales = [np.inf]
+    for node in tensors.readers.get(name, []):
+        if node.op_type == "Add" and node.output[0] in grids and not _continues(node, tensors):
+            scales.append(grids[node.output[0]].scale)
+        elif not {*node.output} <= {*group}:
+            scales.append(0.0)
+    return float(min(scales))
+
+
+def _continues(node: onnx_files.NodeProto, tensors: onnx_files.Connections) -> bool:
+    """Return whether an addition continues the sums of a convolution."""
+    writers = (tensors.writers.get(name) for name in node.input if tensors.only_reader(name))
+    return any(writer is not None and writer.op_type == "Conv" for writer in writers)
+
+
 def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """Return the power of two with the least squared error on a weight tensor.
 
@@ -264,8 +308,9 @@ def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.Nod
     found = {}
     for node in model.graph.node:
         both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
-        for index in operands.get(node.op_type, both):
-            name = node.input[index]
+        for name in (
+            node.input[i] for i in operands.get(node.op_type, both) if i < len(node.input)
+        ):
             if name in constants and constants[name].dtype == np.float32:
                 found[name] = node
     return found

@@ -21,18 +21,7 @@ from vtaops.graph.onnx_files import ModelProto, NodeProto
 from vtaops.graph.probe import Probe
 from vtaops.relax.importing import import_model
 from vtaops.relax.litert import compare
-
-MULTIPLIER_ERROR = 2.0**-16
-"""Maximum relative error of a 16-bit multiplier (docs/quantization.md)."""
-
-FLOAT_ERROR = 2.0**-21
-"""Relative error of ONNX Runtime's float32 sums if scales are not powers of two."""
-
-FACTOR_ERROR = 1 / 128
-"""Maximum relative error of the factor of an average that uses only shifts."""
-
-SUM_ERROR = 2.0**-15
-"""Maximum relative error of the factors of an addition."""
+from vtaops.relax.promises import FACTOR_ERROR, FLOAT_ERROR, MULTIPLIER_ERROR, SUM_ERROR
 
 
 @dataclass(frozen=True)
@@ -107,8 +96,11 @@ def trace_differences(
     """
     if isinstance(model, str | Path) and Path(model).suffix == ".tflite":
         compared = compare(Path(model), graph or import_model(model), [*sample.values()])
-        return [_of_tflite(*one) for one in compared]
-    loaded = onnx_files.load(model)
+        return [_of_tflite(*one) for one in compared if one[0]]
+    return _of_onnx(onnx_files.load(model), sample)
+
+
+def _of_onnx(loaded: ModelProto, sample: Mapping[str, Array]) -> list[LayerDifference]:
     constants = onnx_files.initializers(loaded)
     layers = [
         layer
@@ -173,6 +165,8 @@ class _Layer:
         found = {"", *constants}
         inputs: dict[str, None] = {}
         stack = [rounding.output[0]]
+        if not _is_fixed(rounding, constants):
+            return None
         while stack:
             name = stack.pop()
             if name in found:
@@ -183,6 +177,8 @@ class _Layer:
                 return None
             if node.op_type == "DequantizeLinear" and node.input[0] not in constants:
                 inputs[node.input[0]] = None
+                if not _is_fixed(node, constants):
+                    return None
             else:
                 stack.extend(node.input)
         nodes = tuple(n for n in model.graph.node if not found.isdisjoint(n.output))
@@ -197,8 +193,7 @@ class _Layer:
         if any(isinstance(op, Host) and "astype" not in op.operators for op in operators):
             return None
         (ours,) = evaluate(graph, *(self._real(name, values, constants) for name in self.inputs))
-        scale = constants[self.rounding.input[1]].astype(np.float64)
-        zero = constants[self.rounding.input[2]].astype(np.int64)
+        scale, zero = _grid(self.rounding, constants)
         exact = values[self.before].astype(np.float64) / scale
         theirs, mine = values[self.result].astype(np.int64), ours.astype(np.int64)
         differs = mine != theirs
@@ -228,7 +223,7 @@ class _Layer:
             and node.input[0] in constants
             and constants[node.input[0]].dtype == np.int32
         }
-        fixed = {*constants, *(n.output[0] for n in self.nodes if n.input[0] in constants)}
+        fixed = {*constants, *(n.output[0] for n in self.nodes if {*n.input} <= {*constants})}
         return all(_adds_integers(node, integers, fixed) for node in self.nodes)
 
     def _reader(self, name: str) -> NodeProto:
@@ -239,9 +234,8 @@ class _Layer:
         self, name: str, values: Mapping[str, Array], constants: Mapping[str, Array]
     ) -> Array:
         """Return an input as real values that round to the same integers."""
-        scale, zero = (constants[each] for each in self._reader(name).input[1:])
-        real: Array = (values[name].astype(np.float32) - zero.astype(np.float32)) * scale
-        return real
+        scale, zero = _grid(self._reader(name), constants)
+        return ((values[name] - zero) * scale).astype(np.float32)
 
     def _alone(self, model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
         """Return the layer as a model whose inputs are rounded to their grids."""
@@ -269,6 +263,17 @@ class _Layer:
         return onnx.helper.make_model(
             graph, opset_imports=model.opset_import, ir_version=model.ir_version
         )
+
+
+def _is_fixed(node: NodeProto, constants: Mapping[str, Array]) -> bool:
+    """Return whether a file states scale and zero point of a QuantizeLinear or DequantizeLinear."""
+    return {*filter(None, node.input[1:])} <= {*constants}
+
+
+def _grid(node: NodeProto, constants: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Return scale and zero point of a QuantizeLinear or DequantizeLinear, as numbers."""
+    scale, *zeros = (constants[name] for name in node.input[1:] if name)
+    return scale.astype(np.float64), zeros[0].astype(np.int64) if zeros else np.zeros((), np.int64)
 
 
 def _adds_integers(node: NodeProto, integers: set[str], fixed: set[str]) -> bool:

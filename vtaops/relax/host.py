@@ -36,7 +36,7 @@ class RelaxFunction(HostFunction):
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         if self._call is None:
             self._call = relax.VirtualMachine(self._compiled(), tvm.cpu())["main"]
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
+        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in arrays]
         return tuple(result.numpy() for result in self._call(*tensors))
 
     def to_bytes(self) -> bytes:

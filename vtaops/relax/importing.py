@@ -58,7 +58,8 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
         model = onnx_files.load(source, shapes)
         pairs = to_pairs(model)
         found = _from_onnx(pairs, foreign=True)
-        names, parts = partial(tensor_names, pairs), partial(_parts, model, pairs, found)
+        names = partial(tensor_names, pairs, found.names)
+        parts = partial(_parts, model, pairs, found)
         return to_graph(normalize(found.module), name, names, parts)
     return to_graph(to_relax(source, shapes=shapes), name)
 

@@ -7,8 +7,11 @@ that its hardware cannot avoid (`vtaops ops` counts them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +21,12 @@ from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
-from vtaops.graph.executor import evaluate_node
+from vtaops.graph.executor import checked_inputs, evaluate_node
 
 KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "CONV_2D": (ops.Convolution,),
     "DEPTHWISE_CONV_2D": (ops.Convolution,),
+    "TRANSPOSE_CONV": (ops.TransposedConvolution,),
     "FULLY_CONNECTED": (ops.Dense,),
     "ADD": (ops.RescaledAdd, ops.Add, ops.LookupTable),
     "SUB": (ops.RescaledAdd, ops.Add, ops.LookupTable),
@@ -32,8 +36,17 @@ KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
     "MAX_POOL_2D": (ops.MaxPool,),
     "CONCATENATION": (ops.Concat,),
     "SOFTMAX": (ops.FixedSoftmax,),
+    **dict.fromkeys(
+        ("LEAKY_RELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "ELU"), (ops.LookupTable,)
+    ),
 }
 """TFLite operators that exist in a graph; the others only move values."""
+
+COMPUTING = tuple(kind for kinds in KINDS.values() for kind in kinds)
+"""Operators of a graph that are one of a file; the others only move values."""
+
+IMAGES = ops.Convolution | ops.TransposedConvolution | ops.AveragePool | ops.MaxPool
+"""Operators on NCHW."""
 
 Compared = tuple[str, Node, Array, Array]
 """An operator's result by name, its node, and the values of LiteRT and of the executor in NCHW."""
@@ -49,6 +62,29 @@ class _Operator:
     output: int
     grid: tuple[float, int]
     values: Array
+
+
+def has_litert() -> bool:
+    """Return whether LiteRT is installed."""
+    return find_spec("ai_edge_litert") is not None
+
+
+_TRIAL = """
+import sys
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+trial = Interpreter(sys.argv[1], experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+trial.allocate_tensors()
+trial.invoke()
+"""
+
+
+def runs(path: Path) -> bool:
+    """Return whether LiteRT runs a file: on some it ends its whole process, so another one tries.
+
+    One such file has a softmax whose input has a scale below 2**-26.
+    """
+    tried = subprocess.run([sys.executable, "-c", _TRIAL, str(path)], capture_output=True)
+    return tried.returncode == 0
 
 
 def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], list[int]]:
@@ -97,6 +133,8 @@ def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], lis
 def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compared]:
     """Yield a comparison for each operator that the outputs of a file need.
 
+    Operators that only move values have no name in it.
+
     Raises
     ------
     ModelError
@@ -105,26 +143,42 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
     left, inputs = reference(path, arrays)
     if [tensor.shape for tensor in graph.inputs] != [array.shape for array in arrays]:
         raise ModelError(f"{graph.name} is not a graph of {path}, whose inputs have other shapes")
-    values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
+    values = checked_inputs(graph.inputs, arrays)
     roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
     left = [operator for operator in left if operator.kind in KINDS]
-    known = tuple(kind for kinds in KINDS.values() for kind in kinds)
+    turned: set[str] = set()
     for node in graph.nodes:
         made = evaluate_node(node, values)
         values |= made
         own, name = made[node.outputs[0].name], node.outputs[0].name
-        if not isinstance(node.op, known):
+        if _is_channels_first(node, turned):
+            turned.add(name)
+        if not isinstance(node.op, COMPUTING):
             roots[name] = roots[node.inputs[0].name]
+            yield "", node, own, own
             continue
         found = next((o for o in left if _is_of(node, o, roots)), None)
         if found is None:
             raise ModelError(f"{graph.name} is not a graph of {path}, which has no {name}")
         left.remove(found)
         roots[name] = found.output
-        images = found.values.ndim == own.ndim == 4
-        other = (found.values.transpose(0, 3, 1, 2) if images else found.values).reshape(own.shape)
+        other = _as_in_graph(found.values, own.shape, channels_first=name in turned)
         yield found.name, node, other, own
-        values[name] = np.ascontiguousarray(other)
+        values[name] = other
+
+
+def _as_in_graph(values: Array, shape: tuple[int, ...], *, channels_first: bool) -> Array:
+    """Return the values of a file's tensor in the shape of the graph's."""
+    if channels_first and values.ndim == len(shape) == 4:
+        values = values.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(values.reshape(shape))
+
+
+def _is_channels_first(node: Node, turned: Collection[str]) -> bool:
+    """Return whether a result is NCHW; `turned` are the tensors before that are."""
+    if isinstance(node.op, ops.Transpose):
+        return node.op.axes == (0, 3, 1, 2)
+    return node.inputs[0].name in turned or isinstance(node.op, IMAGES)
 
 
 def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | int, int]:

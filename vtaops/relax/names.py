@@ -1,28 +1,27 @@
-"""Assign the names of tensors in an ONNX file to the tensors of a graph.
-
-TVM's front end numbers all values. It visits the nodes in the order of the file, so the quantised
-tensors have the same order in module and file. If their numbers differ, no tensor gets a name.
-"""
+"""Assign the names of tensors in an ONNX file to the tensors of a graph."""
 
 from __future__ import annotations
 
-from vtaops.graph.onnx_files import ModelProto, initializers
+from collections import Counter
+from collections.abc import Mapping
+
+from vtaops.graph.onnx_files import ModelProto, producers
 from vtaops.relax.values import Body, Value
 
 
-def tensor_names(model: ModelProto, body: Body) -> dict[Value, str]:
+def tensor_names(model: ModelProto, hints: Mapping[str, str], body: Body) -> dict[Value, str]:
     """Return the names of values of the function imported from an ONNX model.
 
-    The model's quantised tensors must be between quantize and dequantize; outputs get names too.
+    A quantised tensor has the name of the float tensor that it rounds; outputs get names too.
+    `hints` are the tensors of the file by the names of Relax's variables.
     """
-    constants = initializers(model)
-    quantized = [
-        node.input[0]
-        for node in model.graph.node
-        if node.op_type == "QuantizeLinear" and node.input[0] not in constants
-    ]
-    values = [value for value in body.bindings if value.op == "quantize" and not value.fixed]
-    found = dict(zip(values, quantized, strict=True)) if len(values) == len(quantized) else {}
+    writers = producers(model)
+    counts = Counter(value.name for value in body.bindings)
+    found = {}
+    for value in body.bindings:
+        node = writers.get(hints.get(value.name, ""))
+        if value.op == "quantize" and not value.fixed and counts[value.name] == 1 and node:
+            found[value] = node.input[0]
     outputs = [value.name for value in model.graph.output]
     if len(outputs) == len(body.outputs):
         found.update(zip(body.outputs, outputs, strict=True))

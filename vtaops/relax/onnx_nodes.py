@@ -131,6 +131,9 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self._bind(name)
 
     def _convert(self, node: NodeProto) -> None:
+        amount = node.input[2] if node.op_type == "Pad" and len(node.input) > 2 else ""
+        if amount and not hasattr(self._nodes.get(amount), "value"):  # the front end pads with 0
+            raise UnsupportedError(f"{node.output[0]!r} is padded by an amount that is computed")
         printed = StringIO()
         try:
             with redirect_stdout(printed):  # contains the operator at which it stops

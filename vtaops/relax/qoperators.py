@@ -52,6 +52,7 @@ class _Writer:
     def __init__(self, model: onnx_files.ModelProto) -> None:
         self.model = model
         self.constants = onnx_files.initializers(model)
+        self.writers = onnx_files.producers(model)
         self.shapes = onnx_files.tensor_shapes((*model.graph.input, *model.graph.value_info))
         self.nodes: list[onnx_files.NodeProto] = []
 
@@ -82,14 +83,22 @@ class _Writer:
         onnx_files.replace_initializer(self.model, f"{name}_values", np.array(values, np.int64))
         return f"{name}_values"
 
+    def real(self, name: str) -> Array | None:
+        """Return a constant of the file, also one that a DequantizeLinear makes; else None."""
+        node = self.writers.get(name)
+        if node is None or node.op_type != "DequantizeLinear":
+            return self.constants.get(name)
+        known = {*filter(None, node.input)} <= {*self.constants}
+        return onnx_files.dequantized(node, self.constants) if known else None
+
     def compose(self, node: onnx_files.NodeProto, parts: Composition) -> None:
         """Replace an integer operator by a float operator between quantize and dequantize."""
         given = onnx_files.attributes(node)
         if given.get("channels_last", 0):
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r} with channels last")
         first, *others = parts.operands or range(2, len(node.input), 3)
-        operands = [self._operand(node, first, 1)]
-        operands += [self._operand(node, other, parts.weight_axis(given)) for other in others]
+        operands = [self.operand(node, first, 1)]
+        operands += [self.operand(node, other, parts.weight_axis(given)) for other in others]
         if parts.bias and any(node.input[parts.bias : parts.bias + 1]):
             operands.append(self._bias(node, parts.bias, given.get("alpha", 1.0)))
         grid = node.input[parts.result : parts.result + 2]
@@ -97,10 +106,10 @@ class _Writer:
         if len(grid) < 2 or not grid[0]:  # QGemm without output scale: the result is float
             self.add(parts.kind, operands, node.output, **kept)
             return
-        result = self.add(parts.kind, operands, [f"{node.output[0]}_float"], **kept)
+        result = self.add(parts.kind, operands, [float_name(node)], **kept)
         self.add("QuantizeLinear", [result, *grid], node.output)
 
-    def _operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
+    def operand(self, node: onnx_files.NodeProto, first: int, axis: int) -> str:
         """Dequantise the operand whose value, scale and zero point start at input `first`."""
         output = f"{node.output[0]}_operand{first}"
         return self.add("DequantizeLinear", node.input[first : first + 3], [output], axis=axis)
@@ -121,6 +130,11 @@ class _Writer:
         if name not in self.constants:
             raise UnsupportedError(f"{node.op_type} {node.output[0]!r}: {name!r} is not a constant")
         return self.constants[name]
+
+
+def float_name(node: onnx_files.NodeProto) -> str:
+    """Return the name of the float tensor that an integer operator rounds in `to_pairs`."""
+    return f"{next(iter(node.output), '')}_float"
 
 
 def _name(node: onnx_files.NodeProto) -> str:
@@ -175,21 +189,50 @@ def _integer_product(writer: _Writer, node: onnx_files.NodeProto) -> None:
     writer.add("Cast", [result], node.output, to=onnx_files.require("onnx").TensorProto.INT32)
 
 
+def _softmax(writer: _Writer, node: onnx_files.NodeProto) -> None:
+    """Rewrite a softmax along an axis; before opset 13, over that axis and all behind it."""
+    given = onnx_files.attributes(node)
+    if given["opset"] >= 13:
+        Composition("Softmax", (0,), 3)(writer, node)
+        return
+    data = writer.operand(node, 0, 1)
+    rows, results, shape, whole = (
+        f"{node.output[0]}_{part}" for part in ("rows", "results", "shape", "float")
+    )
+    writer.add("Flatten", [data], [rows], axis=given.get("axis", -1))
+    writer.add("Softmax", [rows], [results], axis=1)
+    writer.add("Shape", [data], [shape])
+    writer.add("Reshape", [results, shape], [whole])
+    writer.add("QuantizeLinear", [whole, *node.input[3:5]], node.output)
+
+
 def _pad(writer: _Writer, node: onnx_files.NodeProto) -> None:
     """Rewrite zero padding of an image as a mean over one pixel that counts its padding.
 
     TVM's front end converts a Pad to a function of loops, which hides its meaning.
     """
-    amount = writer.constants.get(node.input[2], 0) if len(node.input) > 2 else 0
+    name = node.input[2] if len(node.input) > 2 else ""
+    amount = writer.real(name) if name else np.zeros(())
+    if name and amount is not None and name not in writer.constants:
+        node = deepcopy(node)
+        name = f"{node.output[0]}_amount"
+        onnx_files.replace_initializer(writer.model, name, amount.astype(np.float32))
+        node.input[2:3] = [name]
     pads = writer.constants.get(node.input[1])
-    mode = onnx_files.attributes(node).get("mode", b"constant")
-    plain = len(node.input) < 4 and mode in (b"constant", "constant") and not np.any(amount)
-    if not plain or pads is None or pads.size != 8 or pads.min() < 0 or pads[[0, 1, 4, 5]].any():
+    zeros = amount is not None and not amount.any()
+    if pads is None or not zeros or not _surrounds_images(node, pads):
         writer.nodes.append(node)
         return
     sides = [int(side) for side in pads[[2, 3, 6, 7]]]
     options = {"kernel_shape": [1, 1], "pads": sides, "count_include_pad": 1}
     writer.add("AveragePool", node.input[:1], node.output, **options)
+
+
+def _surrounds_images(node: onnx_files.NodeProto, pads: Array) -> bool:
+    """Whether a Pad by a constant adds rows and columns around images, and nothing else."""
+    mode = onnx_files.attributes(node).get("mode", b"constant")
+    constant = len(node.input) < 4 and mode in (b"constant", "constant")
+    return constant and pads.size == 8 and pads.min() >= 0 and not pads[[0, 1, 4, 5]].any()
 
 
 def _space_to_depth(writer: _Writer, node: onnx_files.NodeProto) -> None:
@@ -259,7 +302,7 @@ _REWRITES: dict[str, Callable[[_Writer, onnx_files.NodeProto], None]] = {
     "QLinearAveragePool": Composition("AveragePool", (0,), 3),
     "QLinearLeakyRelu": Composition("LeakyRelu", (0,), 3),
     "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
-    "QLinearSoftmax": Composition("Softmax", (0,), 3),
+    "QLinearSoftmax": _softmax,
     "QLinearConcat": Composition("Concat", (), 0),
     "Pad": _pad,
     "SpaceToDepth": _space_to_depth,

@@ -68,6 +68,9 @@ class Sum:
         steps = np.rint(self.bias / self.scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
             raise NotTranslated("a bias beyond 32 bits")
+        moved = np.abs(steps * self.scale - self.bias) / target.grid.scale
+        if moved.max(initial=0) > 0.5:
+            raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
         given = {} if self.factor is None else {"residual_factor": self.factor}

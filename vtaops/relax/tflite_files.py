@@ -48,6 +48,7 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
         raise ModelError(f"{path} is damaged: an offset leads out of its tables") from error
     if wrong:
         raise ModelError(f"{path} is damaged: {wrong}")
+    _refuse_unread(whole, path)
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()} or None
     try:
         return from_tflite(whole, shape_dict=given)
@@ -56,6 +57,27 @@ def from_tflite_file(path: Path, shapes: Mapping[str, Sequence[int]] | None = No
         if not isinstance(error, NotImplementedError):
             reason = f"{type(error).__name__}: {reason}"
         raise UnsupportedError(f"TVM's front end cannot read {path}: {reason}") from error
+
+
+def _refuse_unread(model: Any, path: Path) -> None:
+    """Refuse what TVM's front end reads as something else, and says nothing.
+
+    It takes each softmax for one of ``exp(x)``, whatever the factor of `x` is.
+    """
+    tflite = require("tflite")
+    graph = model.Subgraphs(0)
+    for number in range(graph.OperatorsLength()):
+        operator = graph.Operators(number)
+        options = tflite.SoftmaxOptions()
+        table = operator.BuiltinOptions()
+        if operator.BuiltinOptionsType() != tflite.BuiltinOptions.SoftmaxOptions or not table:
+            continue
+        options.Init(table.Bytes, table.Pos)
+        if options.Beta() != 1:
+            raise UnsupportedError(
+                f"the operator {number} of {path} is a softmax with the beta {options.Beta():g}; "
+                "vtaops computes those with 1"
+            )
 
 
 def _contradiction(model: Any) -> str:

@@ -18,9 +18,19 @@ from vtaops.base.window import Size
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Requantization, quantized_multiplier
+from vtaops.relax import halves
 from vtaops.relax.functions import ELEMENTWISE, affine_of, apply, argument_of, names
 from vtaops.relax.pixels import moved_pixels
-from vtaops.relax.steps import Leaf, NotTranslated, ResultRange, Source, Step, grid_of, step
+from vtaops.relax.steps import (
+    Leaf,
+    NotTranslated,
+    ResultRange,
+    Source,
+    Step,
+    grid_of,
+    shapes_translated,
+    step,
+)
 from vtaops.relax.sums import is_sum, read_sum, scaled
 from vtaops.relax.values import Value, pair, real, sides
 
@@ -58,7 +68,8 @@ def translate_root(value: Value, target: ResultRange) -> Source:
     try:
         if rule is None:
             raise NotTranslated(f"VTA has no operator {value.op}")
-        return rule(value, target)
+        with shapes_translated():
+            return rule(value, target)
     except NotTranslated:
         affine = affine_of(value)
         if affine is not None and affine[0] is not value and len(value.shape) == 4:
@@ -146,14 +157,13 @@ def _add(value: Value, target: ResultRange) -> Source:
     (a, a_scale), (b, b_scale) = operand(first), operand(second)
     unit, zero = target.grid.scale, target.grid.zero_point
     bounds = (target.low, target.high)
-    op: ops.GraphOperator
     if target.tflite:
         op = ops.RescaledAdd.from_scales(
             a_scale, b_scale, unit, sign=int(sign), zero_point=zero, clip=bounds
         )
-    else:
-        op = ops.Add.from_ratios(a_scale / unit, sign * b_scale / unit, zero, bounds)
-    return step(op, a, b, scale=unit)
+        return step(op, a, b, scale=unit)
+    ratios = a_scale / unit, sign * b_scale / unit
+    return halves.total(ops.Add.from_ratios(*ratios, zero, bounds), a, b, scale=unit)
 
 
 def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
@@ -307,44 +317,67 @@ def _softmax(value: Value, target: ResultRange) -> Source:
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:
-    """Express slope and unit as two small integers; with shifts, the unit is a power of two."""
-    return _leaky_step(value, np.array(float(value.attrs.alpha)), target)
+    return _leaky_table(value, np.array([float(value.attrs.alpha)]), target)
 
 
 def _prelu(value: Value, target: ResultRange) -> Source:
     slope = real(value.args[1])
     axis = int(value.attrs.axis) % len(value.shape)
-    if slope is None or axis != 1 or slope.size not in (1, value.shape[1]):
+    if slope is None or (slope.size > 1 and (axis != 1 or slope.size != value.shape[1])):
         raise NotTranslated("a PReLU whose slopes are not constant per channel")
-    return _leaky_step(value, slope.reshape(-1 if slope.size > 1 else ()), target)
+    return _leaky_table(value, slope.reshape(-1), target)
 
 
-def _leaky_step(value: Value, slope: Array, target: ResultRange) -> Source:
+def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
+    """Translate to a table; devices without tables take the factors nearest to it."""
     data, scale = operand(value.args[0])
-    ratio = scale / target.grid.scale
-    if not np.abs(slope).max() <= 127:
-        raise NotTranslated(f"the slope {np.abs(slope).max()} of a leaky ReLU; the most is 127")
-    units = [64] if _is_power_of_two(ratio) else range(1, 128)
-    unit = min(units, key=lambda n: (float(np.abs(np.rint(slope * n) / n - slope).sum()), -n))
-    steps = np.rint(slope * unit)
-    if np.abs(steps).max() > 127:
-        raise NotTranslated(f"the slope {np.abs(slope).max()} beside others of a PReLU")
-    scaling = target.requantization(ratio / unit)
-    negative = steps.astype(np.int64) if steps.ndim else int(steps)
-    return step(ops.LeakyRelu(unit, negative, scaling), data, scale=target.grid.scale)
+    grid, name = Grid(scale, data.tensor.zero_point), value.op.removeprefix("nn.")
+    if not target.tflite:
+        x = _reals(grid)
+        return _tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
+    steps = np.arange(-128, 128) - grid.zero_point
+    own, result = np.float32(scale), np.float32(target.grid.scale)
+    ratios = np.where(steps >= 0, own / result, own * np.float32(slopes[0]) / result)
+    values = np.array(
+        [_tflite_product(*pair) for pair in zip(steps.tolist(), ratios.tolist(), strict=True)]
+    )
+    table = np.clip(values + target.grid.zero_point, target.low, target.high).astype(np.int8)
+    op = ops.LookupTable(table, target.grid.zero_point, name)
+    return step(op, data, scale=target.grid.scale)
+
+
+def _tflite_product(steps: int, ratio: float) -> int:
+    """Return TFLite's rounded product, whose sign is put on behind the rounding."""
+    if not ratio:
+        return 0
+    scaling = Requantization.tflite(abs(ratio))
+    half = int(scaling.half) + int(scaling.by_sign) * (-1 if steps < 0 else 1)
+    value = steps * int(scaling.multiplier) + half >> int(scaling.shift)
+    return value if ratio > 0 else -value
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
-    x = (np.arange(-128, 128, dtype=np.float32) - grid.zero_point) * np.float32(grid.scale)
-    with np.errstate(all="ignore"):  # results that are not finite are rejected below
-        steps = np.rint(apply(value, argument, x) / np.float32(target.grid.scale))
-    if not np.isfinite(steps).all():
-        raise NotTranslated(f"{value.op} is not finite on all 256 values")
-    table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
+    results = apply(value, argument, _reals(grid))
     name = "-".join(dict.fromkeys(part.removeprefix("nn.") for part in names(value, argument)))
-    op = ops.LookupTable(table, target.grid.zero_point, name)
-    return step(op, translate(argument.args[0], ResultRange(grid)), scale=target.grid.scale)
+    return _tabulated(results, translate(argument.args[0], ResultRange(grid)), name, target)
+
+
+def _reals(grid: Grid) -> Array:
+    """Return the real values of -128, -127, ..., 127."""
+    steps = np.arange(-128, 128, dtype=np.float32) - grid.zero_point
+    return np.asarray(steps * np.float32(grid.scale))
+
+
+def _tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:
+    """Return a table of the real results for -128, -127, ..., 127, in a row for each channel."""
+    with np.errstate(all="ignore"):  # results that are not finite are rejected below
+        steps = np.rint(results / np.float32(target.grid.scale))
+    if not np.isfinite(steps).all():
+        raise NotTranslated(f"{name} is not finite on all 256 values")
+    table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
+    op = ops.LookupTable(table[0] if len(table) == 1 else table, target.grid.zero_point, name)
+    return step(op, data, scale=target.grid.scale)
 
 
 # ---------------------------------------------------------------------- what clips

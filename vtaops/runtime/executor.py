@@ -19,6 +19,7 @@ from vtaops.base.shapes import Array
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.program.program import NO_BUFFER, Program, Role
+from vtaops.runtime.arguments import as_bytes
 from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, capabilities_of
 from vtaops.runtime.instruction_check import check_instructions
 
@@ -112,8 +113,9 @@ class LoadedProgram(Closing):
         check_instructions(program.config, program.instructions, capabilities_of(device))
         self.program = program
         self.device = device
-        self._images = dict(images or {})
-        _check_images(program, self._images)
+        _check_images(program, images or {})
+        # Copies: a program that a device lost is loaded with the images that it had.
+        self._images = {name: as_bytes(image).copy() for name, image in (images or {}).items()}
         self._inputs = tuple(b for b in program.inputs if b.name not in self._images)
         self._allocated: list[DeviceBuffer] = []
         self._buffers: dict[str, DeviceBuffer] = {}  # buffers outside the arena
@@ -161,6 +163,16 @@ class LoadedProgram(Closing):
                 self._write_constant(self._buffers[buffer.name], buffer.fill_image())
         for name, image in self._images.items():
             self._write_constant(self._buffers[name], image)
+
+    def holds(self, program: Program, images: Mapping[str, Array]) -> bool:
+        """Whether this is a program, which cannot change, with images of these bytes."""
+        return (
+            self.program is program
+            and self._images.keys() == images.keys()
+            and all(
+                np.array_equal(own, as_bytes(images[name])) for name, own in self._images.items()
+            )
+        )
 
     @property
     def instruction_address(self) -> int:

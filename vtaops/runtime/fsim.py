@@ -24,7 +24,12 @@ from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
-_ERRORS = {"device": DeviceError, "deadlock": DeadlockError, "timeout": DeviceTimeout}
+_ERRORS = {
+    "device": DeviceError,
+    "deadlock": DeadlockError,
+    "timeout": DeviceTimeout,
+    "no room": NoRoom,
+}
 _LONGEST_TIMEOUT = 1e9  # seconds; replaces infinity, which clock arithmetic cannot handle
 
 
@@ -121,11 +126,7 @@ class Fsim(ConfiguredDevice):
         DeviceError
             If the size is not positive.
         """
-        nbytes = as_nbytes(nbytes)
-        try:
-            buffer: DeviceBuffer = self._call(self._native.alloc, nbytes)
-        except DeviceError as error:
-            raise (NoRoom(str(error)) if "no room" in str(error) else error) from None
+        buffer: DeviceBuffer = self._call(self._native.alloc, as_nbytes(nbytes))
         return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:

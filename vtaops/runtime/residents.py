@@ -6,7 +6,6 @@ transfer only inputs and results.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
@@ -43,7 +42,7 @@ class ResidentPrograms(Closing):
         self._timeout = timeout
         self._capacity = capacity
         self._lock = ForkLock()
-        self._loaded: OrderedDict[int, LoadedProgram] = OrderedDict()
+        self._loaded: list[LoadedProgram] = []  # the least recently used first
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -79,29 +78,33 @@ class ResidentPrograms(Closing):
     ) -> LoadedProgram:
         """Return the loaded program, loading it first if necessary; this object closes it.
 
-        Parameters and errors are those of `run`.
+        The same program with other images is loaded beside the first. Parameters and errors are
+        those of `run`.
         """
-        key = id(program)  # unique, because the loaded program keeps it alive
+        images = parameters or {}
         with self._lock:
-            if key not in self._loaded:
+            resident = next((own for own in self._loaded if own.holds(program, images)), None)
+            if resident is None:
                 while len(self._loaded) >= self._capacity:
                     self._evict()
-                self._loaded[key] = self._placed(program, parameters)
-            self._loaded.move_to_end(key)
-            return self._loaded[key]
+                resident = self._placed(program, images)
+            else:
+                self._loaded.remove(resident)
+            self._loaded.append(resident)
+            return resident
 
-    def _placed(self, program: Program, parameters: Mapping[str, Array] | None) -> LoadedProgram:
+    def _placed(self, program: Program, images: Mapping[str, Array]) -> LoadedProgram:
         """Load a program, evicting the least recently used ones until it fits."""
         while True:
             try:
-                return LoadedProgram(program, self.device, parameters)
+                return LoadedProgram(program, self.device, images)
             except NoRoom:
                 if not self._loaded:
                     raise
                 self._evict()
 
     def _evict(self) -> None:
-        self._loaded.popitem(last=False)[1].close()
+        self._loaded.pop(0).close()
 
     def close(self) -> None:
         """Free the memory of all programs; calling it again does nothing."""

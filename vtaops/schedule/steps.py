@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -195,6 +196,11 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
     _put_predicate_outside(s, s.get_sblock(block), loops)
     try:
         s.tensorize(s.get_loops(s.get_sblock(block))[-loops], intrinsic)
+    except tvm.error.InternalError as error:  # a check of TVM's matcher, on some unit loops
+        raise ScheduleError(
+            f"TVM cannot match block {block!r} with {intrinsic}, by a fault of its own; cut or "
+            f"order its loops differently"
+        ) from error
     except TvmScheduleError as error:
         raise ScheduleError(
             f"block {block!r} is not what {intrinsic} does: {_reason(s, block)}"
@@ -263,6 +269,10 @@ def _put_predicate_outside(s: Schedule, block: SBlockRV, loops: int) -> None:
     for loop in reversed(inner):
         body = _with_body(loop, body)
     guarded = tirx.IfThenElse(realize.predicate, body, None)
+    around = s.get(outer).body
+    if isinstance(around, tirx.SeqStmt):  # loads inside the same loop
+        own = s.get(first)
+        guarded = tirx.SeqStmt([guarded if child.same_as(own) else child for child in around.seq])
     s.state.replace(s.get_sref(outer), _with_body(s.get(outer), guarded))
 
 

@@ -323,7 +323,7 @@ class OperatorMethods(ABC):
         data_offset, other_offset : int
             16-bit constants added to the scaled operands; not for sums.
         by_channel : bool
-            Whether `other` has one value per channel.
+            Whether `other` has one value per channel; not for sums.
         shift : int
             Arithmetic right shift, 0..31; or left shift, -1..-15.
         clip : (int, int) or None

@@ -52,13 +52,10 @@ class Computation:
     @staticmethod
     def of(leaf: CallNest, context: Context) -> list[Computation]:
         """Return the computations of a leaf: a product is a reset and an accumulation."""
-        if leaf.call == JOIN_CALL:
-            return []
         if leaf.call not in (PRODUCT_CALL, RESET_CALL):
             return [Computation(leaf, context)]
-        reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1])
-        if context.pass_after_reset:
-            reset.imm = reset.imm or 0
+        imm = leaf.imm or 0 if context.pass_after_reset else leaf.imm
+        reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1], imm=imm)
         halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]
         return [Computation(half, context) for half in halves]
 
@@ -69,12 +66,20 @@ class Computation:
         if box is None:
             return
         if self._leaf.call == RESET_CALL:
-            filled = self._leaf.dst.buffer.name
-            self._addresses.fill(filled, thread)
-            self._context.voids.begin(filled, thread)
+            self._begin(box, values, thread)
         for part in self._needed(box, values, thread):
             for regular in self._regular(part, values):
                 yield from self._operations(regular, values, thread)
+
+    def _begin(self, box: Box, values: Values, thread: int) -> None:
+        """Begin the tile that a reset fills, or one more piece of it."""
+        filled = self._leaf.dst
+        if self._addresses.continues(filled.buffer.name, thread, values):
+            positions = self._positions(filled, box, values)
+            self._context.voids.refill(filled.buffer.name, thread, positions)
+        else:
+            self._addresses.fill(filled.buffer.name, thread)
+            self._context.voids.begin(filled.buffer.name, thread)
 
     # --------------------------------------------------------------- needed iterations
 
@@ -161,6 +166,9 @@ class Computation:
 
     def _emitted(self, box: Box, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
+        self._check_in_place(box, values)
+        if self._leaf.call == JOIN_CALL:
+            return []
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
         steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
@@ -178,6 +186,21 @@ class Computation:
                 for reset, kernel in zip(operations, found, strict=True)
             ]
         return operations
+
+    def _check_in_place(self, box: Box, values: Values) -> None:
+        """Require operands in one tile to be one element, but the second, read-only one."""
+        operands = self._leaf.operands
+        shared = operands if self._leaf.call == JOIN_CALL else operands[:2]
+        dst = operands[0]
+        for operand in shared[1:]:
+            if self._addresses.root(operand.buffer.name) != self._addresses.root(dst.buffer.name):
+                continue
+            ours, theirs = (self._positions(o, box, values) for o in (dst, operand))
+            if (ours != theirs).any():
+                raise ScheduleError(
+                    f"{dst.buffer.name} and {operand.buffer.name} share accumulators, and loop "
+                    f"differently; compute them at the same loop"
+                )
 
     def _pools(self, origin: Strides, loops: list[AffineLoop]) -> list[Operation]:
         """Return the maxima of a box; a loop over neighbouring inputs takes few steps."""

@@ -1,7 +1,8 @@
 """Scratchpad addresses of tile buffers, with one context per virtual thread.
 
 Each buffer has one or more places that its tiles use in turn; a load is omitted if its tile is
-still in one of them. The ALU works in place, so the result of an ALU stage shares the address of
+still in one of them. A schedule may fill accumulators piece by piece and read them afterwards: then
+all pieces are one tile. The ALU works in place, so the result of an ALU stage shares the address of
 its first operand; a chain of stages is one tile.
 """
 
@@ -9,25 +10,23 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from itertools import accumulate
-from operator import mul
-from typing import TypeVar
+from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
+from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.parsing import nests
 from vtaops.lowering.parsing.accumulate import JOIN_CALL
-from vtaops.lowering.parsing.expressions import Expression
+from vtaops.lowering.parsing.expressions import Values
 from vtaops.machine.config import POST_ROWS, HardwareConfig
-from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL
+from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL, RESET_CALL
 
-Index = TypeVar("Index", int, npt.NDArray[np.int64])
-
+_Placed = tuple[tuple[nests.Loop, ...], nests.LeafNest]
+"""A leaf with the loops around it."""
 
 ROWS = {"bias": 0, "scale": POST_ROWS}
 """First tile of each half of the POST parameters."""
@@ -41,51 +40,100 @@ def thread_count(nodes: Iterable[nests.Node]) -> int:
     )
 
 
-@dataclass(frozen=True)
-class DenseTile:
-    """Dense packing of a buffer's elements: row-major over the loops that fill it.
+class _Tile:
+    """A buffer's elements that are written, packed in their order, and when a new tile begins.
 
     TVM's compaction gives a buffer the bounding box of all its tiles, which exceeds a tile if tiles
     overhang the operator. Scratchpads are small, so the gaps are removed.
 
+    Parameters
+    ----------
+    writers : list of (tuple of Loop, LeafNest)
+        The leaves that write it, each with the loops around it.
+    lanes : int
+        Scalars in an element.
+
     Attributes
     ----------
-    strides : tuple of int
-        TVM's strides of the loops in elements, decreasing.
-    packed : tuple of int
-        The strides without gaps.
-    elements : int
+    size : int
         Elements of the tile.
+    scope : tuple of str or None
+        If it is filled piece by piece: the loops around all pieces; a new tile begins when one of
+        them advances. None if it is filled at once.
+
+    Raises
+    ------
+    ScheduleError
+        If it is loaded piece by piece.
     """
 
-    strides: tuple[int, ...]
-    packed: tuple[int, ...]
-    elements: int
+    def __init__(self, writers: list[_Placed], lanes: int) -> None:
+        buffer = writers[0][1].dst.buffer
+        elements = np.unique(np.concatenate([_written(*writer, lanes) for writer in writers]))
+        elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
+        self.size = len(elements)
+        self._elements = None if elements[-1] + 1 == self.size else elements
+        around = _around(writers)
+        fills = [(outer, leaf) for outer, leaf in writers if _fills(leaf)]
+        at_once = len(fills) < 2 and all(len(outer) == len(around) for outer, _ in fills)
+        self.scope = None if at_once else around
+        if not at_once and isinstance(fills[0][1], nests.CopyNest):
+            raise ScheduleError(
+                f"{buffer.name} is loaded piece by piece, and read when all pieces are there; load "
+                f"it at once, in a loop around all that reads it"
+            )
 
-    @staticmethod
-    def filled_by(loops: list[nests.Loop], index: Expression, lanes: int) -> DenseTile:
-        """Return the packing of a buffer that a leaf nest fills at scalar `index`."""
-        origin = dict.fromkeys(index.names, 0)
-        base = index(origin)
-        steps = {loop: index({**origin, loop.name: 1}) - base for loop in loops}
-        outer_first = sorted(
-            ((step // lanes, loop.extent) for loop, step in steps.items() if step >= lanes),
-            reverse=True,
-        )
-        *packed, elements = accumulate(
-            (extent for _, extent in reversed(outer_first)), mul, initial=1
-        )
-        strides = tuple(stride for stride, _ in outer_first)
-        return DenseTile(strides, tuple(reversed(packed)), elements)
-
-    def place(self, element: Index) -> Index:
+    def place(self, element: Elements) -> Elements:
         """Return the packed positions of elements of TVM's buffer."""
-        if self.strides == self.packed:
-            return element
-        position, rest = element * 0, element
-        for stride, step in zip(self.strides, self.packed, strict=True):
-            position, rest = position + rest // stride * step, rest % stride
-        return position
+        return element if self._elements is None else np.searchsorted(self._elements, element)
+
+
+def _around(writers: list[_Placed]) -> tuple[str, ...]:
+    """Return the loops around all writers, up to the first that moves between pieces."""
+    moving = frozenset[str]().union(*(leaf.dst.offset.names for _, leaf in writers))
+    common = takewhile(
+        lambda loops: len(set(loops)) == 1, zip(*(outer for outer, _ in writers), strict=False)
+    )
+    return tuple(takewhile(lambda name: name not in moving, (loops[0].name for loops in common)))
+
+
+def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest, lanes: int) -> Elements:
+    """Return the elements of TVM's buffer that a leaf writes over all loops."""
+    own = leaf.loops
+    if isinstance(leaf, nests.CopyNest):
+        own, lane_loops = split_lanes(leaf.loops, lanes)
+        outer = (*outer, *(replace(loop, extent=1) for loop in lane_loops))
+    loops = [loop for loop in (*outer, *own) if loop.name in leaf.dst.offset.names]
+    grid = np.ogrid[tuple(slice(loop.extent) for loop in loops)]
+    point = {loop.name: index for loop, index in zip(loops, grid, strict=True)}
+    return np.asarray(leaf.dst.offset(point)).ravel() // lanes
+
+
+def split_lanes(
+    loops: tuple[nests.Loop, ...], lanes: int
+) -> tuple[tuple[nests.Loop, ...], tuple[nests.Loop, ...]]:
+    """Split off the innermost loops, over the lanes of a tile.
+
+    Raises
+    ------
+    ScheduleError
+        If there are none.
+    """
+    product, cut = 1, len(loops)
+    while product < lanes and cut:
+        cut -= 1
+        product *= loops[cut].extent
+    if product != lanes:
+        raise ScheduleError(
+            f"a copy moves {product} scalars in its innermost loops; DMA moves whole tiles of "
+            f"{lanes}: do not cut the loops over lanes"
+        )
+    return loops[:cut], loops[cut:]
+
+
+def _fills(leaf: nests.LeafNest) -> bool:
+    """Whether a leaf begins a tile: a load, or a reset."""
+    return isinstance(leaf, nests.CopyNest) or leaf.call in (RESET_CALL, nests.PRODUCT_CALL)
 
 
 class _Region:
@@ -133,23 +181,24 @@ class Addresses:
 
     def __init__(self, tree: nests.Tree, config: HardwareConfig, capacity: Capacity) -> None:
         self._config = config
-        self._tiles: dict[str, DenseTile] = {}
+        self._begun: dict[tuple[str, int], tuple[int, ...]] = {}
         self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
         threads = thread_count(tree.body)
-        places: dict[str, int] = {}
-        for leaf in nests.leaves(tree.body):
-            buffer = leaf.dst.buffer
-            if buffer.scratchpad and buffer.name not in self._tiles:
-                lanes = self.lanes(buffer)
-                tile = DenseTile.filled_by(leaf.loops, leaf.dst.offset, lanes)
-                self._tiles[buffer.name] = tile
-                places[buffer.name] = _places(leaf, tile, lanes, capacity, threads)
+        writers: dict[str, list[_Placed]] = {}
+        for placed in nests.placed_leaves(tree.body):
+            writers.setdefault(placed[1].dst.buffer.name, []).append(placed)
+        self._tiles = {
+            buffer.name: _Tile(writers[buffer.name], self.lanes(buffer))
+            for buffer in tree.allocations
+        }
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._root = _roots(tree)
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
-                self._allocate(buffer, places[buffer.name], threads)
+                _, first = writers[buffer.name][0]
+                size, lanes = self.size(buffer.name), self.lanes(buffer)
+                self._allocate(buffer, _places(first, size, lanes, capacity, threads), threads)
         for name, elements in self.used.items():
             depth = POST_ROWS if name in ROWS else getattr(config, name).depth
             if elements > depth:
@@ -169,7 +218,7 @@ class Addresses:
 
     def _allocate(self, buffer: nests.TileBuffer, places: int, threads: int) -> None:
         """Allocate every thread's places for a buffer, contiguously."""
-        elements = self._tiles[buffer.name].elements
+        elements = self.size(buffer.name)
         for thread in range(threads):
             first = self.used[buffer.scratchpad]
             self._regions[buffer.name, thread] = _Region(first, elements, places)
@@ -187,6 +236,17 @@ class Addresses:
         fresh = object() if content is None else content
         return self._regions[self.root(buffer), thread].fill(fresh)
 
+    def continues(self, buffer: str, thread: int, values: Values) -> bool:
+        """Whether what fills a buffer is one more piece of its current tile."""
+        root = self.root(buffer)
+        scope = self._tiles[root].scope
+        if scope is None:
+            return False
+        now = tuple(values[name] for name in scope)
+        before = self._begun.get((root, thread))
+        self._begun[root, thread] = now
+        return now == before
+
     def base(self, buffer: str, thread: int) -> int:
         """Return the address of the current tile of a buffer."""
         return self._regions[self._root.get(buffer, buffer), thread].current
@@ -202,23 +262,23 @@ class Addresses:
 
     def size(self, buffer: str) -> int:
         """Return the number of elements in a tile of a buffer."""
-        return self._tiles[buffer].elements
+        return self._tiles[buffer].size
 
-    def place(self, buffer: str, element: Index) -> Index:
+    def place(self, buffer: str, element: Elements) -> Elements:
         """Return the positions of elements within a buffer's tile."""
         return self._tiles[buffer].place(element)
 
 
 def _places(
-    leaf: nests.LeafNest, tile: DenseTile, lanes: int, capacity: Capacity, threads: int
+    leaf: nests.LeafNest, elements: int, lanes: int, capacity: Capacity, threads: int
 ) -> int:
     """Return the number of tiles that a thread holds of the buffer that a leaf fills."""
     buffer = leaf.dst.buffer
     if buffer.scratchpad in ROWS:  # all of them, or as many as fit
         assert isinstance(leaf, nests.CopyNest)
         assert leaf.dram is not None
-        tiles = ceil_div(leaf.dram.buffer.scalars, lanes * tile.elements)
-        return max(1, min(tiles, capacity.rows // (threads * tile.elements)))
+        tiles = ceil_div(leaf.dram.buffer.scalars, lanes * elements)
+        return max(1, min(tiles, capacity.rows // (threads * elements)))
     # A bias shares the accumulator memory; only accumulations alternate.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, nests.CopyNest)
     places: int = 1 if loaded_acc else getattr(capacity, buffer.scratchpad)

@@ -13,7 +13,7 @@ from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.emission.context import Context, Memo
 from vtaops.lowering.emission.images import extents_of, placed
 from vtaops.lowering.emission.microcode import MAX_EXTENT
-from vtaops.lowering.emission.scratchpads import ROWS
+from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
 from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation, Touch
 from vtaops.lowering.parsing.expressions import Expression, Values
@@ -137,7 +137,7 @@ class Transfers:
         """Return the DRAM element of each element of a tile, and the first copied element."""
         buffer = leaf.on_chip.buffer
         lanes = self._addresses.lanes(buffer)
-        tiles, lane_loops = _split_lanes(leaf.loops, lanes)
+        tiles, lane_loops = split_lanes(leaf.loops, lanes)
         _check_lanes(leaf, values, lane_loops, lanes)
         shape = tuple(loop.extent for loop in tiles)
         open_grid = np.ogrid[tuple(map(slice, shape))]
@@ -158,9 +158,12 @@ class Transfers:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
             grid = np.where(evaluated(guard), grid, SKIP)
-        if (places != start + np.arange(places.size)).any():
+        copied = grid.ravel() != SKIP  # what a guard excludes may lie in another row
+        if copied.any() and (places != start + np.arange(places.size)).any():
+            places = places[copied]
+            start = int(places.min())
             scattered = np.full(int(places.max()) - start + 1, SKIP, dtype=np.int64)
-            scattered[places - start] = grid.ravel()
+            scattered[places - start] = grid.ravel()[copied]
             grid = scattered
         return grid, start
 
@@ -225,21 +228,7 @@ def _resets(first: int, count: int) -> Iterator[Operation]:
         yield Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
 
 
-def _split_lanes(loops: list[Loop], lanes: int) -> tuple[list[Loop], list[Loop]]:
-    """Split off the innermost loops, over the lanes of a tile."""
-    product, cut = 1, len(loops)
-    while product < lanes and cut:
-        cut -= 1
-        product *= loops[cut].extent
-    if product != lanes:
-        raise ScheduleError(
-            f"a copy moves {product} scalars in its innermost loops; DMA moves whole tiles of "
-            f"{lanes}: do not cut the loops over lanes"
-        )
-    return loops[:cut], loops[cut:]
-
-
-def _check_lanes(leaf: CopyNest, values: Values, lane_loops: list[Loop], lanes: int) -> None:
+def _check_lanes(leaf: CopyNest, values: Values, lane_loops: tuple[Loop, ...], lanes: int) -> None:
     """Check that the lanes of a tile are contiguous on both sides of the copy."""
     first = {**values, **{loop.name: 0 for loop in leaf.loops}}
     last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}

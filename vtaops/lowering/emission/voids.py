@@ -33,6 +33,13 @@ class Voids:
         else:
             self._masks.pop((buffer, thread), None)
 
+    def refill(self, buffer: str, thread: int, positions: npt.NDArray[np.int64]) -> None:
+        """Begin a piece of the current tile: its elements are void no longer."""
+        known = self._masks.get((buffer, thread))
+        if known is not None:
+            self._masks[buffer, thread] = mask = known.copy()
+            mask[positions] = False
+
     def of(self, buffer: str, thread: int) -> Mask | None:
         """Return the void elements of the current tile, or None."""
         return self._masks.get((buffer, thread))

@@ -52,7 +52,9 @@ class _Walk:
         self._transfers = transfers
         self._computations: dict[CallNest, list[Computation]] = {}
 
-    def run(self, nodes: list[Node], values: Values, threads: Loop | None) -> Iterator[Operation]:
+    def run(
+        self, nodes: tuple[Node, ...], values: Values, threads: Loop | None
+    ) -> Iterator[Operation]:
         """Execute statements in order; group neighbouring leaves of one unit."""
         for unit, group in groupby(nodes, _unit_or_none):
             if unit is not None:

@@ -10,7 +10,7 @@ operators go through TVM.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from vtaops.base.shapes import ceil_div
@@ -264,7 +264,7 @@ class _Convolution:
         else:
             body = _looped([*pixels, self.oc.tiles], [*first, *body])
         written = dict.fromkeys(leaf.dst.buffer for leaf in nests.leaves(body))
-        return nests.Tree(body, [buffer for buffer in written if buffer.scratchpad])
+        return nests.Tree(tuple(body), tuple(buffer for buffer in written if buffer.scratchpad))
 
     def _accumulators(self, stage: str) -> _Tensor:
         shape = (self.oc.size, self.y.size, self.x.size, self.lanes["acc"])
@@ -317,26 +317,23 @@ class _Convolution:
         oc, y, x, ic, dy, dx = *self.inside, self.ic.inside, self.dy, self.dx
         read = self.data.at(self.inputs.inside, self.rows.under(dy), self.columns.under(dx))
         return CallNest(
-            loops=_long([oc, y, ic, dy, dx, x]),
-            guards=[*self.guards, *self.ic.guards],
+            loops=tuple(_long([oc, y, ic, dy, dx, x])),
+            guards=(*self.guards, *self.ic.guards),
             call=GEMM_CALL,
-            operands=[self.result.at(oc, y, x), read, self.kernel.at(oc, ic, dy, dx)],
+            operands=(self.result.at(oc, y, x), read, self.kernel.at(oc, ic, dy, dx)),
         )
 
     def _stage(self, stage: Stage, *tensors: _Tensor) -> CallNest:
         """Return a stage from the accumulators before it, and its vectors, to those behind it."""
         if isinstance(stage, ScaleStage):
-            nest = self._call(REQUANTIZE_CALL, *tensors)
-            nest.scaling = (stage.zero_point, *stage.clip, stage.fine)
-        else:
-            nest = self._call(ALU_CALL, *tensors)
-            nest.alu_op, nest.imm = int(stage.op), stage.imm
-        return nest
+            scaling = (stage.zero_point, *stage.clip, stage.fine)
+            return replace(self._call(REQUANTIZE_CALL, *tensors), scaling=scaling)
+        return replace(self._call(ALU_CALL, *tensors), alu_op=int(stage.op), imm=stage.imm)
 
     def _call(self, call: str, *tensors: _Tensor) -> CallNest:
         """Return a call on tiles; of a vector operand, all pixels read one element."""
-        operands = [t.at(*self.inside[: len(t.shape) - 1]) for t in tensors]
-        return CallNest(_long(self.inside), self.guards, operands, call)
+        operands = tuple(t.at(*self.inside[: len(t.shape) - 1]) for t in tensors)
+        return CallNest(tuple(_long(self.inside)), tuple(self.guards), operands, call)
 
 
 # ------------------------------------------------------------------------ loops, copies
@@ -345,7 +342,7 @@ class _Convolution:
 def _looped(loops: Sequence[Loop], body: list[Node]) -> list[Node]:
     """Wrap `body` in the loops with more than one iteration."""
     for loop in reversed(_long(loops)):
-        body = [LoopNode(loop, body)]
+        body = [LoopNode(loop, tuple(body))]
     return body
 
 
@@ -364,5 +361,5 @@ def _copy(
 ) -> CopyNest:
     """Return the lane-by-lane copy of a tensor element at `of` to the one at `to`."""
     lane = Loop("lane", dst.shape[-1])
-    operands = [dst.at(*to, lane), src.at(*of, lane)]
-    return CopyNest(_long([*loops, lane]), guards, operands, inside)
+    operands = dst.at(*to, lane), src.at(*of, lane)
+    return CopyNest(tuple(_long([*loops, lane])), tuple(guards), operands, inside)

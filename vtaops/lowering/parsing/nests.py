@@ -1,13 +1,14 @@
 """Parse flat TIR to a small tree of loops, virtual threads and leaf nests.
 
 A leaf nest is a perfect nest around one statement: a copy between DRAM and a scratchpad, or an
-intrinsic call. Only this module reads TIR; later steps see no TVM object.
+intrinsic call. Only this module reads TIR; later steps see no TVM object, and passes over a tree
+return a new one: nodes are frozen, so that a tree can be emitted more than once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -77,13 +78,13 @@ class TileOperand:
     offset: Expression
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Nest:
     """A perfect loop nest around one statement, executed if all `guards` hold."""
 
-    loops: list[Loop]
-    guards: list[Expression]
-    operands: list[TileOperand]
+    loops: tuple[Loop, ...]
+    guards: tuple[Expression, ...]
+    operands: tuple[TileOperand, ...]
     """The destination, then the sources."""
 
     @property
@@ -97,7 +98,7 @@ class _Nest:
         return {operand.buffer.name for operand in self.operands} - {self.dst.buffer.name}
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class CopyNest(_Nest):
     """``dst = src if inside else padding``, one scalar per iteration.
 
@@ -130,7 +131,7 @@ class CopyNest(_Nest):
         return Unit.COMPUTE if self.dst.buffer.scratchpad == "acc" else Unit.LOAD
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class CallNest(_Nest):
     """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
 
@@ -145,86 +146,104 @@ class CallNest(_Nest):
         return Unit.COMPUTE
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class LoopNode:
     """A loop around several statements."""
 
     loop: Loop
-    body: list[Node]
+    body: tuple[Node, ...]
     threads: bool = False
     """Whether its iterations are virtual threads: each statement is executed for all of them."""
 
 
 LeafNest = CopyNest | CallNest
 Node = LoopNode | LeafNest
-Rewrite = Callable[[list[Node]], list[Node]]
+Rewrite = Callable[[tuple[Node, ...]], Iterable[Node]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tree:
     """A parsed function.
 
     Attributes
     ----------
-    body : list of Node
+    body : tuple of Node
         Its statements.
-    allocations : list of TileBuffer
+    allocations : tuple of TileBuffer
         Its scratchpad buffers in order of allocation.
     """
 
-    body: list[Node] = field(default_factory=list)
-    allocations: list[TileBuffer] = field(default_factory=list)
+    body: tuple[Node, ...]
+    allocations: tuple[TileBuffer, ...]
 
     def rewritten(self, rewrite: Rewrite) -> Tree:
         """Apply `rewrite` to each list of statements, innermost first; return the new function."""
-        return Tree(_rewritten(self.body, rewrite), self.allocations)
+        return replace(self, body=_rewritten(self.body, rewrite))
 
 
-def _rewritten(nodes: list[Node], rewrite: Rewrite) -> list[Node]:
-    return rewrite(
-        [
-            replace(node, body=_rewritten(node.body, rewrite))
-            if isinstance(node, LoopNode)
-            else node
-            for node in nodes
-        ]
+def _rewritten(nodes: tuple[Node, ...], rewrite: Rewrite) -> tuple[Node, ...]:
+    inner = (
+        replace(node, body=_rewritten(node.body, rewrite)) if isinstance(node, LoopNode) else node
+        for node in nodes
     )
+    return tuple(rewrite(tuple(inner)))
+
+
+def placed_leaves(
+    nodes: Iterable[Node], outer: tuple[Loop, ...] = ()
+) -> Iterator[tuple[tuple[Loop, ...], LeafNest]]:
+    """Iterate over all leaf nests in program order, each with the loops around it."""
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            yield from placed_leaves(node.body, (*outer, node.loop))
+        else:
+            yield outer, node
 
 
 def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
     """Iterate over all leaf nests of a tree, in program order."""
-    for node in nodes:
-        if isinstance(node, LoopNode):
-            yield from leaves(node.body)
-        else:
-            yield node
+    return (leaf for _, leaf in placed_leaves(nodes))
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
     """Parse the flat TIR of a scheduled operator."""
-    tree = Tree()
-    tree.body = _statements(function.body, tree, config)
-    return tree
+    allocations: list[TileBuffer] = []
+    body = tuple(_statements(function.body, allocations, config))
+    return Tree(body, tuple(allocations))
 
 
-def _statements(stmt: Any, tree: Tree, config: HardwareConfig) -> list[Node]:
+def _statements(stmt: Any, allocations: list[TileBuffer], config: HardwareConfig) -> Iterator[Node]:
+    """Yield the nodes of a statement; append the buffers that it allocates."""
     if isinstance(stmt, tirx.SeqStmt):
-        return [node for child in stmt.seq for node in _statements(child, tree, config)]
-    if isinstance(stmt, tirx.DeclBuffer):
-        return []
-    if isinstance(stmt, tirx.AllocBuffer):
-        tree.allocations.append(_tile_buffer(stmt.buffer))
-        return []
-    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+        for child in stmt.seq:
+            yield from _statements(child, allocations, config)
+    elif isinstance(stmt, tirx.AllocBuffer):
+        allocations.append(_tile_buffer(stmt.buffer))
+    elif _is_thread(stmt):
         loop = Loop(name_of(stmt.node.var), int(stmt.value))
-        return [LoopNode(loop, _statements(stmt.body, tree, config), threads=True)]
-    leaf = _leaf(stmt, config)
-    if leaf is not None:
-        return [leaf]
-    if isinstance(stmt, tirx.For):
+        yield LoopNode(loop, tuple(_statements(stmt.body, allocations, config)), threads=True)
+    elif (leaf := _leaf(stmt, config)) is not None:
+        yield leaf
+    elif isinstance(stmt, tirx.For):
         loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
-        return [LoopNode(loop, _statements(stmt.body, tree, config))]
-    raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+        yield LoopNode(loop, tuple(_statements(stmt.body, allocations, config)))
+    elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+        guards = tuple(conjuncts(stmt.condition))
+        for node in _statements(stmt.then_case, allocations, config):
+            yield _guarded(node, guards)
+    elif not isinstance(stmt, tirx.DeclBuffer):
+        raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+
+
+def _is_thread(stmt: Any) -> bool:
+    """Whether a statement binds a loop to a virtual thread."""
+    return isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent"
+
+
+def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
+    if isinstance(node, LoopNode):
+        return replace(node, body=tuple(_guarded(inner, guards) for inner in node.body))
+    return replace(node, guards=guards + node.guards)
 
 
 def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
@@ -265,7 +284,7 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
         operands.append(_operand(value.source, value.indices[0]))
     else:
         raise ScheduleError(f"neither a copy nor tensorized:\n{stmt}")
-    return CopyNest(loops, guards, operands, inside, padding)
+    return CopyNest(tuple(loops), tuple(guards), tuple(operands), inside, padding)
 
 
 def _product(
@@ -297,8 +316,7 @@ def _maximum(
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
     nest = _of_tiles(intrinsics.ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
-    nest.alu_op = int(AluOp.MAX)
-    return nest
+    return replace(nest, alu_op=int(AluOp.MAX))
 
 
 def _of_tiles(
@@ -309,26 +327,31 @@ def _of_tiles(
     TVM drops the loop over the rows of a one-row tile.
     """
     at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
-    operands = [_operand(buffer, index, at_first_lane) for buffer, index in accesses]
-    return CallNest(loops[:-lanes], guards, operands, call)
+    operands = tuple(_operand(buffer, index, at_first_lane) for buffer, index in accesses)
+    return CallNest(tuple(loops[:-lanes]), tuple(guards), operands, call)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     name, *arguments = call.args
-    nest = CallNest(loops, guards, [], str(name.value))
-    if nest.call == intrinsics.ALU_CALL:
-        nest.alu_op = int(arguments.pop(0))
-    if nest.call == intrinsics.REQUANTIZE_CALL:
-        nest.scaling = tuple(int(number) for number in arguments[:4])
+    alu_op = imm = None
+    scaling: tuple[int, ...] = ()
+    if name.value == intrinsics.ALU_CALL:
+        alu_op = int(arguments.pop(0))
+    if name.value == intrinsics.REQUANTIZE_CALL:
+        scaling = tuple(int(number) for number in arguments[:4])
         del arguments[:4]
     if isinstance(arguments[-1], tirx.IntImm):
-        nest.imm = int(arguments.pop())
-    for pointer in arguments:  # tvm_access_ptr(type, buffer.data, offset, extent, mask)
-        _, data, offset, _, _ = pointer.args
-        nest.operands.append(_operand(data.args[0], offset))
-    if nest.call == intrinsics.GEMM_CALL:
-        assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
-    return nest
+        imm = int(arguments.pop())
+    operands = tuple(map(_pointed, arguments))
+    if name.value == intrinsics.GEMM_CALL:
+        assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
+    return CallNest(tuple(loops), tuple(guards), operands, str(name.value), alu_op, imm, scaling)
+
+
+def _pointed(pointer: Any) -> TileOperand:
+    """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
+    _, data, offset, *_ = pointer.args
+    return _operand(data.args[0], offset)
 
 
 def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:

@@ -56,7 +56,7 @@ class _Kernel:
 
 
 def _rewritten(
-    kernel: _Kernel, buffer: str, names: set[str], nodes: list[nests.Node]
+    kernel: _Kernel, buffer: str, names: set[str], nodes: tuple[nests.Node, ...]
 ) -> list[nests.Node]:
     """Rewrite the copies of a DRAM buffer, and the products with its tiles, called `names`."""
     found: list[nests.Node] = []
@@ -76,16 +76,16 @@ def _copies(node: nests.Node, buffer: str) -> bool:
 def _joined(leaf: Nest, kernel: _Kernel) -> Nest:
     """Return a weight copy, or a product, that iterates over windows."""
     loop = _columns(leaf, kernel)
-    loops = [
+    loops = (
         nests.Loop(own.name, kernel.windows) if own is loop else own
         for own in leaf.loops
         if own is not loop or kernel.windows > 1
-    ]
+    )
     operands = []
     for operand in leaf.operands:
         index = _Strided if operand.buffer.scratchpad else _Packed
         operands.append(replace(operand, offset=index(operand.offset, loop.name, kernel)))
-    return replace(leaf, loops=loops, operands=operands)
+    return replace(leaf, loops=tuple(loops), operands=tuple(operands))
 
 
 def _columns(leaf: nests.LeafNest, kernel: _Kernel) -> nests.Loop:

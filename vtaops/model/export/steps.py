@@ -320,7 +320,7 @@ def _(op: GraphOperator, node: Node, values: Values) -> None:
     """Add a function of one value as a table of its results."""
     data = node.inputs[0]
     scaling = getattr(op, "requantization", Requantization())
-    tables = max(scaling.multiplier.size, scaling.shift.size)
+    tables = scaling.channels
     if isinstance(op, operators.LookupTable) and op.table.ndim == 2:
         tables = len(op.table)
     one = Graph("all values")

@@ -1,0 +1,173 @@
+"""Proofs with folds and in C++ beside their plain forms: NumPy, and all products expanded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import vtaops
+from trials.mutations import KINDS, mutate
+from trials.random_graphs import random_graph
+from vtaops import VTAError
+from vtaops.graph import Convolution, Graph, Requantization, TransposedConvolution
+from vtaops.proof import prover, terms
+from vtaops.proof.folds import Folds, folded_sums
+from vtaops.proof.prover import _differences, _executed
+from vtaops.proof.sums import convolve
+from vtaops.proof.tasks import launch_task
+from vtaops.proof.terms import NOTHING, Fields, Terms
+
+
+def differing(task, *, folds):
+    """Return which elements of each result differ from the definition, and what is folded."""
+    fields = Fields(1, 2)
+    machine, wanted = _executed(task, fields, folds)
+    return {
+        name: _differences(task, name, value, machine) for name, value in wanted.items()
+    }, fields.folds
+
+
+def tasks_of(model):
+    return [launch_task(model.graph, region) for region in model.regions]
+
+
+def drawn_weights(rng, *shape):
+    return rng.integers(-128, 128, shape).astype(np.int8)
+
+
+def layers(zero_point=3, batch=2):
+    """Layers with channels that fill no tile, groups, borders, strides and a transposed one."""
+    rng = np.random.default_rng(zero_point)
+    graph = Graph("layers")
+    x = graph.input("x", (batch, 24, 7, 6), zero_point=zero_point)
+    rounding = partial(Requantization, 1, 10)
+    own = partial(drawn_weights, rng)
+    x = graph.add(Convolution(own(40, 24, 3, 3), None, rounding(), padding=(1, 0, 1, 2)), x)
+    x = graph.add(Convolution(own(36, 20, 1, 1), None, rounding(-4), groups=2), x)
+    x = graph.add(Convolution(own(17, 36, 3, 2), None, rounding(), strides=(2, 1)), x)
+    x = graph.add(TransposedConvolution(own(17, 18, 2, 2), None, rounding(), strides=(2, 2)), x)
+    graph.output(x)
+    return graph
+
+
+@pytest.mark.parametrize("zero_point", [0, 3])
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext", "tiny"])
+def test_layers_are_proven_with_folds(config, zero_point, monkeypatch):
+    """The first attempt suffices: program and definition fold the same products."""
+    model = vtaops.compile_model(layers(zero_point), config)
+    folded = [differing(task, folds=True) for task in tasks_of(model)]
+    assert not any(d.any() for found, _ in folded for d in found.values())
+    assert any(folds is not None and folds.are_folded().any() for _, folds in folded)
+    monkeypatch.setattr(prover, "FOLDS", False)
+    assert model.prove().complete
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_folds_prove_of_mutants_is_proven_without(seed):
+    rng = np.random.default_rng(seed)
+    graph = layers(seed) if seed < 2 else random_graph(seed, free=seed % 2 == 1)
+    model = vtaops.compile_model(graph, "pynq_ext" if seed % 2 else "pynq")
+    compared = 0
+    for task in tasks_of(model):
+        for _ in range(12):
+            mutant = mutate(task.program, str(rng.choice(KINDS)), rng)
+            try:
+                mutant.program.verify()
+            except (AttributeError, VTAError):  # no such mutant, or none that is safe
+                continue
+            other = replace(task, program=mutant.program)
+            found, _ = differing(other, folds=True)
+            plain, _ = differing(other, folds=False)
+            assert all((found[name] | ~plain[name]).all() for name in plain), mutant.change
+            compared += 1
+    assert compared or not model.regions
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_changed_weight_changes_folds(seed):
+    rng = np.random.default_rng(seed)
+    fields = Fields(seed, 2)
+    weights = drawn_weights(rng, 20, 18, 2, 2)
+    other = weights.copy()
+    place = tuple(rng.integers(weights.shape))
+    other[place] ^= 1
+    window = vtaops.base.window.Window.of((2, 2), (1, 1), (1, 0, 1, 0))
+    x = fields.symbols((1, 18, 4, 4))
+    fields.folds = _AllFolds(fields)
+    own, changed = (convolve(fields, x, w, window).value for w in (weights, other))
+    differs = (own != changed).any(axis=0)[0]
+    assert differs[place[0] // 16 * 16 : place[0] // 16 * 16 + 16][:4].any()
+    plain = Fields(seed, 2)
+    a, b = (convolve(plain, x, w, window).value for w in (weights, other))
+    assert (differs | ~(a != b).any(axis=0)[0]).all()
+
+
+class _AllFolds(Folds):
+    """Folds every tile."""
+
+    def __init__(self, fields):
+        super().__init__(fields, (16, 16), np.zeros((1, 16, 16), np.int8))
+
+    def fold(self, tiles):
+        return True
+
+
+def test_layers_of_other_tiles_are_not_folded():
+    fields = Fields(0, 2)
+    folds = Folds(fields, (16, 16), np.ones((1, 16, 16), np.int8))
+    image, taps = fields.symbols((1, 16, 1, 1)).value, [(..., slice(0, 1), slice(0, 1))]
+    weights = np.full((16, 16, 1, 1), 2, np.int8)
+    assert folded_sums(folds, image, weights, 1, taps, 0, 1) is None
+    found = folded_sums(folds, image, weights // 2, 1, taps, 0, 1)
+    assert found.shape == (4, 1, 16, 1, 1)
+    assert fields.degree == 4
+
+
+def test_sums_of_the_program_equal_those_of_numpy():
+    rng, fields = np.random.default_rng(0), Fields(0, 2)
+    tiles = rng.integers(-128, 128, (9, 16, 16)).astype(np.int8)
+    tiles[::2, :, 11:] = 0
+    folds = Folds(fields, (16, 16), tiles)
+    x = fields.symbols((5, 2, 16))
+    sums, places, which = (rng.integers(most, size=400) for most in (3, 5, 9))
+    value, total, reach = folds.sums(sums, places, which, x, 4)
+    wanted = np.zeros((4, 4, 2), object)
+    for number, place, tile in zip(sums, places, which, strict=True):
+        rows = folds.rows(x.value, folds.held.columns[[tile]])[:, place, :, 0]
+        wanted[:, number] += rows.astype(int) * folds.held.value[:, tile, None].astype(int)
+    primes = np.array(fields.primes)[:, None, None]
+    centred = (wanted + primes // 2) % primes - primes // 2
+    assert np.array_equal(value, folds.spread(centred.astype(np.float64), 3, 1))
+    for found, part in ((total, tiles), (reach, np.abs(tiles, dtype=np.int16))):
+        expected = np.zeros((4, 16))
+        np.add.at(expected, sums, part.sum(axis=2)[which])
+        assert np.array_equal(found, expected)
+
+
+def test_indices_outside_their_tables_are_refused():
+    fields = Fields(0, 2)
+    folds = Folds(fields, (16, 16), np.ones((1, 16, 16), np.int8))
+    x, one = fields.symbols((1, 1, 16)), np.zeros(1, np.int64)
+    for sums, places in ((one + 1, one), (one - 1, one), (one, one + 1)):
+        with pytest.raises(IndexError):
+            folds.sums(sums, places, one, x, 1)
+    with pytest.raises(ValueError, match="length"):
+        folds.sums(np.zeros(2, np.int64), one, one, x, 1)
+
+
+def test_loops_equal_those_of_numpy(monkeypatch):
+    rng, fields = np.random.default_rng(0), Fields(0, 2)
+    values = rng.integers(-(1 << 53) + 1, 1 << 53, (4, 500)).astype(np.float64)
+    members = fields.keys(fields.symbols((6, 300)).value)
+    members[:, 2] = members[:, 4]
+    members[:, rng.random((6, 300)) < 0.3] = NOTHING
+    members[1, 0, :50], members[0, 1, :50] = members[1, 5, :50], members[0, 0, :50]
+    fast = fields.centred(values.copy()), terms._sets(members.copy())
+    monkeypatch.setattr(terms, "_proof", None)
+    plain = fields.centred(values.copy()), terms._sets(members.copy())
+    assert np.array_equal(fast[0], plain[0])
+    assert np.array_equal(np.sort(fast[1][0], axis=0), np.sort(plain[1][0], axis=0))
+    assert Terms(fast[0]).shape == (500,)

@@ -1,0 +1,97 @@
+"""The quantised file is held against float: faults stand out, rounding does not."""
+
+import numpy as np
+import pytest
+
+from trials.onnx_models import Builder, images, small_network
+from vtaops import AccuracyWarning
+from vtaops.graph import onnx_files
+from vtaops.quantization import pairs, pipeline, run_quantization
+from vtaops.quantization.departures import departures
+
+SCHEMES = [
+    {"scales": scales, "zero_points": zero_points}
+    for scales in ("pow2", "free")
+    for zero_points in (False, True)
+]
+
+
+def activated_residual(bounds):
+    """Return ``activation(conv(x)) + x``."""
+    b = Builder(5)
+    x = b.input([1, 3, 12, 12])
+    y = b.conv(x, 3, 3)
+    clip = [b.constant(np.float32(v)) for v in bounds]
+    b.output(b.add("Add", b.add("Clip", y, *clip) if clip else b.add("Relu", y), x))
+    return b.model()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("bounds", [(), (0, 0.75)], ids=["Relu", "Clip"])
+def test_an_activation_before_a_residual_stays(bounds, scheme):
+    done = run_quantization(activated_residual(bounds), images(8), **scheme)
+    assert done.departures == ()
+    assert done.quality().outputs[0].sqnr_db > 30
+
+
+def test_a_lost_activation_is_told(monkeypatch):
+    """Residuals joined last once took the pair that stood for the activation."""
+
+    def in_the_wrong_order(model):
+        pairs._drop_idle_activations(model)
+        pairs._join_residuals(model)
+
+    monkeypatch.setattr(pipeline, "remove_pairs", in_the_wrong_order)
+    with pytest.warns(AccuracyWarning, match=r"'add2_0' \(Add\) keeps .* dB where its rounding"):
+        done = run_quantization(activated_residual(()), images(8), scales="free")
+    (found,) = done.departures
+    assert found.sqnr_db < 10 < 30 < found.explained_db
+    assert found.difference > 10 * found.allowed
+
+
+@pytest.fixture(scope="module")
+def done():
+    return run_quantization(small_network(), images(), scales="free")
+
+
+def faulty(done, change):
+    """Return what is found in a copy of a quantised file with one fault."""
+    model = onnx_files.load(done.model)
+    change(model, onnx_files.initializers(model))
+    return [d.tensor for d in departures(done.prepared, model, done.samples[0])]
+
+
+def test_rounding_alone_is_no_departure(done):
+    assert faulty(done, lambda model, constants: None) == []
+
+
+def test_a_wrong_weight_is_found(done):
+    def change(model, constants):
+        name = next(n for n in constants if n.endswith("_quantized") and constants[n].ndim == 4)
+        value = constants[name].copy()
+        value[3, 1, 2, 0] += 2
+        onnx_files.replace_initializer(model, name, value)
+
+    assert len(faulty(done, change)) == 1
+
+
+def test_a_missing_residual_is_found(done):
+    add = next(n for n in done.prepared.graph.node if n.op_type == "Add")
+
+    def change(model, constants):
+        node = next(n for n in model.graph.node if n.op_type == "Add")
+        onnx_files.replace_initializer(model, "nothing", np.zeros((), np.float32))
+        node.input[1 - [*node.input].index(add.input[0])] = "nothing"
+
+    (found,) = faulty(done, change)
+    assert found in {n.output[0] for n in done.prepared.graph.node if add.output[0] in n.input}
+
+
+def test_another_window_is_found(done):
+    pool = next(n for n in done.prepared.graph.node if n.op_type == "MaxPool")
+
+    def change(model, constants):
+        node = next(n for n in model.graph.node if n.op_type == "MaxPool")
+        node.op_type = "AveragePool"
+
+    assert faulty(done, change) == [pool.output[0]]

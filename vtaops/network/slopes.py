@@ -1,0 +1,111 @@
+"""Leaky ReLUs on hardware without tables: the two factors nearest to a table of two slopes.
+
+A leaky ReLU is imported as the table of its 256 results, which is exact. Hardware without tables,
+or whose tables cannot differ between channels, multiplies by two small factors instead, if that
+moves no result by more than a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from vtaops.base.fixed_point import MAX_SHIFT
+from vtaops.base.shapes import Array
+from vtaops.graph import Graph, Requantization
+from vtaops.graph.operators import LeakyRelu, LookupTable
+from vtaops.network.decomposition import pair_of
+from vtaops.network.rules import Target, reason_for_host
+
+LARGEST = 127
+"""Largest factor, and largest difference of two."""
+
+
+def slopes_as_factors(graph: Graph, target: Target) -> tuple[Graph, dict[str, str]]:
+    """Return a graph with factors for leaky ReLUs that the device has no table for.
+
+    The second result are notes by node name: how many of their results are a step off.
+    """
+    found: dict[str, LeakyRelu] = {}
+    notes = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, LookupTable) or not reason_for_host(node, graph, target):
+            continue
+        zero = node.inputs[0].zero_point
+        op, off = nearest_factors(node.op, zero, shifts_only=not target.scales) or (None, 0)
+        if op is not None:
+            made = replace(node, op=op)
+            if not reason_for_host(made, graph, target) or pair_of(made, graph, target):
+                found[node.name] = op
+                notes[node.name] = f"a step off for {off} of {node.op.table.size} values"
+    return graph.rewritten(lambda to, node: to.add_like(node, found.get(node.name))), notes
+
+
+def nearest_factors(
+    op: LookupTable, zero_point: int, *, shifts_only: bool
+) -> tuple[LeakyRelu, int] | None:
+    """Return the leaky ReLU nearest to a table, and for how many values it is a step off.
+
+    None if the table has not two slopes, or no factors come within a step of all its results.
+
+    Parameters
+    ----------
+    op, zero_point
+        The table, and the zero point of its input.
+    shifts_only
+        Whether the hardware can only shift the products.
+    """
+    tables = op.table.reshape(-1, 256).astype(np.int64)
+    steps = np.arange(-128, 128) - zero_point
+    bounds = int(tables.min()), int(tables.max())
+    above = _slope(steps, tables - op.zero_point, tables, bounds)
+    below = [_slope(-steps, op.zero_point - row, -row, (-bounds[1], -bounds[0])) for row in tables]
+    if above is None or above <= 0 or None in below:
+        return None
+    found = []
+    for ratio in _ratios(above, shifts_only=shifts_only):
+        factors = np.rint(np.array([above, *below]) / ratio).astype(np.int64)
+        if factors[0] < 1 or factors.max() > LARGEST or np.ptp(factors) > LARGEST:
+            continue
+        negative = factors[1:] if op.table.ndim > 1 else int(factors[1])
+        scaling = Requantization.from_ratio(ratio, op.zero_point, bounds)
+        made = LeakyRelu(int(factors[0]), negative, scaling)
+        off = _steps_off(made, steps, tables)
+        if off is not None:
+            found.append((made, off))
+    return min(found, key=lambda one: one[1], default=None)
+
+
+def _steps_off(made: LeakyRelu, steps: Array, tables: Array) -> int | None:
+    """Return for how many values a leaky ReLU is a step off; None if it is further off for one."""
+    sums = made.sums(np.broadcast_to(steps, (1, *tables.shape)))
+    apart = np.abs(made.requantization.apply(sums) - tables)
+    return int(np.count_nonzero(apart)) if apart.max() <= 1 else None
+
+
+def _ratios(slope: float, *, shifts_only: bool) -> Iterator[float]:
+    """Yield the scales to try for the products with the factors."""
+    if shifts_only:
+        yield from (2.0**-shift for shift in range(MAX_SHIFT + 1))
+    else:
+        yield from (slope / factor for factor in range(1, LARGEST + 1))
+
+
+def _slope(steps: Array, results: Array, values: Array, bounds: tuple[int, int]) -> float | None:
+    """Return the slope of results at positive steps, rounded to nearest; None if there is none.
+
+    Values at the bounds may be saturated.
+    """
+    right = steps > 0
+    steps, results, values = steps[right], results[..., right], values[..., right]
+    tolerance = 0.5 + 1e-4
+    low = ((results - tolerance) / steps)[values > bounds[0]].max(initial=-np.inf)
+    high = ((results + tolerance) / steps)[values < bounds[1]].min(initial=np.inf)
+    if low > high:
+        return None
+    simple = 2.0 ** np.floor(np.log2(high)) if 0 < high < np.inf else 0.0
+    if low <= simple <= high:
+        return float(simple)
+    return float(np.clip((low + high) / 2 if np.isfinite(low + high) else 0.0, low, high))

@@ -1,0 +1,292 @@
+"""Products of rows with tiles of weights, folded: one multiplication instead of one per weight.
+
+A convolution or a matrix product adds contractions ``y[o] = sum(x[l] * w[o, l])`` of rows x of
+scalars with tiles w of numbers. Instead of a contraction, its *fold* represents it::
+
+    L[o] * sum(R[l] * x[l]) * sum(Q[p, m] * w[p, m])
+
+R, Q and L are variables, as the inputs are; m and p run over the whole tile, l over its columns
+that are not zero. A fold is therefore an element of a tensor product, at a random point.
+
+**Theorem.** Sums of folds that are equal as polynomials have equal sums of contractions.
+
+*Proof.* The monomials ``R[l] * Q[p, m] * L[o]`` are different for all l, p, m and o. In equal sums
+their coefficients are equal, the sums of ``x[l] * w[p, m]`` over all folds whose tile has a column
+l. For m = l and p = o, this is the sum of ``x[l] * w[o, l]`` over all folds, since a column that a
+tile does not have is zero. Its sum over l is the sum of contractions.
+
+Folds only hide laws: those by which numbers multiply, within a tile, and the zeros of single
+weights. Program and definition must thus fold the same products. Both fold the tiles that layers of
+the definition have if the program holds all of them, and no rows of numbers, whose products they
+compute. Otherwise terms seem different that are equal, and `prove` repeats the proof without folds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
+from vtaops.program.traffic import Ints
+from vtaops.proof.terms import Fields, Floats, Terms
+
+Flags = npt.NDArray[np.bool_]
+Keys = npt.NDArray[np.int64]
+
+FOLDS = _proof is not None
+"""Whether products can be folded here."""
+DEGREE = 3
+"""Degree of a fold in R, Q and L."""
+MOST_COLUMNS = 4
+"""Number of sets of columns up to which a layer is folded."""
+SOME = 1 << 12
+"""Number of tiles that are converted to float64 at a time."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles of numbers.
+
+    Attributes
+    ----------
+    value : ndarray of float64, shape (planes, tiles)
+        The sums over Q.
+    key : ndarray of int64, shape (tiles,)
+        Equal for equal tiles.
+    columns : ndarray of bool, shape (tiles, lanes)
+        Which columns are not zero.
+    """
+
+    value: Floats
+    key: Keys
+    columns: Flags
+
+
+class Folds:
+    """Which tiles are folded, and the variables.
+
+    Parameters
+    ----------
+    fields : Fields
+        The fields.
+    shape : tuple of int
+        Outputs and lanes of a tile.
+    held : ndarray of int8, shape (tiles, outputs, lanes)
+        The tiles of the program.
+
+    Attributes
+    ----------
+    held : Tiles
+        The same.
+    totals, reaches : ndarray of int32, shape (tiles, outputs)
+        Sums of their rows, and of the magnitudes.
+    columns, columns_of : ndarray
+        The sets of columns that are not zero, and the set of each tile.
+    """
+
+    def __init__(
+        self, fields: Fields, shape: tuple[int, ...], held: npt.NDArray[np.integer[Any]]
+    ) -> None:
+        self.fields, (self.outputs, self.lanes) = fields, shape
+        self._rows = fields.symbols((self.lanes, 1)).value
+        self._tiles = fields.symbols((self.outputs * self.lanes,)).value
+        self._outputs = fields.symbols((self.outputs,)).value
+        self.held = self.tiles(held)
+        self.totals = held.sum(axis=2, dtype=np.int32)
+        self.reaches = np.abs(held, dtype=np.int16).sum(axis=2, dtype=np.int32)
+        self.columns, self.columns_of = sets_of(self.held.columns)
+        self._folded = np.zeros(0, np.int64)
+
+    def fold(self, tiles: Tiles) -> bool:
+        """Fold these tiles of a layer from now on, if the program holds all of them."""
+        if not np.isin(tiles.key, self.held.key).all():
+            return False
+        self._folded = np.union1d(self._folded, tiles.key)
+        return True
+
+    def are_folded(self) -> Flags:
+        """Return which tiles of the program are folded."""
+        return np.isin(self.held.key, self._folded)
+
+    def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
+        """Return the sums over Q of tiles, (tiles, outputs, lanes)."""
+        weights = self._tiles.T
+        flat = numbers.reshape(len(numbers), len(weights))
+        value = np.empty((len(self._tiles), len(flat)))
+        for first in range(0, len(flat), SOME):
+            part = slice(first, first + SOME)
+            value[:, part] = (flat[part].astype(np.float64) @ weights).T
+        self.fields.centred(value)
+        key = value[0].astype(np.int64) << 32 ^ value[1].astype(np.int64)
+        return Tiles(value, key, (numbers != 0).any(axis=1))
+
+    def rows(self, value: Floats, columns: Flags) -> Floats:
+        """Return the sums over R of rows, (planes, ..., lanes), for each set of columns, last."""
+        chosen = self._rows * columns.T
+        chosen = chosen.reshape(len(value), *[1] * (value.ndim - 3), *chosen.shape[1:])
+        return self.fields.matmul(value, chosen)
+
+    def sums(
+        self, sums: Ints, places: Ints, tiles: Ints, inputs: Terms, count: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return so many sums of products of inputs with tiles of the program.
+
+        Parameters
+        ----------
+        sums, places, tiles : ndarray of int
+            For each product: its sum, its tile among `inputs`, (planes, tiles, batch, lanes), and
+            its tile of weights.
+
+        Returns
+        -------
+        value : ndarray of float64, shape (planes, count, batch, outputs)
+        total, reach : ndarray of float64, shape (count, outputs)
+            The sums of the tiles' `totals` and `reaches`.
+        """
+        sets = np.flatnonzero(np.bincount(self.columns_of[tiles]))
+        number = np.zeros(len(self.columns), np.int64)
+        number[sets] = np.arange(len(sets))
+        rows = self.rows(inputs.value, self.columns[sets])
+        planes, _, batch, _ = rows.shape
+        unsigned = self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(-1, batch, planes)
+        value = np.zeros((count, batch, planes), np.uint64)
+        ranges = np.zeros((count, 2 * self.outputs))
+        _proof.add_folds(
+            sums.astype(np.int32),
+            (places * len(sets) + number[self.columns_of[tiles]]).astype(np.int32),
+            tiles.astype(np.int32),
+            unsigned,
+            self._unsigned(self.held.value.T),
+            np.concatenate([self.totals, self.reaches], axis=1),
+            np.array(self.fields.primes, np.uint32),
+            value,
+            ranges,
+        )
+        made = self.fields.centred(value.transpose(2, 0, 1).astype(np.float64, order="C"))
+        return (
+            self.spread(made, 3, inputs.degree),
+            ranges[:, : self.outputs],
+            ranges[:, self.outputs :],
+        )
+
+    def _unsigned(self, value: Floats) -> npt.NDArray[np.uint32]:
+        """Return residues, (..., planes), as numbers that are not negative."""
+        return (value + (value < 0) * np.array(self.fields.primes, np.float64)).astype(
+            np.uint32, order="C"
+        )
+
+    def spread(self, value: Floats, axis: int, degree: int) -> Floats:
+        """Return sums of rows of a degree times tiles, times L, which is a new axis."""
+        self.fields.degree = max(self.fields.degree, degree + DEGREE)
+        outputs = self._outputs.reshape(
+            len(value), *[1] * (axis - 1), -1, *[1] * (value.ndim - axis)
+        )
+        return self.fields.product(np.expand_dims(value, axis), outputs)
+
+    def are_numbers(self, value: Floats) -> Flags:
+        """Return which rows, (planes, ..., lanes), consist of numbers."""
+        found: Flags = self.fields.is_number(value[..., 0])
+        found[found] = self.fields.is_number(value[:, found]).all(axis=-1)
+        return found
+
+
+def sets_of(columns: Flags) -> tuple[Flags, Ints]:
+    """Return the different rows of flags, and the number of each row among them."""
+    packed = np.packbits(columns, axis=1)
+    _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return columns[first], which.reshape(-1)
+
+
+def folded_sums(
+    folds: Folds,
+    image: Floats,
+    weights: npt.NDArray[np.integer[Any]],
+    groups: int,
+    taps: Sequence[Any],
+    zero: int,
+    degree: int,
+) -> Floats | None:
+    """Return the sums over taps of a layer as `vtaops.proof.sums` does, or None without folds.
+
+    The rows are those of ``image + zero``, polynomials of a degree. Rows of numbers have to be
+    those around the image, or others whose product is zero.
+    """
+    outputs, inputs = weights.shape[0], weights.shape[1] * groups
+    if inputs == groups or weights.dtype != np.int8 or not weights.any():
+        return None
+    numbers, places = _blocks(folds, weights, groups)
+    tiles = folds.tiles(numbers)
+    columns, which = sets_of(tiles.columns)
+    live = _live(folds, image)
+    if live is None or len(columns) > MOST_COLUMNS or not folds.fold(tiles):
+        return None
+    size, fields = image[0, 0, 0][taps[0]].shape, folds.fields
+    rows = folds.rows(_rows(folds, image + zero if zero else image), columns) * live
+    planes, n, blocks = rows.shape[:3]
+    rows = rows.swapaxes(3, 4).reshape(planes, n, blocks, len(columns), *image.shape[3:])
+    seen = np.stack([rows[tap] for tap in taps], axis=4)
+    kernel = np.zeros((planes, -(-outputs // folds.outputs), blocks, len(columns), len(taps)))
+    output, block, tap = places
+    kernel[:, output, block, which, tap] = tiles.value
+    kernel = kernel.reshape(planes, 1, kernel.shape[1], -1)
+    value = fields.matmul(kernel, seen.reshape(planes, n, -1, math.prod(size)))
+    value = folds.spread(value, 3, degree).reshape(planes, n, -1, *size)[:, :, :outputs]
+    if not zero:
+        return value
+    added = _sums_of_ones(weights, live.reshape(image.shape[3:]), taps)
+    return fields.centred(value - zero * added.reshape(outputs, *size))
+
+
+def _sums_of_ones(weights: npt.NDArray[np.integer[Any]], live: Any, taps: Sequence[Any]) -> Floats:
+    """Return the sums of a layer over pixels that are one where they count: (outputs, pixels)."""
+    total = weights.reshape(len(weights), -1, len(taps)).sum(axis=1, dtype=np.float64)
+    counted = np.array([live[seen].reshape(-1) for seen in taps])
+    sums: Floats = total @ counted
+    return sums
+
+
+def _blocks(
+    folds: Folds, weights: npt.NDArray[np.integer[Any]], groups: int
+) -> tuple[npt.NDArray[np.integer[Any]], tuple[Any, ...]]:
+    """Return the tiles of (O, C / groups, KH, KW) that are not zero, and the place of each."""
+    outputs, own = weights.shape[:2]
+    flat = weights.reshape(groups, outputs // groups, own, -1)
+    sides = (
+        -(-outputs // folds.outputs) * folds.outputs,
+        -(-own * groups // folds.lanes) * folds.lanes,
+    )
+    dense = np.zeros((*sides, flat.shape[-1]), weights.dtype)
+    for group, part in enumerate(flat):
+        rows, lanes = group * (outputs // groups), group * own
+        dense[rows : rows + outputs // groups, lanes : lanes + own] = part
+    tiles = dense.reshape(-1, folds.outputs, sides[1] // folds.lanes, folds.lanes, flat.shape[-1])
+    tiles = tiles.transpose(0, 2, 4, 1, 3)
+    places = np.nonzero(tiles.any(axis=(-1, -2)))
+    return tiles[places], places
+
+
+def _rows(folds: Folds, image: Floats) -> Floats:
+    """Return the rows of an image (planes, N, C, H, W): (planes, N, blocks, pixels, lanes)."""
+    planes, n, channels, *size = image.shape
+    more = -channels % folds.lanes
+    if more:
+        image = np.pad(image, ((0, 0), (0, 0), (0, more), (0, 0), (0, 0)))
+    rows: Floats = image.reshape(planes, n, -1, folds.lanes, math.prod(size)).swapaxes(-1, -2)
+    return rows
+
+
+def _live(folds: Folds, image: Floats) -> Flags | None:
+    """Return which pixels are no numbers, (pixels, 1); None if blocks or numbers are unequal."""
+    rows = _rows(folds, image)
+    live = ~folds.are_numbers(rows)
+    found = live.any(axis=(0, 1), keepdims=True)
+    unequal = (live != found).any() or rows[:, ~live].any()
+    return None if unequal else found.reshape(-1, 1)

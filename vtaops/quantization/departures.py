@@ -1,0 +1,176 @@
+"""Find what a quantised file computes differently from float, other than by rounding.
+
+The float nodes before a tensor are computed again, from the file's own values of the nearest
+tensors that have pairs, and from the file's constants. What the file holds instead may differ by
+half a step of the tensor's grid, within its range. Errors of earlier layers do not count, so the
+bound is exact, and a node that the file lost or computes differently stands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.graph.onnx_files import (
+    Arrays,
+    ModelProto,
+    NodeProto,
+    along_axis,
+    graph_inputs,
+    initializers,
+    producers,
+    replace_initializer,
+)
+from vtaops.graph.probe import Probe
+from vtaops.quantization.quality import decibels, powers
+from vtaops.quantization.samples import Sample
+
+PRECISION = 1e-4
+"""Error of float32 arithmetic, relative to the largest value of its tensor."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A tensor whose values the rounding of its pair does not explain.
+
+    Attributes
+    ----------
+    tensor, operator
+        Its name in the float model, and the operator that writes it: "input" or "constant" if none
+        does.
+    sqnr_db
+        10 log10(sum x^2 / sum (x - q)^2), where x is what the float operators compute from the
+        file's values of the tensors before.
+    explained_db
+        The same if q were x rounded to the tensor's grid.
+    difference
+        The largest difference from x within the range of the grid.
+    allowed
+        The largest difference that rounding explains.
+    """
+
+    tensor: str
+    operator: str
+    sqnr_db: float
+    explained_db: float
+    difference: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tensor!r} ({self.operator}) keeps {self.sqnr_db:.1f} dB where its rounding "
+            f"leaves {self.explained_db:.1f} dB: a value is off by {self.difference:.3g}, and "
+            f"rounding explains {self.allowed:.3g}"
+        )
+
+
+def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tuple[Departure, ...]:
+    """Return the tensors that differ by more than their rounding, in order.
+
+    Parameters
+    ----------
+    model
+        The float model whose tensors were quantised.
+    quantized
+        Its QDQ model.
+    sample
+        One input of both.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime rejects the file.
+    """
+    file, held = _beside(model, quantized)
+    known, operators = {**initializers(model), **sample}, _operators(model)
+    shown = [f"float/{name}" for name in held if name not in known]
+    values = Probe(file, [*shown, *held.values()]).run(sample)
+    pairs, constants = producers(quantized), initializers(quantized)
+    found = []
+    for name, image in held.items():
+        exact = known[name] if name in known else values[f"float/{name}"]
+        within, step = _on_grid(exact, pairs.get(image), constants)
+        figures = _figures(exact, within, step, values[image])
+        if figures is not None:
+            found.append(Departure(name, operators[name], *figures))
+    return tuple(found)
+
+
+def _operators(model: ModelProto) -> dict[str, str]:
+    """Return the operator that writes each tensor, or what it is if none does."""
+    found = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
+    found |= {value.name: "input" for value in graph_inputs(model)}
+    return found | {name: node.op_type for name, node in producers(model).items()}
+
+
+def _figures(
+    exact: Array, within: Array, step: Array, held: Array
+) -> tuple[float, float, float, float] | None:
+    """Return the figures of a departure if a value is off by more than rounding explains."""
+    room = step / 2 + PRECISION * np.abs(exact).max(initial=0.0)
+    off = np.abs(held - within)
+    if (off <= room).all():
+        return None
+    worst = np.unravel_index(np.argmax(off - room), off.shape)
+    signal, cut = powers(exact, within)
+    rounding = np.broadcast_to(step**2 / 12, exact.shape).sum()
+    explained = float(np.broadcast_to(room, off.shape)[worst])
+    return (
+        decibels(*powers(exact, held)),
+        decibels(signal, cut + rounding),
+        float(off[worst]),
+        explained,
+    )
+
+
+def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[str, str]]:
+    """Return the file with the float nodes beside its own, and the tensors to compare.
+
+    Returns
+    -------
+    file
+        The file with the nodes of the float model, which read the file's values of tensors that
+        have them. They write ``float/NAME``.
+    held
+        The file's tensor for each tensor of the float model that it has.
+    """
+    file, written, constants = deepcopy(quantized), producers(quantized), initializers(model)
+    inputs = [value.name for value in graph_inputs(model)]
+    held = {name: name for name in constants if name in written}
+    held |= _images([*constants, *inputs, *producers(model)], written)
+    read = {name: name for name in inputs} | held
+    for name in constants.keys() - held.keys():
+        replace_initializer(file, _float(name), constants[name])
+    for node in model.graph.node:
+        beside = file.graph.node.add()
+        beside.CopyFrom(node)
+        beside.name = _float(node.name)
+        beside.input[:] = [read.get(name, _float(name)) for name in node.input]
+        beside.output[:] = map(_float, node.output)
+    ends = {value.name: value.name for value in model.graph.output}
+    return file, ends | held
+
+
+def _float(name: str) -> str:
+    """Return the name of a float node, or of its tensor; none for none."""
+    return name and f"float/{name}"
+
+
+def _images(names: Iterable[str], written: Container[str]) -> dict[str, str]:
+    """Return the dequantised tensors of those that have a pair."""
+    pairs = ((name, f"{name}_DequantizeLinear_Output") for name in names)
+    return {name: image for name, image in pairs if image in written}
+
+
+def _on_grid(exact: Array, pair: NodeProto | None, constants: Arrays) -> tuple[Array, Array]:
+    """Return values within the range of a pair's grid, and the grid's steps; 0 without a pair."""
+    if pair is None or pair.op_type != "DequantizeLinear":
+        return exact, np.zeros(())
+    scale, zero = (along_axis(pair, constants[name], exact.ndim) for name in pair.input[1:3])
+    kind, offset = np.iinfo(zero.dtype), zero.astype(np.float64)
+    ends = ((end - offset) * scale for end in (kind.min, kind.max))
+    return np.clip(exact, *ends), scale
