@@ -3,7 +3,8 @@
     python -m benchmarks random_operators --minutes 9      # again until nothing is left
 
 Ten operators on each configuration. The default tiling is compiled, verified and run on fsim, and
-its result compared with NumPy; every fourth time a random tiling too. Where there is none, every
+its result compared with NumPy, also where its images are parts of larger ones; every fourth time a
+random tiling too. Where there is none, every
 tile is given to the lowering if there are few, else the smallest. Exit code: 1 if a case
 failed, 2 if some are left.
 """
@@ -25,6 +26,7 @@ from rich.table import Table
 import vtaops
 from benchmarks.options import Minutes, State
 from benchmarks.resumable import resume
+from trials.placed import is_right
 from trials.random_cases import random_arguments, random_tiling
 from trials.tilings import any_tiling_fits, lowered, random_config, random_operator
 from vtaops import HardwareConfig
@@ -88,8 +90,9 @@ def outcome_of(rng: random.Random, op: Operator, config: HardwareConfig) -> str:
 
 
 def compare(op: Operator, config: HardwareConfig, tiling: Tiling, seed: int) -> None:
-    """Compile, verify and run; compare the result."""
+    """Compile, verify and run, alone and in parts of larger images; compare the results."""
     arrays = random_arguments(op, np.random.default_rng(seed))
     program = vtaops.compile(op, config, tiling)
     with Fsim(config, seed=seed) as device:
         assert np.array_equal(program.run(device, *arrays), evaluate(op, arrays)), tiling
+        assert is_right(op, config, tiling, arrays, device, seed), f"in larger images, {tiling}"

@@ -255,5 +255,8 @@ def test_other_misuse_is_refused():
     strides = Strides(40, 20, 5)
     with pytest.raises(ShapeError, match="strides for 'image'; the operator has data, kernel"):
         emit(FIRST, "pynq", strides={"image": strides})
+    folded = replace(FIRST, in_channels=3, fold_columns=True)
+    with pytest.raises(ShapeError, match="data is a view, Columns"):
+        emit(folded, "pynq", strides={"data": strides})
     with pytest.raises(ShapeError, match="kernel has layout OIHW"):
         emit(FIRST, "pynq", strides={"kernel": strides})

@@ -47,7 +47,17 @@ def placed(tiles: Grid, extents: Extents, strides: Strides) -> Grid:
 
 
 def spanned(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:
-    """Return the bytes of the larger image from the first block of a buffer to its last tile."""
+    """Return the bytes of the larger image from the first block of a buffer to its last tile.
+
+    Raises
+    ------
+    ShapeError
+        If the buffer holds neither image nor matrix, or a view of one, which lies nowhere in it.
+    """
+    if buffer.layout.view is not None:
+        raise ShapeError(
+            f"{buffer.name} is a view, {buffer.layout.view}; no image has it as a part"
+        )
     extents = extents_of(buffer)
     tiles = int(placed(np.array(prod(extents) - 1), extents, strides)) + 1
     return replace(buffer, shape=(tiles * config.inp.lanes,), layout=flat_layout(config))
