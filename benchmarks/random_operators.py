@@ -4,9 +4,8 @@
 
 Ten operators on each configuration. The default tiling is compiled, verified and run on fsim, and
 its result compared with NumPy, also where its images are parts of larger ones; every fourth time a
-random tiling too. Where there is none, every
-tile is given to the lowering if there are few, else the smallest. Exit code: 1 if a case
-failed, 2 if some are left.
+random tiling too. Where there is none, every tile is given to the lowering if there are few, else
+the smallest. Exit code: 1 if a case failed, 2 if some are left.
 """
 
 from __future__ import annotations

@@ -158,8 +158,7 @@ class Use:
     def strides(self, config: HardwareConfig) -> Strides:
         """Return the strides of the memory, for what the operator sees of it."""
         memory = self.place.memory
-        hidden = (whole - seen for whole, seen in zip(memory.border, self.sides, strict=True))
-        top, left, _, _ = hidden
+        top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
         return Strides.of(extents_of(memory.buffer(config)), top, left)
 
     def offset(self, config: HardwareConfig) -> int:

@@ -14,8 +14,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import flat_layout
 from vtaops.program import Buffer
 
-_MATRIX = ("M", "C")
-_IMAGE = ("N", "C", "H", "W")
+_OUTER = "MC", "NCHW"
 
 
 def extents_of(buffer: Buffer) -> Extents:
@@ -27,7 +26,7 @@ def extents_of(buffer: Buffer) -> Extents:
         If the buffer holds neither.
     """
     layout = buffer.layout
-    if layout.outer not in (_IMAGE, _MATRIX):
+    if "".join(layout.outer) not in _OUTER:
         raise ShapeError(
             f"{buffer.name} has layout {layout.text} and shape {buffer.shape}; only an image in "
             f"NCHW or a matrix can be a part of a larger one"
