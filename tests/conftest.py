@@ -32,6 +32,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Take what collection leaves (modules, thousands of tests) out of all later collections."""
+    """Take what collection leaves (modules, thousands of tests) out of all later collections.
+
+    Programs of operators are not proven by default here: tests compare them with NumPy, and proofs
+    would take a sixth of the time. `schedule/test_proven.py` has the default of users.
+    """
+    if driver := sys.modules.get("vtaops.compiler.driver"):
+        driver.PROVEN = 0  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
