@@ -1,0 +1,143 @@
+"""What ONNX itself says of one node: the shapes and dtypes of its results, or the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.base.errors import ModelError, raising
+from vtaops.base.shapes import Array
+from vtaops.graph.onnx_files import NodeProto, first_line, require
+
+if TYPE_CHECKING:
+    from vtaops.frontends.values import Node, Value
+
+Type = tuple[tuple[int, ...] | None, str]
+"""Shape, None if it is unknown, and dtype, empty if it is unknown."""
+
+UNKNOWN: Type = (None, "")
+
+_READ = 1024
+"""Largest argument whose elements inference gets; shapes and scales are smaller."""
+
+_NUMBERS = frozenset({"Resize", "Upsample", "Range"})
+"""Operators whose results have shapes that depend on floating-point numbers."""
+
+
+def node_proto(node: Node, outputs: list[str]) -> NodeProto:
+    """Return a node for ONNX, with results of these names."""
+    helper = require("onnx").helper
+    names = ["" if value is None else value.name for value in node.args]
+    proto: NodeProto = helper.make_node(node.op, names, outputs)
+    schema = _schema(node.op, require("onnx").defs.onnx_opset_version())
+    for name, value in node.attrs.items():
+        known = schema.attributes.get(name) if schema else None
+        kind = int(known.type) if known else None
+        proto.attribute.append(helper.make_attribute(name, value, attr_type=kind))
+    return proto
+
+
+def inferred(node: Node, count: int, opset: int) -> list[Type]:
+    """Return the types of the results of a node.
+
+    Parameters
+    ----------
+    node
+        The node.
+    count
+        How many results it has.
+    opset
+        Its opset.
+
+    Raises
+    ------
+    ModelError
+        If ONNX refuses its arguments or attributes, or does not know the operator.
+    """
+    onnx = require("onnx")
+    schema = _schema(node.op, opset)
+    if schema is None:
+        raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
+    if any(value.dtype == "" for value in node.reads):
+        return [UNKNOWN] * count
+    names = [f"result{number}" for number in range(count)]
+    read = {value.name: value for value in node.reads}
+    types = {name: _type_proto(value) for name, value in read.items()}
+    data = {name: array for name, value in read.items() if (array := _data(node, value))}
+    imports = [onnx.helper.make_opsetid("", opset)]
+    with raising(ModelError, f"{node.label} is malformed", Exception, told=first_line):
+        made = onnx.shape_inference.infer_node_outputs(
+            schema, node_proto(node, names), types, data, opset_imports=imports, ir_version=10
+        )
+    return [_type_of(made.get(name)) for name in names]
+
+
+def computed(value: Value) -> Array | None:
+    """Return a result of a node whose arguments are all known; None if nobody can tell.
+
+    The operators are those of ONNX's reference implementation.
+    """
+    node = value.node
+    arrays = {arg.name: arg.array for arg in node.reads} if node else {}
+    if node is None or node.captured or any(array is None for array in arrays.values()):
+        return None
+    from onnx.reference import ReferenceEvaluator
+
+    names = [f"result{number}" for number in range(len(node.results))]
+    try:
+        run = ReferenceEvaluator(node_proto(node, names)).run
+        with np.errstate(all="ignore"):  # the reader of a number checks that it is finite
+            return np.asarray(run(None, arrays)[value.index])
+    except Exception:  # it has no such operator, or not for these types
+        return None
+
+
+def dtype_of(kind: int) -> str:
+    """Return the NumPy name of an element type of ONNX; empty if it has none."""
+    try:
+        return str(require("onnx").helper.tensor_dtype_to_np_dtype(kind))
+    except KeyError:
+        return ""
+
+
+def type_of(declared: Any) -> Type:
+    """Return a type that a file declares."""
+    return _type_of(declared)
+
+
+@cache
+def _schema(op: str, opset: int) -> Any:
+    defs = require("onnx").defs
+    try:
+        return defs.get_schema(op, opset)
+    except defs.SchemaError:
+        return None
+
+
+def _type_proto(value: Value) -> Any:
+    helper = require("onnx").helper
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    return helper.make_tensor_type_proto(kind, value.shape)
+
+
+def _data(node: Node, value: Value) -> Any:
+    """Return the elements of an argument on which the shape of a result may depend; else None."""
+    if not value.fixed or value.shape is None or math.prod(value.shape) > _READ:
+        return None
+    if value.dtype.startswith("float") and node.op not in _NUMBERS:
+        return None
+    array = value.array
+    return None if array is None else require("onnx").numpy_helper.from_array(array, value.name)
+
+
+def _type_of(declared: Any) -> Type:
+    if declared is None or not declared.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = declared.tensor_type
+    dims = tensor.shape.dim if tensor.HasField("shape") else [None]
+    static = all(dim is not None and dim.HasField("dim_value") for dim in dims)
+    return tuple(dim.dim_value for dim in dims) if static else None, dtype_of(tensor.elem_type)

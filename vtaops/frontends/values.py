@@ -1,0 +1,239 @@
+"""A network as the readers of files hand it over: operators of ONNX on tensors of static shape.
+
+Every reader writes it with a `Builder`, in the operators and attributes of ONNX's own domain, as of
+one opset. Integers stand between QuantizeLinear and DequantizeLinear, both with a zero point. What
+depends only on constants is computed when somebody asks for it (`Value.array`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.frontends import inference
+
+OPSET = 21
+"""The opset of networks that were no ONNX file."""
+
+PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike"}
+)
+"""Operators whose results are random."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator of ONNX.
+
+    Attributes
+    ----------
+    op
+        Its name in ONNX.
+    args
+        Tensors that it reads; None for an optional one that is absent.
+    attrs
+        Attributes as Python values; strings are `str`.
+    label
+        How the user's file names it: "Conv 'conv1'".
+    captured
+        Tensors that its subgraphs read from outside.
+    results
+        Its results; an empty name marks one that nobody reads.
+    """
+
+    op: str
+    args: tuple[Value | None, ...]
+    attrs: Mapping[str, Any]
+    label: str
+    captured: tuple[Value, ...] = ()
+    results: list[Value] = field(default_factory=list)
+
+    @property
+    def reads(self) -> list[Value]:
+        """The tensors that it reads."""
+        return [value for value in (*self.args, *self.captured) if value is not None]
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor: an input, a constant, or a result of a node.
+
+    Attributes
+    ----------
+    name
+        Its name in the user's file; unique.
+    shape
+        Its static shape; None if it has none, or if it is no tensor.
+    dtype
+        Name of its NumPy dtype; empty if it is unknown, or if it is no tensor.
+    node
+        The node that computes it; None for inputs and constants.
+    index
+        Which result of the node it is.
+    readers
+        The values that are computed from it; None for each use as an output of the network.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    node: Node | None = field(default=None, repr=False)
+    index: int = 0
+    readers: list[Value | None] = field(default_factory=list, repr=False)
+    constant: Array | None = field(default=None, repr=False)
+
+    @property
+    def op(self) -> str:
+        """The operator that computes it; `input` or `constant` if there is none."""
+        if self.node is None:
+            return "input" if self.constant is None else "constant"
+        return self.node.op
+
+    @property
+    def args(self) -> tuple[Value | None, ...]:
+        """The arguments of its node."""
+        return () if self.node is None else self.node.args
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes of its node."""
+        return {} if self.node is None else self.node.attrs
+
+    @property
+    def label(self) -> str:
+        """How the user's file names the operator that computes it."""
+        return f"{self.op} {self.name!r}" if self.node is None else self.node.label
+
+    @cached_property
+    def fixed(self) -> bool:
+        """Whether it depends on no input."""
+        if self.node is None:
+            return self.constant is not None
+        return self.node.op not in RANDOM and all(value.fixed for value in self.node.reads)
+
+    @cached_property
+    def array(self) -> Array | None:
+        """Its elements if it is fixed, in its dtype; None if it is not, or nobody can tell."""
+        if self.node is None or not self.fixed:
+            return self.constant
+        return inference.computed(self)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network.
+
+    Attributes
+    ----------
+    inputs
+        Its inputs, in order.
+    values
+        All results of nodes, in the order of computation.
+    outputs
+        Its outputs, in order.
+    opset
+        The opset of its nodes.
+    tflite
+        Whether it rounds like TFLite's reference kernels.
+    """
+
+    inputs: tuple[Value, ...]
+    values: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    opset: int = OPSET
+    tflite: bool = False
+
+
+class Builder:
+    """Builds a network node by node; shapes and dtypes are those that ONNX infers."""
+
+    def __init__(self, opset: int = OPSET) -> None:
+        self.opset = opset
+        self.inputs: list[Value] = []
+        self.values: list[Value] = []
+        self._taken: dict[str, int] = {"": 0}
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> Value:
+        """Add an input."""
+        value = Value(self._unique(name), tuple(shape), dtype)
+        self.inputs.append(value)
+        return value
+
+    def constant(self, array: Array, name: str = "constant") -> Value:
+        """Return a constant."""
+        return Value(self._unique(name), array.shape, str(array.dtype), constant=array)
+
+    def add(
+        self, op: str, *args: Value | None, name: str = "", label: str = "", **attrs: Any
+    ) -> Value:
+        """Add a node with one result, and return the result."""
+        (value,) = self.add_many(op, args, [name or op], label=label, attrs=attrs)
+        return value
+
+    def add_many(
+        self,
+        op: str,
+        args: Sequence[Value | None],
+        names: Sequence[str],
+        *,
+        label: str = "",
+        attrs: Mapping[str, Any] | None = None,
+        captured: Sequence[Value] = (),
+        declared: Sequence[inference.Type] = (),
+    ) -> list[Value]:
+        """Add a node, and return its results.
+
+        Parameters
+        ----------
+        op, args, attrs, label, captured
+            As for `Node`; without a label, the node is named after its first result.
+        names
+            Names of the results; another one is taken for a name that is in use, and an empty name
+            marks a result that nobody reads.
+        declared
+            Types of the results for what ONNX cannot infer.
+
+        Raises
+        ------
+        ModelError
+            If ONNX refuses the arguments or the attributes.
+        """
+        unique = [self._unique(name) if name else "" for name in names]
+        if op == "Shape" and args[0] is not None and args[0].shape is not None:
+            shape = np.array(args[0].shape, np.int64)
+            part = slice((attrs or {}).get("start"), (attrs or {}).get("end"))
+            return [Value(unique[0], shape[part].shape, "int64", constant=shape[part])]
+        node = Node(op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured))
+        types = inference.inferred(node, len(names), self.opset)
+        for index, ((shape, dtype), known) in enumerate(zip_longest(types, declared)):
+            other_shape, other_dtype = known or inference.UNKNOWN
+            shape = other_shape if shape is None else shape
+            node.results.append(Value(unique[index], shape, dtype or other_dtype, node, index))
+        self.values += node.results
+        for read in node.reads:
+            read.readers += node.results
+        return node.results
+
+    def network(self, outputs: Sequence[Value], *, tflite: bool = False) -> Network:
+        """Return the network with these outputs."""
+        for value in outputs:
+            value.readers.append(None)
+        ends = tuple(self.inputs), tuple(self.values), tuple(outputs)
+        return Network(*ends, self.opset, tflite)
+
+    def _unique(self, name: str) -> str:
+        unique = name
+        while unique in self._taken:
+            self._taken[name] += 1
+            unique = f"{name}_{self._taken[name]}"
+        self._taken[unique] = 0
+        return unique
