@@ -81,6 +81,10 @@ class Value:
         Which result of the node it is.
     readers
         The values that are computed from it; None for each use as an output of the network.
+    constant
+        The elements of a constant.
+    steps
+        What a translation made of it, by grid, for reuse.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Value:
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
+    steps: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def op(self) -> str:
@@ -112,6 +117,11 @@ class Value:
     def label(self) -> str:
         """How the user's file names the operator that computes it."""
         return f"{self.op} {self.name!r}" if self.node is None else self.node.label
+
+    @property
+    def kind(self) -> str:
+        """The operator that computes it as the user's file calls it."""
+        return self.label.partition(" ")[0]
 
     @cached_property
     def fixed(self) -> bool:
