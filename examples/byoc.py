@@ -15,7 +15,7 @@ from tvm import relax
 import vtaops
 from vtaops.graph import evaluate
 from vtaops.network.partition import partition_for_vta
-from vtaops.relax import import_model, to_relax
+from vtaops.frontends import import_model, to_relax
 
 
 def small_network(rng):

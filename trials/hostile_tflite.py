@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from trials.hostile_onnx import FLOATS, LONGS, use_graph
 from trials.tflite_models import Writer, small_tflite
 from vtaops import ModelError, ShapeError, UnsupportedError
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 SCHEMA: dict[str, dict[str, Any]] = {
     "Model": {

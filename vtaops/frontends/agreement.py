@@ -26,10 +26,9 @@ from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.probe import Probe
-from vtaops.relax.importing import Shapes
-from vtaops.relax.litert import compare, has_litert, runs
-from vtaops.relax.promises import FLOAT_ERROR, HOST_ERROR, slack
-from vtaops.relax.qoperators import float_name
+from vtaops.frontends.importing import Shapes
+from vtaops.frontends.litert import compare, has_litert, runs
+from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
 
 Sample = Mapping[str, Array]
 """One array for each input, by name."""
@@ -181,9 +180,8 @@ class _OnnxFile:
         """Return the file's tensor for each tensor of the graph that has one."""
         integers: dict[str, list[str]] = {}
         for node in model.graph.node:
-            rounds = node.op_type == "QuantizeLinear"
-            before = node.input[0] if rounds else float_name(node)
-            integers.setdefault(before, []).extend(node.output[:1])
+            if node.op_type == "QuantizeLinear":
+                integers.setdefault(node.input[0], []).extend(node.output[:1])
         inputs = {
             tensor.name: name for tensor, name in zip(graph.inputs, self._inputs, strict=True)
         }

@@ -14,6 +14,7 @@ from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
 from vtaops.frontends.parts import host_function
+from vtaops.frontends.qoperators import BEFORE_ROUNDING
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
 from vtaops.frontends.translate import RULES, translate, translate_root
 from vtaops.frontends.values import Network, Value
@@ -211,7 +212,7 @@ class _Emitter:
         A rounded tensor has the name of the one that it rounds, unless it is an output.
         """
         rounds = value.op == "QuantizeLinear" and None not in value.readers
-        name = first(value).name if rounds else value.name
+        name = first(value).name.removesuffix(BEFORE_ROUNDING) if rounds else value.name
         return "" if name in self.graph.tensors else name
 
     def _emit(self, source: Source, name: str = "") -> Tensor:

@@ -67,8 +67,8 @@ def natural_grid(value: Value) -> Grid | None:
     if value.op not in KEEPING:
         return None
     moved = value.args if value.op == "Concat" else value.args[:1]
-    grid, *others = (None if part is None else natural_grid(part) for part in moved)
-    return grid if all(other == grid for other in others) else None
+    grids = {None if part is None else natural_grid(part) for part in moved}
+    return grids.pop() if len(grids) == 1 else None
 
 
 def _input_grid(value: Value) -> Grid | None:

@@ -146,6 +146,6 @@ def _type_of(declared: Any) -> Type:
     if declared is None or not declared.HasField("tensor_type"):
         return UNKNOWN
     tensor = declared.tensor_type
-    dims = tensor.shape.dim if tensor.HasField("shape") else [None]
-    static = all(dim is not None and dim.HasField("dim_value") for dim in dims)
-    return tuple(dim.dim_value for dim in dims) if static else None, dtype_of(tensor.elem_type)
+    static = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+    shape = tuple(dim.dim_value for dim in tensor.shape.dim) if static else None
+    return shape, dtype_of(tensor.elem_type)

@@ -174,8 +174,12 @@ def _constant(
     return [reader.builder.constant(array, node.output[0])]
 
 
-_CONSTANTS = {"value_float": np.float32, "value_floats": np.float32}
-_CONSTANTS |= {"value_int": np.int64, "value_ints": np.int64}
+_CONSTANTS = {
+    "value_float": "float32",
+    "value_floats": "float32",
+    "value_int": "int64",
+    "value_ints": "int64",
+}
 
 
 def _folded(

@@ -219,9 +219,9 @@ class Builder:
         """
         unique = [self._unique(name) if name else "" for name in names]
         if op == "Shape" and args[0] is not None and args[0].shape is not None:
-            shape = np.array(args[0].shape, np.int64)
             part = slice((attrs or {}).get("start"), (attrs or {}).get("end"))
-            return [Value(unique[0], shape[part].shape, "int64", constant=shape[part])]
+            extents = np.array(args[0].shape, np.int64)[part]
+            return [Value(unique[0], extents.shape, "int64", constant=extents)]
         node = Node(op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured))
         types = inference.inferred(node, len(names), self.opset)
         for index, ((shape, dtype), known) in enumerate(zip_longest(types, declared)):

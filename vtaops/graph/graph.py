@@ -1,6 +1,6 @@
 """Graph: operators and the tensors between them; append-only.
 
-Built in order of computation, by hand or by an importer (`vtaops.relax`): an operator may read any
+Built in order of computation, by hand or by an importer (`vtaops.frontends`): an operator may read any
 tensor added before it. Nodes and tensors are immutable.
 """
 

@@ -22,10 +22,10 @@ from vtaops.graph.executor import evaluate_all
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.graph.operators import AddTerm, Host
 from vtaops.graph.probe import Probe
-from vtaops.relax import import_model, to_relax
-from vtaops.relax.host import RelaxFunction
-from vtaops.relax.qoperators import to_pairs
-from vtaops.relax.values import read
+from vtaops.frontends import import_model, to_relax
+from vtaops.frontends.host import RelaxFunction
+from vtaops.frontends.qoperators import to_pairs
+from vtaops.frontends.values import read
 
 
 class Reader(CalibrationDataReader):

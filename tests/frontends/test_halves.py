@@ -8,7 +8,7 @@ from trials.onnx_models import Builder
 from vtaops.graph import evaluate
 from vtaops.graph.operators import Add
 from vtaops.graph.probe import Probe
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 SHAPE = (1, 1, 256, 256)
 

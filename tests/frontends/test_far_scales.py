@@ -10,7 +10,7 @@ import vtaops
 from trials.far_scales import KINDS, Case, judge
 from trials.onnx_models import Builder, images
 from vtaops.graph.probe import Probe
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,7 @@ from vtaops.graph.thresholds import (
     quotient_scale,
     steps_of_requantization,
 )
-from vtaops.relax import import_model, trace_differences
+from vtaops.frontends import import_model, trace_differences
 from vtaops.runtime import Tsim
 
 

@@ -13,7 +13,7 @@ from trials.onnx_models import Builder, images
 from vtaops.graph import Host, evaluate
 from vtaops.graph.onnx_files import load
 from vtaops.graph.onnx_function import OnnxFunction
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 SHAPE = (3, 8, 8)
 

@@ -9,8 +9,8 @@ import vtaops
 from trials.tflite_models import small_tflite
 from vtaops import ModelError, UnsupportedError
 from vtaops.graph import evaluate
-from vtaops.relax import import_model
-from vtaops.relax.tflite_files import from_tflite_file
+from vtaops.frontends import import_model
+from vtaops.frontends.tflite_files import from_tflite_file
 
 
 @pytest.fixture

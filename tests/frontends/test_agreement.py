@@ -13,9 +13,9 @@ from trials.onnx_models import Builder, images, small_network
 from trials.random_tflite import random_tflite
 from vtaops.base.errors import FileMismatch
 from vtaops.graph import Graph, operators
-from vtaops.relax import agreement as module
-from vtaops.relax import import_model
-from vtaops.relax.agreement import Compiled, agreement
+from vtaops.frontends import agreement as module
+from vtaops.frontends import import_model
+from vtaops.frontends.agreement import Compiled, agreement
 
 
 def compared(model, graph=None, imported=None, steps=None):

@@ -12,7 +12,7 @@ import vtaops
 from trials.onnx_models import images, small_network
 from vtaops.graph import evaluate
 from vtaops.network.partition import get_patterns, partition_for_vta
-from vtaops.relax import import_model, to_relax
+from vtaops.frontends import import_model, to_relax
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "byoc.py"
 

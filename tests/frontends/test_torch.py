@@ -5,7 +5,7 @@ import pytest
 
 import vtaops
 from vtaops.graph import Host, evaluate
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
