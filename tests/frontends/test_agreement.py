@@ -12,10 +12,10 @@ import vtaops
 from trials.onnx_models import Builder, images, small_network
 from trials.random_tflite import random_tflite
 from vtaops.base.errors import FileMismatch
-from vtaops.graph import Graph, operators
 from vtaops.frontends import agreement as module
 from vtaops.frontends import import_model
 from vtaops.frontends.agreement import Compiled, agreement
+from vtaops.graph import Graph, operators
 
 
 def compared(model, graph=None, imported=None, steps=None):

@@ -8,9 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
+from vtaops.frontends import LayerDifference, import_model, trace_differences
 from vtaops.graph import Host, evaluate
 from vtaops.graph.probe import Probe
-from vtaops.frontends import LayerDifference, import_model, trace_differences
 
 
 @pytest.mark.parametrize("power_of_two", [True, False])

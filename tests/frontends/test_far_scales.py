@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 import vtaops
 from trials.far_scales import KINDS, Case, judge
 from trials.onnx_models import Builder, images
-from vtaops.graph.probe import Probe
 from vtaops.frontends import import_model
+from vtaops.graph.probe import Probe
 
 
 @pytest.mark.parametrize("kind", KINDS)

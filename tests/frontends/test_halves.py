@@ -5,10 +5,10 @@ import pytest
 
 import vtaops
 from trials.onnx_models import Builder
+from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.graph.operators import Add
 from vtaops.graph.probe import Probe
-from vtaops.frontends import import_model
 
 SHAPE = (1, 1, 256, 256)
 

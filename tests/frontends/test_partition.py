@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
 
 import vtaops
 from trials.onnx_models import images, small_network
+from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.network.partition import get_patterns, partition_for_vta
-from vtaops.frontends import import_model, to_relax
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "byoc.py"
 
@@ -29,7 +30,7 @@ def test_the_example_runs():
 @pytest.mark.parametrize("zero_points", [False, True])
 def test_a_partitioned_network_equals_the_integer_executor(zero_points):
     model = vtaops.quantize(small_network(), images(), zero_points=zero_points)
-    mod = partition_for_vta(to_relax(model))
+    mod = partition_for_vta(from_onnx(model))
     found = regions(mod)
     assert {f.attrs["Codegen"] for f in found} == {"vta"}
     convolutions = sum(f.script().count("R.nn.conv2d") for f in found)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from vtaops.frontends.tflite_files import from_tflite_file
 
 import vtaops
 from trials.tflite_models import small_tflite
 from vtaops import ModelError, UnsupportedError
-from vtaops.graph import evaluate
 from vtaops.frontends import import_model
-from vtaops.frontends.tflite_files import from_tflite_file
+from vtaops.graph import evaluate
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import vtaops
 from trials.random_tflite import random_tflite, reference
 from trials.tflite_models import Writer
 from vtaops import ModelError, UnsupportedError
+from vtaops.frontends import import_model, trace_differences
 from vtaops.graph import evaluate
 from vtaops.graph.fixed_softmax import softmax
 from vtaops.graph.requantization import _LIMITS, Requantization, quantized_multiplier
@@ -17,7 +18,6 @@ from vtaops.graph.thresholds import (
     quotient_scale,
     steps_of_requantization,
 )
-from vtaops.frontends import import_model, trace_differences
 from vtaops.runtime import Tsim
 
 

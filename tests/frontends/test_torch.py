@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import vtaops
-from vtaops.graph import Host, evaluate
 from vtaops.frontends import import_model
+from vtaops.graph import Host, evaluate
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -21,14 +21,14 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.errors import FileMismatch, ModelError, VTAError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
+from vtaops.frontends.importing import Shapes
+from vtaops.frontends.litert import compare, has_litert, runs
+from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.probe import Probe
-from vtaops.frontends.importing import Shapes
-from vtaops.frontends.litert import compare, has_litert, runs
-from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
 
 Sample = Mapping[str, Array]
 """One array for each input, by name."""

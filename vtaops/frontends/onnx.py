@@ -49,6 +49,8 @@ class _Reader:
         self.builder = Builder(own[0] if own else OPSET)
         self._graph = model.graph
         self._values: dict[str, Value] = {}
+        self._outputs = {value.name for value in self._graph.output}
+        self._read_names = self._outputs.union(*(node.input for node in self._graph.node))
         self._declared = {
             value.name: type_of(value.type)
             for value in (*self._graph.value_info, *self._graph.output)
@@ -79,11 +81,20 @@ class _Reader:
             rule = _on_integers
         if rule is None or node.domain not in ("", "ai.onnx", MICROSOFT):
             raise UnsupportedError(
-                f"{label} is of {node.domain}, a domain outside ONNX that vtaops does not know"
+                f"{label} is {node.domain}.{node.op_type}, an operator outside ONNX that vtaops "
+                "does not know"
             )
         results = rule(self, node, args, attrs, label)
         for name, value in zip(node.output, results, strict=False):
             self._values[name] = value
+
+    def is_output(self, name: str) -> bool:
+        """Return whether a tensor is an output of the model."""
+        return name in self._outputs
+
+    def is_read(self, name: str) -> bool:
+        """Return whether a tensor is an output of the model, or an argument of a node."""
+        return name in self._read_names
 
     def add(
         self, node: NodeProto, args: Sequence[Value | None], attrs: Mapping[str, Any], label: str
@@ -129,10 +140,9 @@ def _pair(
 def _alias(
     reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
 ) -> Sequence[Value]:
-    """An operator that passes its input on, unless the result is an output of the model."""
+    """Pass the input on, unless the result is an output of the model."""
     (data, *_) = args
-    outputs = {value.name for value in reader._graph.output}
-    if data is None or node.output[0] in outputs:
+    if data is None or reader.is_output(node.output[0]):
         return [reader.builder.add("Identity", data, name=node.output[0], label=label)]
     return [data]
 
@@ -145,7 +155,7 @@ def _dropout(
         raise UnsupportedError(
             f"{label} trains; vtaops runs networks that are trained: export it in evaluation mode"
         )
-    if any(node.output[1:]):
+    if any(map(reader.is_read, node.output[1:])):
         return reader.add(node, args, attrs, label)
     return _alias(reader, node, args, attrs, label)
 
@@ -185,7 +195,7 @@ _CONSTANTS = {
 def _folded(
     reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
 ) -> Sequence[Value]:
-    """An operator of any number of tensors, as operators of two."""
+    """Read an operator of any number of tensors as operators of two."""
     kind = {"Sum": "Add"}.get(node.op_type, node.op_type)
     if len(args) == 1:
         return _alias(reader, node, args, attrs, label)

@@ -119,7 +119,7 @@ def _bias(builder: Builder, operation: Operation, index: int) -> Value:
 
 
 def _softmax(builder: Builder, operation: Operation) -> Value:
-    """A softmax along an axis; before opset 13, over that axis and all behind it."""
+    """Return a softmax along an axis; before opset 13, over that axis and all behind it."""
     if operation.attrs["opset"] >= 13:
         return Composition("Softmax", (0,), 3)(builder, operation)
     data = _operand(builder, operation, 0, 1)

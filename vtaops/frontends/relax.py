@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -82,10 +82,6 @@ class _Reader:
         if isinstance(expression, relax.Tuple):
             return [value for field in expression.fields for value in self.tensors(field)]
         if isinstance(expression, relax.Var):
-            if expression not in self._values:
-                raise ModelError(
-                    f"the Relax variable {expression.name!r} is read where nothing is bound to it"
-                )
             found = self._values[expression]
             return found if isinstance(found, list) else [found]
         if hasattr(expression, "value") and hasattr(expression.value, "numpy"):
@@ -97,7 +93,7 @@ class _Reader:
         (value,) = self.tensors(expression)
         return value
 
-    def numbers(self, numbers: Sequence[Any]) -> Value:
+    def numbers(self, numbers: Iterable[Any]) -> Value:
         """Return numbers as a constant."""
         return self.builder.constant(np.array([int(number) for number in numbers], np.int64))
 
@@ -110,7 +106,7 @@ def _as(op: str, *attributes: str) -> Rule:
     """Return the rule of an operator that ONNX has alike, with the attributes of that name."""
 
     def read(reader: _Reader, call: Any, name: str) -> Value:
-        attrs = {attribute: _number(getattr(call.attrs, attribute)) for attribute in attributes}
+        attrs: dict[str, Any] = {key: _number(getattr(call.attrs, key)) for key in attributes}
         args = [value for argument in call.args for value in reader.tensors(argument)]
         return reader.builder.add(op, *args, name=name, **attrs)
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 

@@ -21,7 +21,7 @@ from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Host, evaluate
+from vtaops.graph import Graph, evaluate
 from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig

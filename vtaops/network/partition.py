@@ -20,9 +20,9 @@ from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, registe
 from tvm.relax.dpl import is_const, is_op, wildcard
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from vtaops.network.compile import compile_model
 from vtaops.frontends.graphs import to_graph
 from vtaops.frontends.relax import normalized, read_relax
+from vtaops.network.compile import compile_model
 
 NAME = "vta"
 """Name of the backend: prefix of the patterns, and of `relax.ext.vta`."""

@@ -43,7 +43,7 @@ def is_torch(source: Any) -> bool:
 
 
 def is_relax(source: Any) -> bool:
-    """Whether `vtaops.frontends` reads a source: a TFLite file, a Relax module, a program of PT2E."""
+    """Whether a source is read as a network first: TFLite, Relax, or a program of PT2E."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".tflite"
     nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
