@@ -20,7 +20,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -537,10 +536,8 @@ def model_files() -> list[bytes]:
 
 
 _MODEL_PREAMBLE = struct.Struct("<8sIIQ")
-FUNCTION = st.fixed_dictionaries(
-    {"function": st.sampled_from(["relax", "none"]), "blob": st.integers(-1, 9)}
-)
-"""Machine code in the place of a parameter."""
+FUNCTION = st.fixed_dictionaries({"function": st.integers(-1, 9) | st.sampled_from(["onnx", True])})
+"""A function in the place of a parameter."""
 MODEL_GRAMMAR = {
     "operator": st.sampled_from(
         [*graphs.__all__, "GraphOperator", "Requantized", "np", "field", "__name__", ""]
