@@ -7,16 +7,18 @@ operators whose axes can be renamed follow their operands, and all others read t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.frontends.tflite_files import DTYPES, File, Operator, Tensor, read_file
+from vtaops.frontends.tflite_files import CORRUPT, DTYPES, File, Operator, Tensor, read_file
 from vtaops.frontends.values import Builder, Network, Value
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -48,31 +50,20 @@ class _Reader:
     """The forms of all tensors, by their numbers: as written (False), and as an image (True)."""
 
     def __init__(self, file: File, shapes: Mapping[str, Sequence[int]]) -> None:
-        self.file, self.checked = file, not shapes
-        self.builder = Builder()
+        self.file, self.checked, self.builder = file, not shapes, Builder()
         self.forms: dict[int, dict[bool, Value]] = {}
         self.grids: dict[int, tuple[Value, Value]] = {}
         names = [file.tensors[number].name for number in file.inputs]
         if unknown := sorted(set(shapes) - set(names)):
             raise ModelError(f"{unknown[0]!r} is not an input of the model; it has {names}")
         for number in file.inputs:
-            self._input(number, shapes)
-
-    def _input(self, number: int, shapes: Mapping[str, Sequence[int]]) -> None:
-        tensor = self.tensor(number)
-        shape = tuple(shapes.get(tensor.name, tensor.shape))
-        if shape[:1] == (-1,):
-            shape = (1, *shape[1:])
-        if len(shape) != len(tensor.shape) or min(shape, default=1) < 0:
-            raise ModelError(
-                f"the input {tensor.name!r} has the shape {list(tensor.shape)}; give a static one "
-                f"of this rank by `shapes`, not {list(shape)}"
-            )
-        self.forms[number] = {False: self.builder.input(tensor.name, shape, tensor.dtype)}
+            tensor = self.tensor(number)
+            shape = _static(tensor, shapes.get(tensor.name, tensor.shape))
+            self.forms[number] = {False: self.builder.input(tensor.name, shape, tensor.dtype)}
 
     def network(self) -> Network:
         """Read the operators that the outputs need."""
-        needed, operators = set(self.file.outputs), []
+        needed, operators = {*self.file.outputs}, []
         for operator in reversed(self.file.operators):
             if needed.intersection(operator.outputs):
                 operators.append(operator)
@@ -93,33 +84,25 @@ class _Reader:
         tensor = self.file.tensors[number]
         if not tensor.dtype:
             raise UnsupportedError(f"the tensor {tensor.name!r} has a type that vtaops cannot read")
-        if tensor.scale is not None and tensor.data is None:
-            if tensor.dtype not in EIGHT_BITS:
-                raise UnsupportedError(
-                    f"the tensor {tensor.name!r} is quantised to {tensor.dtype}; vtaops reads "
-                    "activations of int8 and uint8: convert the model with int8 activations"
-                )
-            if tensor.scale.ndim:
-                raise UnsupportedError(f"the activation {tensor.name!r} has several scales")
+        if tensor.scale is None or tensor.data is not None:
+            return tensor
+        if tensor.dtype not in EIGHT_BITS or tensor.scale.ndim:
+            raise UnsupportedError(
+                f"the activation {tensor.name!r} is {tensor.dtype} with {tensor.scale.size} scales; "
+                "vtaops reads int8 and uint8 with one: convert the model anew"
+            )
         return tensor
-
-    # --------------------------------------------------------------------------- forms
 
     def form(self, number: int, image: bool) -> Value:
         """Return a tensor in one of its forms: quantised as integers."""
-        forms = self.forms.setdefault(number, {})
-        if image not in forms:
-            tensor, axes = self.tensor(number), TO_IMAGE if image else FROM_IMAGE
-            if not forms and tensor.data is not None:
-                array = _as_image(tensor.data) if image else tensor.data
-                forms[image] = self.builder.constant(np.ascontiguousarray(array), tensor.name)
-                return forms[image]
-            (other,) = forms.values()
-            if len(tensor.shape) != 4:
-                raise ModelError(f"{tensor.name!r} is read as an image; its rank is not 4")
-            label = f"layout of {tensor.name!r}"
-            name = f"{tensor.name}:{'nchw' if image else 'nhwc'}"
-            real = self.real(number, other, label)
+        forms, tensor = self.forms.setdefault(number, {}), self.tensor(number)
+        if image not in forms and tensor.data is not None:
+            array = _as_image(tensor.data) if image else tensor.data
+            forms[image] = self.builder.constant(np.ascontiguousarray(array), tensor.name)
+        elif image not in forms:
+            axes, name = (TO_IMAGE, "nchw") if image else (FROM_IMAGE, "nhwc")
+            label, name = f"layout of {tensor.name!r}", f"{tensor.name}:{name}"
+            real = self.real(number, forms[not image], label)
             turned = self.builder.add("Transpose", real, name=name, label=label, perm=axes)
             forms[image] = self.rounded(number, turned, label)
         return forms[image]
@@ -128,32 +111,28 @@ class _Reader:
         """Return scale and zero point of a quantised tensor."""
         if number not in self.grids:
             tensor, constant = self.tensor(number), self.builder.constant
-            assert tensor.scale is not None and tensor.zero is not None
-            scale = constant(tensor.scale, f"{tensor.name}:scale")
-            self.grids[number] = scale, constant(tensor.zero, f"{tensor.name}:zero")
+            scale, zero = np.asarray(tensor.scale), np.asarray(tensor.zero)
+            names = f"{tensor.name}:scale", f"{tensor.name}:zero"
+            self.grids[number] = constant(scale, names[0]), constant(zero, names[1])
         return self.grids[number]
 
-    def real(self, number: int, form: Value, label: str, axis: int = 0) -> Value:
-        """Return a form of a tensor as floating-point numbers, if the tensor is quantised."""
+    def real(self, number: int, form: Value, label: str, **attrs: int) -> Value:
+        """Return a form of a tensor, if the tensor is quantised as floating-point numbers."""
         tensor = self.tensor(number)
         if tensor.scale is None:
             return form
-        attrs = {"axis": axis} if tensor.scale.ndim else {}
-        name, scale_zero = f"{tensor.name}:real", self.grid(number)
-        return self.builder.add(
-            "DequantizeLinear", form, *scale_zero, name=name, label=label, **attrs
-        )
+        name, args = f"{tensor.name}:real", (form, *self.grid(number))
+        return self.builder.add("DequantizeLinear", *args, name=name, label=label, **attrs)
 
     def rounded(self, number: int, value: Value, label: str) -> Value:
         """Return a result as the form of a tensor: rounded to its grid, or in its dtype."""
         tensor, add = self.tensor(number), self.builder.add
-        kinds = [np.dtype(kind).kind for kind in (value.dtype, tensor.dtype)]
-        if tensor.scale is not None and kinds[0] == "f":
+        if tensor.scale is not None and value.dtype == "float32":
             name = f"{tensor.name}:{tensor.dtype}"
             return add("QuantizeLinear", value, *self.grid(number), name=name, label=label)
         if value.dtype == tensor.dtype:
             return value
-        if tensor.scale is None and set(kinds) <= {"i", "u"}:
+        if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
             return add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
         raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
 
@@ -173,42 +152,36 @@ class _Call:
 
     def run(self) -> None:
         """Build the operator."""
-        if self.operator.kind not in RULES:
+        kind = self.operator.kind
+        if kind not in RULES:
             raise UnsupportedError(
                 f"{self.label} is an operator that vtaops cannot read; `vtaops ops --supported` "
                 "lists those that it can: end the model before it, or leave it out"
             )
-        layout, rule = RULES[self.operator.kind]
-        self.image = layout(self)
-        made = rule(self)
-        values = [made] if isinstance(made, Value) else list(made)
-        if len(values) != len(self.operator.outputs):
-            raise ModelError(f"{self.label} has {len(self.operator.outputs)} results")
-        for number, value in zip(self.operator.outputs, values, strict=True):
-            self._place(number, value)
+        with raising(ModelError, f"{self.label} is malformed", *CORRUPT):
+            self.image = next(where(self) for where, rules in LAYOUTS.items() if kind in rules)
+            made = RULES[kind](self)
+            values = [made] if isinstance(made, Value) else made
+            for number, value in zip(self.operator.outputs, values, strict=True):
+                self._place(number, value)
 
     def _place(self, number: int, value: Value) -> None:
         """Make a value, behind the fused activation, a tensor of the file."""
         reader, tensor = self.reader, self.reader.tensor(number)
-        table = self.operator.table
-        if hasattr(table, "FusedActivationFunction"):
-            value = self._activated(value, self.option("FusedActivationFunction"))
-        if value.shape is None:
-            raise UnsupportedError(f"{self.label} has a result whose shape depends on its input")
-        image = self.image and len(value.shape) == 4
-        shape = [value.shape[axis] for axis in FROM_IMAGE] if image else [*value.shape]
-        if reader.checked and tensor.shape and not _agree(shape, tensor.shape):
+        if hasattr(self.operator.table, "FusedActivationFunction"):
+            function = self.option("FusedActivationFunction")
+            if function not in ACTIVATIONS:
+                raise UnsupportedError(f"{self.label} has the fused activation {function}")
+            value = ACTIVATIONS[function](self, value)
+        image, shape = self.image and len(_shape(value)) == 4, _shape(value)
+        shape = [shape[axis] for axis in FROM_IMAGE] if image else shape
+        if reader.checked and not _agree(shape, tensor.shape):
             raise ModelError(
                 f"{self.label} has the shape {shape}; the file declares {[*tensor.shape]}"
             )
         if value.node is not None and value.node.label == self.label:
             reader.builder.rename(value, tensor.name)
         reader.forms[number] = {image: reader.rounded(number, value, self.label)}
-
-    def _activated(self, value: Value, function: int) -> Value:
-        if function not in ACTIVATIONS:
-            raise UnsupportedError(f"{self.label} has the fused activation {function}")
-        return ACTIVATIONS[function](self, value)
 
     # ------------------------------------------------------------------------ operands
 
@@ -226,111 +199,116 @@ class _Call:
         """Return the tensor that is operand `k`."""
         return self.reader.tensor(self.number(k))
 
-    def known(self, k: int) -> set[bool]:
-        """Return which forms of operand `k` are computed."""
-        return {*self.reader.forms.get(self.number(k), ())}
+    def is_image(self, k: int) -> bool:
+        """Return whether operand `k` is computed as an image."""
+        return True in self.reader.forms.get(self.number(k), ())
 
-    def raw(self, k: int) -> Value:
-        """Return operand `k` in the form that the operator reads, quantised as integers."""
-        return self.reader.form(self.number(k), self.image)
+    def raw(self, k: int, image: bool | None = None) -> Value:
+        """Return operand `k`, by default in the operator's form: quantised as integers."""
+        return self.reader.form(self.number(k), self.image if image is None else image)
 
-    def real(self, k: int) -> Value:
-        """Return operand `k` as floating-point numbers if it is quantised."""
-        tensor, axis = self.tensor(k), self.tensor(k).axis
-        if tensor.scale is not None and tensor.scale.ndim and self.image:
-            axis = FROM_IMAGE[axis + 4 - len(tensor.shape)]
-        return self.reader.real(self.number(k), self.raw(k), self.label, axis)
+    def real(self, k: int, image: bool | None = None) -> Value:
+        """Return operand `k` as `raw` does, but as floating-point numbers if it is quantised."""
+        axis = self.tensor(k).axis
+        return self.reader.real(self.number(k), self.raw(k, image), self.label, axis=axis)
 
     def reals(self) -> list[Value]:
         """Return all operands as `real` does."""
         return [self.real(k) for k in range(len(self.operator.inputs))]
 
-    def array(self, k: int) -> Array:
-        """Return the elements of operand `k`, as written.
+    def ints(self, k: int) -> list[int]:
+        """Return the elements of operand `k`, which are integers.
 
         Raises
         ------
         UnsupportedError
             If they depend on an input.
         """
-        array = self.reader.form(self.number(k), False).array
+        array = self.raw(k, False).array
         if array is None:
             name = self.tensor(k).name
             raise UnsupportedError(f"{self.label} reads {name!r}, which must be constant")
-        return array
+        return [int(number) for number in array.astype(np.int64, casting="safe").flat]
 
-    def ints(self, k: int) -> list[int]:
-        """Return the elements of operand `k`, which are integers."""
-        array = self.array(k)
-        if array.dtype.kind not in "iu":
-            raise ModelError(f"{self.label} reads {array.dtype} where it needs integers")
-        return [int(number) for number in array.reshape(-1)]
+    def axis(self, axis: int, more: int = 0) -> int:
+        """Return an axis of the form that is read; `more` is by how much its rank is higher."""
+        axis = range(self.rank + more)[axis]
+        return FROM_IMAGE[axis] if self.image else axis
 
-    def axis(self, axis: int, rank: int = 0) -> int:
-        """Return an axis of operand 0, or of a tensor of some rank, in the form that is read."""
-        rank = rank or len(self.tensor(0).shape)
-        if not -rank <= axis < rank:
-            raise ModelError(f"{self.label} names the axis {axis} of {rank}")
-        return FROM_IMAGE[axis % rank] if self.image else axis % rank
+    @property
+    def shape(self) -> list[int]:
+        """The shape of operand 0 as written."""
+        shape = _shape(self.raw(0))
+        return [shape[axis] for axis in FROM_IMAGE] if self.image else shape
+
+    @property
+    def rank(self) -> int:
+        """The highest rank of an operand."""
+        return max(len(self.tensor(k).shape) for k, _ in enumerate(self.operator.inputs))
 
     def weight(self, k: int, axes: Sequence[int]) -> Value:
         """Return operand `k` with its axes in another order; constants are turned now."""
-        tensor, number, build = self.tensor(k), self.number(k), self.reader.builder
-        if len(tensor.shape) != len(axes):
-            raise ModelError(f"{self.label} has weights of rank {len(tensor.shape)}")
+        tensor, number = self.tensor(k), self.number(k)
         if tensor.data is None:
-            real = self.reader.real(number, self.reader.form(number, False), self.label)
-            return self.emit("Transpose", real, perm=axes)
+            return self.emit("Transpose", self.real(k, False), perm=axes)
         turned = np.ascontiguousarray(tensor.data.transpose(axes))
-        form = build.constant(turned, tensor.name)
-        return self.reader.real(number, form, self.label, axes.index(tensor.axis))
+        form = self.reader.builder.constant(turned, tensor.name)
+        return self.reader.real(number, form, self.label, axis=axes.index(tensor.axis))
 
     def bias(self, k: int, x: int, weight: int) -> Value | None:
-        """Return operand `k` as a bias: integers on the scale of the products, whatever it says."""
+        """Return operand `k`; integers count in steps of the products, whatever the file says."""
         if not self.has(k):
             return None
         scales = [self.tensor(operand).scale for operand in (x, weight)]
         if scales[0] is None or scales[1] is None or self.tensor(k).data is None:
-            return self.reader.real(
-                self.number(k), self.reader.form(self.number(k), False), self.label
-            )
-        constant, scale = self.reader.builder.constant, np.asarray(scales[0] * scales[1])
-        zero = constant(np.zeros(scale.shape, np.int32))
-        values = self.reader.form(self.number(k), False)
-        return self.emit("DequantizeLinear", values, constant(scale), zero, axis=0)
+            return self.real(k, False)
+        scale = np.asarray(scales[0] * scales[1])
+        grid = self.const(scale, "float32"), self.const(np.zeros_like(scale), "int32")
+        return self.emit("DequantizeLinear", self.raw(k, False), *grid, axis=0)
 
     # ----------------------------------------------------------------------- operators
 
     def emit(self, op: str, *args: Value | None, **attrs: Any) -> Value:
         """Add an operator of ONNX."""
-        return self.many(op, args, 1, **attrs)[0]
-
-    def many(self, op: str, args: Sequence[Value | None], count: int, **attrs: Any) -> list[Value]:
-        """Add an operator of ONNX with some results."""
-        names = [f"{self.label}:{op}"] * count
-        return self.reader.builder.add_many(op, args, names, label=self.label, attrs=attrs)
+        return self.reader.builder.add(op, *args, name=f"{self.label}:{op}", label=self.label, **attrs)
 
     def const(self, data: Any, dtype: str = "int64") -> Value:
         """Return a constant."""
         return self.reader.builder.constant(np.asarray(data, dtype))
-
-    def like(self, number: float, value: Value) -> Value:
-        """Return a constant of the dtype of another value."""
-        return self.const(number, value.dtype)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Return a value in another shape."""
         return self.emit("Reshape", value, self.const(shape))
 
 
+def _static(tensor: Tensor, shape: Sequence[int]) -> list[int]:
+    """Return the shape of an input whose first dimension may be open."""
+    found = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
+    if len(found) != len(tensor.shape) or min(found, default=1) < 0:
+        raise ModelError(
+            f"the input {tensor.name!r} has the shape {[*tensor.shape]}; give a static one of this "
+            f"rank by `shapes`, not {found}"
+        )
+    return found
+
+
 def _as_image(array: Array) -> Array:
     """Return a constant as it is broadcast against images."""
-    if array.size == 1 or array.ndim > 4:
+    if array.size == 1:
         return array
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_IMAGE)
 
 
+def _shape(value: Value) -> list[int]:
+    if value.shape is None:
+        raise UnsupportedError(f"{value.label} has a result whose shape depends on its input")
+    return [*value.shape]
+
+
 def _agree(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Return whether a shape is the declared one; a file may declare nothing, or -1 for a size."""
+    if not declared:
+        return True
     pairs = zip(shape, declared, strict=False)
     return len(shape) == len(declared) and all(b in (a, -1) for a, b in pairs)
 
@@ -343,46 +321,35 @@ def _onnx_type(dtype: str) -> int:
 
 # --------------------------------------------------------------------------------- layouts
 
-Layout = Callable[[_Call], bool]
-Rule = Callable[[_Call], Value | Iterable[Value]]
-
 
 def _written(_: _Call) -> bool:
     return False
 
 
-def _image(_: _Call) -> bool:
-    return True
+def _is_rank_4(call: _Call) -> bool:
+    return call.rank == 4
 
 
 def _follows(call: _Call) -> bool:
     """Return whether an operand is computed as an image, and all can be read as one."""
-    given = [k for k in range(len(call.operator.inputs)) if call.has(k)]
+    given = [k for k, _ in enumerate(call.operator.inputs) if call.has(k)]
     given = [k for k in given if call.tensor(k).data is None]
     ranks = {len(call.tensor(k).shape) for k in given}
-    return ranks <= {0, 4} and any(True in call.known(k) for k in given)
+    return ranks <= {0, 4} and any(call.is_image(k) for k in given)
 
 
-def _padded_image(call: _Call) -> bool:
-    return len(call.tensor(0).shape) == 4
-
-
-def _reduced_image(call: _Call) -> bool:
-    """Return whether a reduction of an image has its remaining axes in the order of the file."""
+def _keeps_order(call: _Call) -> bool:
+    """Return whether a reduction of an image leaves its axes in the order of the file."""
     if not _follows(call):
         return False
-    reduced = {axis % 4 for axis in call.ints(1)}
-    left = [FROM_IMAGE[axis] for axis in range(4) if axis not in reduced]
-    return bool(call.option("KeepDims", False)) or left == sorted(left)
+    left = {*range(4)} - {axis % 4 for axis in call.ints(1)}
+    order = [FROM_IMAGE[axis] for axis in sorted(left)]
+    return bool(call.option("KeepDims", False)) or order == sorted(order)
 
 
-def _sliced_image(call: _Call) -> bool:
-    masks = ("NewAxisMask", "ShrinkAxisMask", "EllipsisMask")
+def _keeps_axes(call: _Call) -> bool:
+    masks = ("NewAxisMask", "ShrinkAxisMask")
     return _follows(call) and not any(call.option(mask, 0) for mask in masks)
-
-
-def _split_image(call: _Call) -> bool:
-    return len(call.tensor(1).shape) == 4 and True in call.known(1)
 
 
 def _is_point(call: _Call) -> bool:
@@ -393,19 +360,17 @@ def _is_point(call: _Call) -> bool:
 # ------------------------------------------------------------------------- windows, products
 
 
-def _window(call: _Call, size: Sequence[int], kernel: Sequence[int], pool: bool) -> dict[str, Any]:
-    """Return strides, pads and dilations of a window that reads an image of some size."""
-    strides = call.option("StrideH"), call.option("StrideW")
-    dilations = (1, 1) if pool else (call.option("DilationHFactor"), call.option("DilationWFactor"))
+def _window(call: _Call, x: Value, kernel: Sequence[int], *dilations: int) -> dict[str, Any]:
+    """Return the attributes of a window that reads an image."""
+    strides, pads = [call.option("StrideH"), call.option("StrideW")], [0] * 4
     if min(*strides, *dilations, *kernel) < 1:
         raise ModelError(f"{call.label} has a window of no size, stride or dilation")
-    pads = [0] * 4
     for axis in range(2 if call.option("Padding") == SAME else 0):
-        reach = (ceil_div(size[axis], strides[axis]) - 1) * strides[axis] + 1
-        total = max(0, reach + (kernel[axis] - 1) * dilations[axis] - size[axis])
+        size, reach = _shape(x)[axis + 2], (kernel[axis] - 1) * (dilations or (1, 1))[axis] + 1
+        total = max(0, (ceil_div(size, strides[axis]) - 1) * strides[axis] + reach - size)
         pads[axis], pads[axis + 2] = total // 2, total - total // 2
-    found = {"kernel_shape": [*kernel], "strides": strides, "pads": pads}
-    return found if pool else found | {"dilations": dilations}
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    return window | ({"dilations": dilations} if dilations else {})
 
 
 SAME = 0
@@ -413,102 +378,84 @@ SAME = 0
 
 def _convolution(call: _Call, axes: Sequence[int] = TO_IMAGE) -> Value:
     x, weight = call.real(0), call.weight(1, axes)
-    assert x.shape and weight.shape
-    groups = x.shape[1] // max(1, weight.shape[1])
-    window = _window(call, x.shape[2:], weight.shape[2:], False)
-    return call.emit("Conv", x, weight, call.bias(2, 0, 1), group=groups, **window)
+    _, depth, *kernel = _shape(weight)
+    dilations = call.option("DilationHFactor"), call.option("DilationWFactor")
+    attrs = _window(call, x, kernel, *dilations) | {"group": _shape(x)[1] // max(1, depth)}
+    return call.emit("Conv", x, weight, call.bias(2, 0, 1), **attrs)
 
 
 def _transposed_convolution(call: _Call) -> Value:
-    size, weight, x = call.ints(0), call.weight(1, (3, 0, 1, 2)), call.real(2)
-    assert x.shape and weight.shape
-    strides, pads, more = (call.option("StrideH"), call.option("StrideW")), [0] * 4, [0, 0]
-    if len(size) != 4 or min(strides) < 1:
-        raise ModelError(f"{call.label} has the shape {size} and the strides {strides}")
+    (_, *size, _), weight, x = call.ints(0), call.weight(1, (3, 0, 1, 2)), call.real(2)
+    strides, pads, more = [call.option("StrideH"), call.option("StrideW")], [0] * 4, [0, 0]
     for axis in range(2):
-        whole = (x.shape[axis + 2] - 1) * strides[axis] + weight.shape[axis + 2]
-        total = max(0, whole - size[axis + 1])
+        whole = (_shape(x)[axis + 2] - 1) * strides[axis] + _shape(weight)[axis + 2]
+        total, more[axis] = max(0, whole - size[axis]), max(0, size[axis] - whole)
         pads[axis], pads[axis + 2] = total // 2, total - total // 2
-        more[axis] = max(0, size[axis + 1] - whole)
-    bias = call.bias(3, 2, 1)
-    return call.emit(
-        "ConvTranspose", x, weight, bias, strides=strides, pads=pads, output_padding=more
-    )
+    attrs = {"strides": strides, "pads": pads, "output_padding": more}
+    return call.emit("ConvTranspose", x, weight, call.bias(3, 2, 1), **attrs)
 
 
 def _fully_connected(call: _Call) -> Value:
-    x, weight = call.real(0), call.weight(1, (1, 0))
     if call.option("WeightsFormat", 0):
         raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
-    assert x.shape is not None and weight.shape
-    if not call.option("KeepNumDims", False) and (len(x.shape) != 2 or call.image):
-        x = call.reshape(x, (-1, weight.shape[0]))
-    call.image = False
+    x, weight = call.real(0), call.weight(1, (1, 0))
+    if call.image or not (call.option("KeepNumDims", False) or len(_shape(x)) == 2):
+        x = call.reshape(x, [-1, _shape(weight)[0]])
     product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
     return product if bias is None else call.emit("Add", product, bias)
 
 
-def _flat_point(call: _Call) -> bool:
-    return _is_point(call) and not call.option("KeepNumDims", False)
-
-
 def _batch_matmul(call: _Call) -> Value:
-    operands = []
+    operands = call.reals()
     for k, option in enumerate(("AdjX", "AdjY")):
-        value = call.real(k)
-        rank = len(value.shape or ())
-        axes = [*range(rank - 2), rank - 1, rank - 2]
-        turned = rank > 1 and call.option(option, False)
-        operands.append(call.emit("Transpose", value, perm=axes) if turned else value)
+        *axes, row, column = range(len(_shape(operands[k])))
+        if call.option(option, False):
+            operands[k] = call.emit("Transpose", operands[k], perm=[*axes, column, row])
     return call.emit("MatMul", *operands)
 
 
 def _pool(op: str, call: _Call, **attrs: int) -> Value:
-    x, kernel = call.real(0), (call.option("FilterHeight"), call.option("FilterWidth"))
-    return call.emit(op, x, **attrs, **_window(call, (x.shape or ())[2:], kernel, True))
+    x, kernel = call.real(0), [call.option("FilterHeight"), call.option("FilterWidth")]
+    return call.emit(op, x, **attrs, **_window(call, x, kernel))
 
 
-def _l2_pool(call: _Call) -> Value:
-    x, kernel = call.real(0), (call.option("FilterHeight"), call.option("FilterWidth"))
-    window = _window(call, (x.shape or ())[2:], kernel, True)
-    return call.emit("Sqrt", call.emit("AveragePool", call.emit("Mul", x, x), **window))
-
-
-def _resized(call: _Call, linear: bool) -> Value:
-    x, size = call.real(0), call.ints(1)
-    corners, halves = (call.option(o, False) for o in ("AlignCorners", "HalfPixelCenters"))
-    if len(size) != 2 or min(size) < 1:
-        raise ModelError(f"{call.label} has the size {size}")
-    before = (x.shape or ())[2:]
-    mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
-    rows, columns = (
-        _nearest(*sizes, bool(corners), bool(halves)) for sizes in zip(before, size, strict=True)
+def _resize_bilinear(call: _Call) -> Value:
+    x, mode = call.real(0), "half_pixel" if call.option("HalfPixelCenters", False) else "asymmetric"
+    mode = "align_corners" if call.option("AlignCorners", False) else mode
+    sizes = call.const([*_shape(x)[:2], *call.ints(1)])
+    return call.emit(
+        "Resize", x, None, None, sizes, mode="linear", coordinate_transformation_mode=mode
     )
-    whole = [_repeats(*pair) for pair in zip((rows, columns), before, strict=True)]
-    if linear or all(whole):
-        attrs = {"mode": "linear"} if linear else {"mode": "nearest", "nearest_mode": "floor"}
-        attrs["coordinate_transformation_mode"] = mode if linear else "asymmetric"
-        sizes = call.const([*(x.shape or ())[:2], *size])
-        return call.emit("Resize", x, None, None, sizes, **attrs)
-    x = call.emit("Gather", x, call.const(rows), axis=2)
-    return call.emit("Gather", x, call.const(columns), axis=3)
 
 
-def _nearest(before: int, after: int, corners: bool, halves: bool) -> Array:
+def _resize_nearest(call: _Call) -> Value:
+    x, size = call.real(0), call.ints(1)
+    pixels = [_nearest(call, *pair) for pair in zip(_shape(x)[2:], size, strict=True)]
+    factors = [math.gcd(after, before) and after // before for before, after in zip(_shape(x)[2:], size, strict=True)]
+    repeated = [np.arange(len(p)) // max(1, f) for p, f in zip(pixels, factors, strict=True)]
+    if not all(map(np.array_equal, pixels, repeated)):
+        return _taken(call, x, dict(enumerate(pixels, start=2)))
+    sizes = call.const([*_shape(x)[:2], *size])
+    attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    return call.emit("Resize", x, None, None, sizes, mode="nearest", **attrs)
+
+
+def _nearest(call: _Call, before: int, after: int) -> Array:
     """Return which pixels of a row a resize to the nearest takes, in TFLite's float32."""
-    pixel, one = np.arange(after, dtype=np.float32), np.float32(1)
-    scale = np.float32(before) / np.float32(after)
-    if corners and after > 1:
-        scale = (np.float32(before) - one) / (np.float32(after) - one)
-    place = (pixel + np.float32(0.5 if halves else 0)) * scale
-    place = np.floor(place + np.float32(0.5)) if corners else np.floor(place)
+    corners, halves = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
+    less = np.float32(corners and after > 1)
+    scale = (np.float32(before) - less) / (np.float32(after) - less)
+    place = (np.arange(after, dtype=np.float32) + np.float32(0.5 if halves else 0)) * scale
+    place = np.floor(place + np.float32(0.5 if corners else 0))
     return np.minimum(place.astype(np.int64), before - 1)
 
 
-def _repeats(pixels: Array, before: int) -> bool:
-    """Return whether each pixel of a row is repeated the same number of times."""
-    factor = max(1, len(pixels) // max(1, before))
-    return np.array_equal(pixels, np.arange(before * factor) // factor)
+def _taken(call: _Call, x: Value, pixels: Mapping[int, Array]) -> Value:
+    """Return the elements of some indices along each axis."""
+    for axis, indices in pixels.items():
+        if not np.array_equal(indices, np.arange(_shape(x)[axis])):
+            x = call.emit("Gather", x, call.const(indices), axis=axis)
+    return x
 
 
 # --------------------------------------------------------------------------------- elements
@@ -519,93 +466,59 @@ def _same(op: str, call: _Call, **attrs: Any) -> Value:
     return call.emit(op, *call.reals(), **attrs)
 
 
-def _clip(low: float, high: float, call: _Call, value: Value | None = None) -> Value:
-    x = call.real(0) if value is None else value
-    return call.emit("Clip", x, call.like(low, x), call.like(high, x))
+def _clip(low: int, high: int, call: _Call, value: Value | None = None) -> Value:
+    x = value or call.real(0)
+    return call.emit("Clip", x, call.const(low, x.dtype), call.const(high, x.dtype))
 
 
 def _square(call: _Call, value: Value | None = None) -> Value:
-    x = call.real(0) if value is None else value
+    x = value or call.real(0)
     return call.emit("Mul", x, x)
 
 
-def _squared_difference(call: _Call) -> Value:
-    return _square(call, _same("Sub", call))
-
-
-def _hard_swish(call: _Call) -> Value:
-    return call.emit("HardSwish", call.real(0))
-
-
 def _floor_div(call: _Call) -> Value:
-    a, b = call.real(0), call.real(1)
-    if a.dtype.startswith("float"):
+    a, b = call.reals()
+    if "float" in a.dtype:
         return call.emit("Floor", call.emit("Div", a, b))
     return call.emit("Div", call.emit("Sub", a, call.emit("Mod", a, b)), b)
 
 
-def _floor_mod(call: _Call) -> Value:
-    a, b = call.real(0), call.real(1)
-    if not a.dtype.startswith("float"):
-        return call.emit("Mod", a, b)
-    return call.emit("Sub", a, call.emit("Mul", call.emit("Floor", call.emit("Div", a, b)), b))
-
-
 def _softmax(call: _Call) -> Value:
     x, beta = call.real(0), call.option("Beta", 1.0)
-    x = x if beta == 1 else call.emit("Mul", x, call.like(beta, x))
+    x = x if beta == 1 else call.emit("Mul", x, call.const(beta, x.dtype))
     return call.emit("Softmax", x, axis=-1)
 
 
-def _lrn(call: _Call) -> Value:
-    size = 2 * call.option("Radius") + 1
-    alpha, beta, bias = (float(call.option(name)) for name in ("Alpha", "Beta", "Bias"))
-    return call.emit("LRN", call.real(0), size=size, alpha=alpha * size, beta=beta, bias=bias)
+def _gelu(call: _Call) -> Value:
+    approximate = "tanh" if call.option("Approximate", False) else "none"
+    return call.emit("Gelu", call.real(0), approximate=approximate)
 
 
 def _cast(call: _Call) -> Value:
-    return call.emit("Cast", call.raw(0), to=_result_type(call))
-
-
-def _dequantize(call: _Call) -> Value:
-    x = call.real(0)
-    return call.emit("Cast", x, to=_result_type(call)) if x.dtype == "float16" else x
-
-
-def _result_type(call: _Call) -> int:
-    outputs = call.operator.outputs
-    return _onnx_type(call.reader.tensor(outputs[0]).dtype if outputs else "float32")
+    """Return the operand as the dtype that the file declares; halves of floats become float32."""
+    (number,) = call.operator.outputs
+    x, dtype = call.raw(0), call.reader.tensor(number).dtype
+    return call.emit("Cast", x, to=_onnx_type(dtype))
 
 
 # ------------------------------------------------------------------------------- reductions
 
 
 def _reduction(op: str, call: _Call) -> Value:
-    x, rank = call.real(0), len(call.tensor(0).shape)
-    axes = call.const(sorted({call.axis(axis) for axis in call.ints(1)} if rank else ()))
+    axes = call.const(sorted(call.axis(axis) for axis in call.ints(1)))
     kept = int(call.option("KeepDims", False))
-    return call.emit(op, x, axes, keepdims=kept, noop_with_empty_axes=1)
+    return call.emit(op, call.real(0), axes, keepdims=kept, noop_with_empty_axes=1)
 
 
 def _arg(op: str, call: _Call) -> Value:
-    (axis,) = _count(call, call.ints(1), 1)
-    return call.emit(op, call.real(0), axis=call.axis(axis), keepdims=0)
+    (axis,) = call.ints(1)
+    return call.emit(op, call.real(0), axis=axis, keepdims=0)
 
 
 def _cumulated(call: _Call) -> Value:
-    (axis,) = _count(call, call.ints(1), 1)
+    (axis,) = call.ints(1)
     flags = {key: int(call.option(key.title(), False)) for key in ("exclusive", "reverse")}
-    return call.emit("CumSum", call.real(0), call.const(call.axis(axis)), **flags)
-
-
-def _top_k(call: _Call) -> list[Value]:
-    return call.many("TopK", [call.real(0), call.const(_count(call, call.ints(1), 1))], 2)
-
-
-def _count(call: _Call, numbers: list[int], count: int) -> list[int]:
-    if len(numbers) != count:
-        raise ModelError(f"{call.label} reads {numbers}; it needs {count} of them")
-    return numbers
+    return call.emit("CumSum", call.real(0), call.const(axis), **flags)
 
 
 # --------------------------------------------------------------------------------- movement
@@ -613,55 +526,42 @@ def _count(call: _Call, numbers: list[int], count: int) -> list[int]:
 
 def _pads(call: _Call) -> Array:
     """Return how much is padded before and behind each axis of operand 0."""
-    rank = len(call.tensor(0).shape)
-    rows = np.array(_count(call, call.ints(1), 2 * rank)).reshape(rank, 2)
+    rows = np.reshape(call.ints(1), (call.rank, 2))
     return rows[[*TO_IMAGE]] if call.image else rows
 
 
 def _pad(call: _Call) -> Value:
-    x, pads = call.real(0), call.const(_pads(call).T.reshape(-1))
-    if not call.has(2):
-        return call.emit("Pad", x, pads, call.like(0, x))
-    number = call.number(2)
-    amount = call.reader.real(number, call.reader.form(number, False), call.label)
-    return call.emit("Pad", x, pads, call.reshape(amount, ()))
+    x, pads = call.real(0), call.const(_pads(call).T.flat)
+    value = call.reshape(call.real(2, False), []) if call.has(2) else call.const(0, x.dtype)
+    return call.emit("Pad", x, pads, value)
 
 
 def _mirror_pad(call: _Call) -> Value:
     x, pads = call.real(0), _pads(call)
-    if call.option("Mode", 0) == 0:
-        return call.emit("Pad", x, call.const(pads.T.reshape(-1)), mode="reflect")
-    for axis, (before, behind) in enumerate(pads.tolist()):
-        extent = (x.shape or ())[axis]
-        if not (0 <= before <= extent and 0 <= behind <= extent):
-            raise ModelError(f"{call.label} mirrors more than its operand has")
-        if before or behind:
-            taken = [*range(before)][::-1], [*range(extent)], [*range(extent - behind, extent)][::-1]
-            x = call.emit("Gather", x, call.const(sum(taken, [])), axis=axis)
-    return x
+    if not call.option("Mode", 0):
+        return call.emit("Pad", x, call.const(pads.T.flat), mode="reflect")
+    sizes = zip(_shape(x), pads, strict=True)
+    pixels = [np.pad(np.arange(size), both, "symmetric") for size, both in sizes]
+    return _taken(call, x, dict(enumerate(pixels)))
 
 
 def _reshape(call: _Call) -> Value:
-    x, shape = call.real(0), call.operator.option("NewShapeAsNumpy", 0)
-    call.image = False
-    wanted = call.ints(1) if call.has(1) else [*np.atleast_1d(shape).tolist()]
-    return call.reshape(x, wanted)
+    x, call.image = call.real(0), False
+    given = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
+    return call.reshape(x, given)
 
 
 def _squeeze(call: _Call) -> Value:
-    x, axes = call.real(0), call.option("SqueezeDimsAsNumpy", 0)
-    found = [call.axis(axis) for axis in np.asarray(axes).reshape(-1)] if np.ndim(axes) else []
-    return call.emit("Squeeze", x, call.const(found) if found else None)
-
-
-def _expand_dims(call: _Call) -> Value:
-    return call.emit("Unsqueeze", call.real(0), call.const(call.ints(1)))
+    x, given = call.real(0), np.atleast_1d(call.option("SqueezeDimsAsNumpy", 0))
+    ones = [axis for axis, size in enumerate(_shape(x)) if size == 1]
+    axes = given if call.option("SqueezeDimsLength", 0) else ones
+    return call.emit("Squeeze", x, call.const(axes))
 
 
 def _transpose(call: _Call) -> Value:
     axes = [call.axis(axis) for axis in call.ints(1)]
     x, call.image = call.real(0), False
-    return x if axes == [*range(len(axes))] else call.emit("Transpose", x, perm=axes)
+    return x if axes == sorted(axes) else call.emit("Transpose", x, perm=axes)
 
 
 def _concat(call: _Call) -> Value:
@@ -669,200 +569,122 @@ def _concat(call: _Call) -> Value:
 
 
 def _pack(call: _Call) -> Value:
-    axis = call.axis(call.option("Axis", 0), len(call.tensor(0).shape) + 1)
+    axis = call.axis(call.option("Axis", 0), 1)
     parts = [call.emit("Unsqueeze", x, call.const([axis])) for x in call.reals()]
     return call.emit("Concat", *parts, axis=axis)
 
 
-def _split(call: _Call) -> list[Value]:
-    (axis,) = _count(call, call.ints(0), 1)
-    return _parts(call, 1, axis, [])
-
-
-def _split_v(call: _Call) -> list[Value]:
-    (axis,) = _count(call, call.ints(2), 1)
-    return _parts(call, 0, axis, call.ints(1))
-
-
-def _parts(call: _Call, k: int, axis: int, sizes: list[int]) -> list[Value]:
-    """Split operand `k`, by default into equal parts; one size of -1 is what remains."""
-    x, axis = call.real(k), call.axis(axis, len(call.tensor(k).shape))
-    count, extent = len(call.operator.outputs), (x.shape or ())[axis]
-    sizes = sizes or [extent // max(1, count)] * count
-    sizes = [extent - sum(sizes) - 1 if size == -1 else size for size in sizes]
-    if len(sizes) != count or sum(sizes) != extent or min(sizes, default=0) < 0:
-        raise ModelError(f"{call.label} splits {extent} into {count} parts of {sizes}")
-    return call.many("Split", [x, call.const(sizes)], count, axis=axis)
+def _split(call: _Call, x: int, axis: int, sizes: list[int] | None = None) -> list[Value]:
+    """Split operand `x` along an axis, by default into equal parts; a size of -1 is the rest."""
+    value, axis, count = call.real(x), call.axis(axis), len(call.operator.outputs)
+    extent = _shape(value)[axis]
+    sizes = sizes or [extent // count] * count
+    rest = extent - sum(sizes) - 1
+    args = value, call.const([rest if size == -1 else size for size in sizes])
+    names, attrs = [f"{call.label}:Split"] * count, {"axis": axis}
+    return call.reader.builder.add_many("Split", args, names, label=call.label, attrs=attrs)
 
 
 def _unpack(call: _Call) -> list[Value]:
-    axis = call.option("Axis", 0)
-    parts = _parts(call, 0, axis, [1] * len(call.operator.outputs))
-    return [call.emit("Squeeze", part, call.const([call.axis(axis)])) for part in parts]
+    axis = call.axis(call.option("Axis", 0))
+    parts = _split(call, 0, axis)
+    return [call.emit("Squeeze", part, call.const([axis])) for part in parts]
 
 
 def _gather(call: _Call) -> Value:
     if call.option("BatchDims", 0):
         raise UnsupportedError(f"{call.label} has batch_dims; vtaops reads those without")
-    return call.emit("Gather", call.real(0), call.real(1), axis=call.axis(call.option("Axis", 0)))
+    return call.emit("Gather", call.real(0), call.real(1), axis=call.option("Axis", 0))
 
 
-def _gather_nd(call: _Call) -> Value:
-    indices = call.emit("Cast", call.real(1), to=_onnx_type("int64"))
-    return call.emit("GatherND", call.real(0), indices)
-
-
-def _embedding(call: _Call) -> Value:
-    return call.emit("Gather", call.real(1), call.real(0), axis=0)
-
-
-def _cut(call: _Call, cuts: Mapping[int, slice]) -> Value:
-    """Return slices of operand 0, by axis of the file."""
-    x, rank = call.real(0), len(call.tensor(0).shape)
-    axes = [call.axis(axis, rank) for axis in cuts]
-    parts = [(cut.start, cut.stop, cut.step) for cut in cuts.values()]
-    if not parts:
+def _cut(call: _Call, ranges: Sequence[range]) -> Value:
+    """Return what ranges of indices, one for each axis as written, leave of operand 0."""
+    x, shape = call.real(0), call.shape
+    cuts = {call.axis(k): cut for k, cut in enumerate(ranges) if cut != range(shape[k])}
+    if not cuts:
         return x
-    starts, stops, steps = (call.const(numbers) for numbers in zip(*parts, strict=True))
-    return call.emit("Slice", x, starts, stops, call.const(axes), steps)
+    parts = [(cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()]
+    starts, stops, steps = (call.const(ends) for ends in zip(*parts, strict=True))
+    return call.emit("Slice", x, starts, stops, call.const([*cuts]), steps)
+
+
+BEFORE_ALL = -(1 << 31)
+"""The end of a slice that runs backwards to the first element; -1 is the last one."""
 
 
 def _slice(call: _Call) -> Value:
-    shape = _shape(call)
-    begins, sizes = (_count(call, call.ints(k), len(shape)) for k in (1, 2))
-    ends = [
-        extent if size == -1 else begin + size
-        for begin, size, extent in zip(begins, sizes, shape, strict=True)
-    ]
-    return _cut(call, {axis: slice(*pair, 1) for axis, pair in enumerate(zip(begins, ends))})
-
-
-def _reverse(call: _Call) -> Value:
-    return _cut(call, {axis: slice(-1, -(2**31), -1) for axis in call.ints(1)})
-
-
-def _shape(call: _Call) -> list[int]:
-    """Return the shape of operand 0 as written."""
-    shape = call.raw(0).shape or ()
-    return [shape[axis] for axis in FROM_IMAGE] if call.image else [*shape]
+    limits = zip(call.ints(1), call.ints(2), call.shape, strict=True)
+    return _cut(call, [range(a, size if n == -1 else a + n) for a, n, size in limits])
 
 
 def _strided_slice(call: _Call) -> Value:
-    begins, ends, strides = (call.ints(k) for k in (1, 2, 3))
-    _count(call, ends, len(begins)), _count(call, strides, len(begins))
-    names = ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")
-    masks = [call.option(f"{name}Mask", 0) for name in names]
-    shape, cuts, kept, axis = _shape(call), dict[int, slice](), list[int | None](), 0
-    for k, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
-        no_begin, no_end, ellipsis, new, shrink = (bool(mask >> k & 1) for mask in masks)
-        if ellipsis:
-            left = [j for j in range(k + 1, len(begins)) if not masks[3] >> j & 1]
-            kept += range(axis, len(shape) - len(left))
-            axis = max(axis, len(shape) - len(left))
-        elif new:
-            kept.append(None)
-        elif axis >= len(shape) or not stride:
-            raise ModelError(f"{call.label} slices {len(shape)} axes by {begins} and {strides}")
-        else:
-            end = begin + end if call.option("Offset", False) else end
-            cuts[axis] = _one(call, begin, shape[axis]) if shrink else slice(
-                *slice(None if no_begin else begin, None if no_end else end, stride).indices(
-                    shape[axis]
-                )
-            )
-            kept += [] if shrink else [axis]
-            axis += 1
-    return _sliced(call, shape, cuts, [*kept, *range(axis, len(shape))])
+    names = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
+    masks, offset = [call.option(name, 0) for name in names], call.option("Offset", False)
+    entries: list[slice | int | EllipsisType | None] = []
+    for k, (begin, end, step) in enumerate(zip(*map(call.ints, (1, 2, 3)), strict=True)):
+        no_begin, no_end, ellipsis, new, shrink = (mask >> k & 1 for mask in masks)
+        stop = None if no_end else begin + end if offset else end
+        cut = slice(None if no_begin else begin, stop, step)
+        one = 0 if no_begin else begin
+        entries.append(... if ellipsis else None if new else one if shrink else cut)
+    return _indexed(call, entries)
 
 
-def _one(call: _Call, index: int, extent: int) -> slice:
-    if not -extent <= index < extent:
-        raise ModelError(f"{call.label} takes the index {index} of {extent}")
-    return slice(index % extent, index % extent + 1, 1)
-
-
-def _sliced(
-    call: _Call, shape: list[int], cuts: dict[int, slice], kept: list[int | None]
-) -> Value:
-    """Return the slices that do something, with some axes left out and None for new ones."""
-    whole = {axis: slice(0, extent, 1) for axis, extent in enumerate(shape)}
-    x = _cut(call, {a: _backwards(cut) for a, cut in cuts.items() if cut != whole[a]})
-    if kept == [*range(len(shape))]:
+def _indexed(call: _Call, entries: list[slice | int | EllipsisType | None]) -> Value:
+    """Return operand 0 indexed as an array is indexed in NumPy."""
+    entries = entries if ... in entries else [*entries, ...]
+    left = len(call.shape) + 1 - sum(entry is not None for entry in entries)
+    place = entries.index(...)
+    entries[place : place + 1] = [slice(None)] * left
+    whole = (range(size) for size in call.shape)
+    cuts = [(None if entry is None else next(whole), entry) for entry in entries]
+    ranges = [r[e] if isinstance(e, slice) else r[r[e] :][:1] for r, e in cuts if r is not None]
+    x = _cut(call, ranges)
+    if all(isinstance(entry, slice) for entry in entries):
         return x
-    size = x.shape or ()
-    return call.reshape(x, [1 if axis is None else size[axis] for axis in kept])
+    sizes = iter(ranges)
+    shape = [1 if r is None else len(next(sizes)) for r, _ in cuts]
+    kept = [size for size, entry in zip(shape, entries, strict=True) if not isinstance(entry, int)]
+    return call.reshape(x, kept)
 
 
-def _backwards(cut: slice) -> slice:
-    """Return a slice as ONNX writes it: one that runs backwards to the front ends before it."""
-    return slice(cut.start, -(2**31), cut.step) if cut.stop < 0 else cut
-
-
-def _blocks(call: _Call) -> tuple[list[int], list[list[int]]]:
-    """Return the block of a move between space and batch, and its pads or crops."""
-    block = call.ints(1)
-    rows = np.array(_count(call, call.ints(2), 2 * len(block))).reshape(-1, 2).tolist()
-    if min(block, default=1) < 1 or len(block) >= len(call.tensor(0).shape):
-        raise ModelError(f"{call.label} has the block {block}")
-    return block, rows
+def _reverse(call: _Call) -> Value:
+    axes = {range(call.rank)[axis] for axis in call.ints(1)}
+    return _cut(call, [range(n)[:: -1 if k in axes else 1] for k, n in enumerate(call.shape)])
 
 
 def _space_to_batch(call: _Call) -> Value:
-    (block, rows), x = _blocks(call), call.real(0)
-    m, rank = len(block), len(x.shape or ())
-    pads = np.array([[0, 0], *rows, *[[0, 0]] * (rank - m - 1)])
+    x, block, pads = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    m, rank = len(block), call.rank
     if pads.any():
-        x = call.emit("Pad", x, call.const(pads.T.reshape(-1)), call.like(0, x))
-    n, *sizes = x.shape or ()
+        around = np.pad(pads, ((1, rank - m - 1), (0, 0))).T.flat
+        x = call.emit("Pad", x, call.const(around), call.const(0, x.dtype))
+    n, *sizes = _shape(x)
     parts = [part for size, b in zip(sizes, block, strict=False) for part in (size // b, b)]
     x = call.reshape(x, [n, *parts, *sizes[m:]])
     axes = [*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, rank + m)]
     x = call.emit("Transpose", x, perm=axes)
-    return call.reshape(x, [n * int(np.prod(block)), *parts[::2], *sizes[m:]])
+    return call.reshape(x, [n * math.prod(block), *parts[::2], *sizes[m:]])
 
 
 def _batch_to_space(call: _Call) -> Value:
-    (block, rows), x = _blocks(call), call.real(0)
-    m, (n, *sizes) = len(block), x.shape or (1,)
-    n //= int(np.prod(block))
+    x, block, crops = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    m, (n, *sizes) = len(block), _shape(x)
+    n //= math.prod(block)
     x = call.reshape(x, [*block, n, *sizes])
-    axes = [m, *(axis for k in range(m) for axis in (m + 1 + k, k))]
-    x = call.emit("Transpose", x, perm=[*axes, *range(2 * m + 1, m + 1 + len(sizes))])
+    axes = [axis for k in range(m) for axis in (m + 1 + k, k)]
+    x = call.emit("Transpose", x, perm=[m, *axes, *range(2 * m + 1, m + 1 + len(sizes))])
     whole = [size * b for size, b in zip(sizes, block, strict=False)]
     x = call.reshape(x, [n, *whole, *sizes[m:]])
-    cuts = [(before, size - behind) for (before, behind), size in zip(rows, whole, strict=True)]
-    axes = [k for k in range(m) if cuts[k] != (0, whole[k])]
-    if not axes:
+    if not crops.any():
         return x
-    starts, stops = (call.const([cuts[k][end] for k in axes]) for end in (0, 1))
-    return call.emit("Slice", x, starts, stops, call.const([k + 1 for k in axes]))
-
-
-def _expanded(call: _Call, op: str, k: int, shape: int) -> Value:
-    return call.emit(op, call.real(k), call.const(call.ints(shape)))
-
-
-def _shape_of(call: _Call) -> Value:
-    return call.const(_shape(call), DTYPES[call.option("OutType", 2)])
+    starts, stops = call.const(crops[:, 0]), call.const(np.array(whole) - crops[:, 1])
+    return call.emit("Slice", x, starts, stops, call.const(range(1, m + 1)))
 
 
 def _zeros(call: _Call) -> Value:
     x = call.real(0)
-    return call.emit("Expand", call.like(0, x), call.const(x.shape))
-
-
-def _scatter_nd(call: _Call) -> Value:
-    indices = call.emit("Cast", call.real(0), to=_onnx_type("int64"))
-    updates = call.real(1)
-    zeros = call.emit("Expand", call.like(0, updates), call.const(call.ints(2)))
-    return call.emit("ScatterND", zeros, indices, updates)
-
-
-def _one_hot(call: _Call) -> Value:
-    on, off = (call.reshape(call.real(k), [1]) for k in (2, 3))
-    values = call.emit("Concat", off, on, axis=0)
-    depth = call.const(call.ints(1))
-    return call.emit("OneHot", call.real(0), depth, values, axis=call.option("Axis", -1))
+    return call.emit("Expand", call.const(0, x.dtype), call.const(_shape(x)))
 
 
 # ------------------------------------------------------------------------------------ table
@@ -876,104 +698,102 @@ ACTIVATIONS: Mapping[int, Callable[[_Call, Value], Value]] = {
 }
 """Fused activations by their numbers."""
 
-ELEMENTWISE = {
-    **{"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "POW": "Pow", "ADD_N": "Sum"},
-    **{"MAXIMUM": "Max", "MINIMUM": "Min", "RELU": "Relu", "LOGISTIC": "Sigmoid", "TANH": "Tanh"},
-    **{"ELU": "Elu", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "ABS": "Abs", "NEG": "Neg"},
-    **{"FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIN": "Sin", "COS": "Cos"},
-    **{"SIGN": "Sign", "PRELU": "PRelu", "SELECT": "Where", "SELECT_V2": "Where"},
-    **{"LESS": "Less", "LESS_EQUAL": "LessOrEqual", "GREATER": "Greater", "EQUAL": "Equal"},
-    **{"GREATER_EQUAL": "GreaterOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or"},
-    **{"LOGICAL_NOT": "Not", "HARD_SWISH": "HardSwish"},
-}
-"""Operators of one or more operands, element by element, that ONNX has."""
+Rule = Callable[[_Call], Value | Iterable[Value]]
 
-REDUCTIONS = {
-    **{"MEAN": "ReduceMean", "SUM": "ReduceSum", "REDUCE_MAX": "ReduceMax"},
-    **{"REDUCE_MIN": "ReduceMin", "REDUCE_PROD": "ReduceProd", "REDUCE_ANY": "ReduceMax"},
-    "REDUCE_ALL": "ReduceMin",
+LIKE_ONNX = (
+    *("ABS", "ADD", "CEIL", "COS", "DIV", "ELU", "EQUAL", "EXP", "FLOOR", "GREATER", "LESS"),
+    *("LOG", "MUL", "NEG", "POW", "RELU", "ROUND", "SIGN", "SIN", "SQRT", "SUB", "TANH"),
+)
+"""Operators on elements with the names of ONNX."""
+
+ELEMENTWISE: dict[str, Rule] = {
+    **{kind: partial(_same, kind.title()) for kind in LIKE_ONNX},
+    "ADD_N": partial(_same, "Sum"),
+    "MAXIMUM": partial(_same, "Max"),
+    "MINIMUM": partial(_same, "Min"),
+    "LOGISTIC": partial(_same, "Sigmoid"),
+    "HARD_SWISH": partial(_same, "HardSwish"),
+    "PRELU": partial(_same, "PRelu"),
+    "SELECT": partial(_same, "Where"),
+    "SELECT_V2": partial(_same, "Where"),
+    "LESS_EQUAL": partial(_same, "LessOrEqual"),
+    "GREATER_EQUAL": partial(_same, "GreaterOrEqual"),
+    "NOT_EQUAL": lambda call: call.emit("Not", _same("Equal", call)),
+    "LOGICAL_AND": partial(_same, "And"),
+    "LOGICAL_OR": partial(_same, "Or"),
+    "LOGICAL_NOT": partial(_same, "Not"),
+    "RELU6": partial(_clip, 0, 6),
+    "RELU_N1_TO_1": partial(_clip, -1, 1),
+    "RELU_0_TO_1": partial(_clip, 0, 1),
+    "LEAKY_RELU": lambda call: _same("LeakyRelu", call, alpha=float(call.option("Alpha"))),
+    "GELU": _gelu,
+    "SQUARE": _square,
+    "SQUARED_DIFFERENCE": lambda call: _square(call, _same("Sub", call)),
+    "RSQRT": lambda call: call.emit("Reciprocal", _same("Sqrt", call)),
+    "FLOOR_DIV": _floor_div,
+    "ZEROS_LIKE": _zeros,
+    "QUANTIZE": lambda call: call.real(0),
+    "DEQUANTIZE": lambda call: _cast(call) if call.tensor(0).scale is None else call.real(0),
+    "CAST": _cast,
+    "CONCATENATION": _concat,
+    "SPLIT": lambda call: _split(call, 1, *call.ints(0)),
+    "SPLIT_V": lambda call: _split(call, 0, *call.ints(2), sizes=call.ints(1)),
+    "SLICE": _slice,
+    "REVERSE_V2": _reverse,
+    "TRANSPOSE": _transpose,
+    "SHAPE": lambda call: call.const(call.shape, DTYPES[call.option("OutType", 2)]),
 }
 
-RULES: Mapping[str, tuple[Layout, Rule]] = {
-    **{kind: (_follows, partial(_same, op)) for kind, op in ELEMENTWISE.items()},
-    **{kind: (_reduced_image, partial(_reduction, op)) for kind, op in REDUCTIONS.items()},
-    "CONV_2D": (_image, _convolution),
-    "DEPTHWISE_CONV_2D": (_image, partial(_convolution, axes=(3, 0, 1, 2))),
-    "TRANSPOSE_CONV": (_image, _transposed_convolution),
-    "FULLY_CONNECTED": (_flat_point, _fully_connected),
-    "BATCH_MATMUL": (_written, _batch_matmul),
-    "AVERAGE_POOL_2D": (_image, partial(_pool, "AveragePool", count_include_pad=0)),
-    "MAX_POOL_2D": (_image, partial(_pool, "MaxPool")),
-    "L2_POOL_2D": (_image, _l2_pool),
-    "RESIZE_BILINEAR": (_image, partial(_resized, linear=True)),
-    "RESIZE_NEAREST_NEIGHBOR": (_image, partial(_resized, linear=False)),
-    "LOCAL_RESPONSE_NORMALIZATION": (_image, _lrn),
-    "DEPTH_TO_SPACE": (
-        _image,
-        lambda c: c.emit("DepthToSpace", c.real(0), blocksize=c.option("BlockSize"), mode="DCR"),
-    ),
-    "SPACE_TO_DEPTH": (
-        _image,
-        lambda c: c.emit("SpaceToDepth", c.real(0), blocksize=c.option("BlockSize")),
-    ),
-    "QUANTIZE": (_follows, lambda call: call.real(0)),
-    "DEQUANTIZE": (_follows, _dequantize),
-    "DENSIFY": (_written, lambda call: call.real(0)),
-    "CAST": (_follows, _cast),
-    "RELU6": (_follows, partial(_clip, 0, 6)),
-    "RELU_N1_TO_1": (_follows, partial(_clip, -1, 1)),
-    "RELU_0_TO_1": (_follows, partial(_clip, 0, 1)),
-    "LEAKY_RELU": (
-        _follows,
-        lambda c: c.emit("LeakyRelu", c.real(0), alpha=float(c.option("Alpha"))),
-    ),
-    "GELU": (
-        _follows,
-        lambda c: c.emit(
-            "Gelu", c.real(0), approximate="tanh" if c.option("Approximate", False) else "none"
-        ),
-    ),
-    "SQUARE": (_follows, _square),
-    "SQUARED_DIFFERENCE": (_follows, _squared_difference),
-    "RSQRT": (_follows, lambda c: c.emit("Reciprocal", c.emit("Sqrt", c.real(0)))),
-    "FLOOR_DIV": (_follows, _floor_div),
-    "FLOOR_MOD": (_follows, _floor_mod),
-    "NOT_EQUAL": (_follows, lambda c: c.emit("Not", _same("Equal", c))),
-    "ZEROS_LIKE": (_follows, _zeros),
-    "SOFTMAX": (_written, _softmax),
-    "LOG_SOFTMAX": (_written, partial(_same, "LogSoftmax", axis=-1)),
-    "L2_NORMALIZATION": (_written, partial(_same, "LpNormalization", axis=-1, p=2)),
-    "ARG_MAX": (_written, partial(_arg, "ArgMax")),
-    "ARG_MIN": (_written, partial(_arg, "ArgMin")),
-    "TOPK_V2": (_written, _top_k),
-    "CUMSUM": (_written, _cumulated),
-    "PAD": (_padded_image, _pad),
-    "PADV2": (_padded_image, _pad),
-    "MIRROR_PAD": (_padded_image, _mirror_pad),
-    "RESHAPE": (_is_point, _reshape),
-    "SQUEEZE": (_written, _squeeze),
-    "EXPAND_DIMS": (_written, _expand_dims),
-    "TRANSPOSE": (_follows, _transpose),
-    "CONCATENATION": (_follows, _concat),
-    "PACK": (_written, _pack),
-    "SPLIT": (_split_image, _split),
-    "SPLIT_V": (_follows, _split_v),
-    "UNPACK": (_written, _unpack),
-    "GATHER": (_written, _gather),
-    "GATHER_ND": (_written, _gather_nd),
-    "EMBEDDING_LOOKUP": (_written, _embedding),
-    "SLICE": (_follows, _slice),
-    "STRIDED_SLICE": (_sliced_image, _strided_slice),
-    "REVERSE_V2": (_follows, _reverse),
-    "SPACE_TO_BATCH_ND": (_written, _space_to_batch),
-    "BATCH_TO_SPACE_ND": (_written, _batch_to_space),
-    "TILE": (_written, partial(_expanded, op="Tile", k=0, shape=1)),
-    "BROADCAST_TO": (_written, partial(_expanded, op="Expand", k=0, shape=1)),
-    "FILL": (_written, partial(_expanded, op="Expand", k=1, shape=0)),
-    "SHAPE": (_follows, _shape_of),
-    "RANK": (_written, lambda call: call.const(len(_shape(call)), "int32")),
-    "RANGE": (_written, partial(_same, "Range")),
-    "SCATTER_ND": (_written, _scatter_nd),
-    "ONE_HOT": (_written, _one_hot),
+LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
+    _follows: ELEMENTWISE,
+    _keeps_order: {
+        "MEAN": partial(_reduction, "ReduceMean"),
+        "SUM": partial(_reduction, "ReduceSum"),
+        "REDUCE_MAX": partial(_reduction, "ReduceMax"),
+        "REDUCE_MIN": partial(_reduction, "ReduceMin"),
+        "REDUCE_PROD": partial(_reduction, "ReduceProd"),
+        "REDUCE_ANY": partial(_reduction, "ReduceMax"),
+        "REDUCE_ALL": partial(_reduction, "ReduceMin"),
+    },
+    _keeps_axes: {"STRIDED_SLICE": _strided_slice},
+    _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
+    _is_rank_4: {
+        "CONV_2D": _convolution,
+        "DEPTHWISE_CONV_2D": partial(_convolution, axes=(3, 0, 1, 2)),
+        "TRANSPOSE_CONV": _transposed_convolution,
+        "AVERAGE_POOL_2D": partial(_pool, "AveragePool", count_include_pad=0),
+        "MAX_POOL_2D": partial(_pool, "MaxPool"),
+        "RESIZE_BILINEAR": _resize_bilinear,
+        "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
+        "DEPTH_TO_SPACE": lambda c: _same("DepthToSpace", c, blocksize=c.option("BlockSize")),
+        "SPACE_TO_DEPTH": lambda c: _same("SpaceToDepth", c, blocksize=c.option("BlockSize")),
+        "PAD": _pad,
+        "PADV2": _pad,
+        "MIRROR_PAD": _mirror_pad,
+    },
+    _written: {
+        "BATCH_MATMUL": _batch_matmul,
+        "SOFTMAX": _softmax,
+        "LOG_SOFTMAX": partial(_same, "LogSoftmax", axis=-1),
+        "L2_NORMALIZATION": partial(_same, "LpNormalization", axis=-1, p=2),
+        "ARG_MAX": partial(_arg, "ArgMax"),
+        "ARG_MIN": partial(_arg, "ArgMin"),
+        "CUMSUM": _cumulated,
+        "SQUEEZE": _squeeze,
+        "EXPAND_DIMS": lambda call: call.emit("Unsqueeze", call.real(0), call.const(call.ints(1))),
+        "PACK": _pack,
+        "UNPACK": _unpack,
+        "GATHER": _gather,
+        "EMBEDDING_LOOKUP": lambda call: call.emit("Gather", call.real(1), call.real(0)),
+        "SPACE_TO_BATCH_ND": _space_to_batch,
+        "BATCH_TO_SPACE_ND": _batch_to_space,
+        "TILE": lambda call: call.emit("Tile", call.real(0), call.const(call.ints(1))),
+        "BROADCAST_TO": lambda call: call.emit("Expand", call.real(0), call.const(call.ints(1))),
+        "FILL": lambda call: call.emit("Expand", call.real(1), call.const(call.ints(0))),
+        "RANGE": partial(_same, "Range"),
+        "DENSIFY": lambda call: call.real(0),
+    },
 }
-"""For each operator of TFLite the form in which it is read, and its rule."""
+"""The rule for each operator of TFLite, below what says whether it reads images."""
+
+RULES = {kind: rule for rules in LAYOUTS.values() for kind, rule in rules.items()}

@@ -196,10 +196,12 @@ def _tensor(tensor: Any, number: int, buffers: list[Any]) -> Tensor:
     if buffers[buffer].Offset() > 1:
         raise UnsupportedError(f"its tensor {number} lies outside of the model: convert it anew")
     size = buffers[buffer].DataLength()
-    if wrong := _wrong_shape(tensor, shape, size) or _wrong_grid(tensor, shape):
-        raise ModelError(f"its tensor {number} {wrong}")
     dtype = DTYPES.get(tensor.Type(), "")
-    scale, zero, axis = _grid(tensor)
+    try:
+        _check_size(tensor, shape, size)
+        scale, zero, axis = _grid(tensor, shape)
+    except ModelError as error:
+        raise ModelError(f"its tensor {number} {error}") from None
     raw = buffers[buffer].DataAsNumpy() if size else np.zeros(0, np.uint8)
     constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
     data = _elements(raw, tensor, shape, dtype) if constant else None
@@ -250,51 +252,38 @@ def _vector(kind: int, table: Any) -> Array:
     return np.array(vector.ValuesAsNumpy(), np.int64)
 
 
-def _wrong_shape(tensor: Any, shape: tuple[int, ...], size: int) -> str:
-    """Return the error in the shape of a tensor whose buffer has `size` bytes."""
+def _check_size(tensor: Any, shape: tuple[int, ...], size: int) -> None:
+    """Check the shape of a tensor whose buffer has `size` bytes."""
     if min(shape, default=1) < -1:
-        return f"has the shape {[*shape]}"
+        raise ModelError(f"has the shape {[*shape]}")
     dtype = DTYPES.get(tensor.Type())
     if not size or not dtype or tensor.Sparsity() is not None:
-        return ""
+        return
     needed = math.prod(shape) * np.dtype(dtype).itemsize
     needed = -(-needed // 2) if tensor.Type() == INT4 else needed
-    return "" if size == needed else f"has {size} bytes; its shape {[*shape]} needs {needed}"
+    if size != needed:
+        raise ModelError(f"has {size} bytes; its shape {[*shape]} needs {needed}")
 
 
-def _wrong_grid(tensor: Any, shape: tuple[int, ...]) -> str:
-    """Return the error in the scales and zero points of a tensor."""
-    grid = tensor.Quantization()
-    count = 0 if grid is None else grid.ScaleLength()
-    scales = [grid.Scale(index) for index in range(count)]
-    if not all(0 < scale < math.inf for scale in scales):
-        return f"is quantised with the scales {scales[:4]}; they must be positive and finite"
-    if not scales:
-        return ""
-    zeros = [grid.ZeroPoint(index) for index in range(grid.ZeroPointLength())]
-    if len(zeros) not in (0, 1, count):
-        return f"has {count} scales and {len(zeros)} zero points"
-    dtype = np.dtype(DTYPES.get(tensor.Type(), "int64"))
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo(np.int64)
-    if not all(limits.min <= zero <= limits.max for zero in zeros):
-        return f"is quantised with the zero points {zeros[:4]}; they are no {dtype}"
-    axis = grid.QuantizedDimension()
-    if count > 1 and not (0 <= axis < len(shape) and shape[axis] == count):
-        return f"has {count} scales along the axis {axis} of its shape {[*shape]}"
-    return ""
-
-
-def _grid(tensor: Any) -> tuple[Array | None, Array | None, int]:
-    """Return scales, zero points and their axis; None for scales of floating-point numbers."""
+def _grid(tensor: Any, shape: tuple[int, ...]) -> tuple[Array | None, Array | None, int]:
+    """Return scales, zero points and their axis; None for what is not quantised."""
     grid, dtype = tensor.Quantization(), DTYPES.get(tensor.Type(), "")
     if grid is None or not grid.ScaleLength() or "int" not in dtype:
         return None, None, 0
     scale = np.array(grid.ScaleAsNumpy(), np.float32)
-    zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else 0).astype(dtype)
-    zero = np.ascontiguousarray(np.broadcast_to(zero, scale.shape))
+    zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else [0])
+    if not ((scale > 0) & (scale < math.inf)).all():
+        given = scale[:4].tolist()
+        raise ModelError(f"is quantised with the scales {given}; they must be positive and finite")
+    if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
+        given = zero[:4].tolist()
+        raise ModelError(f"has {scale.size} scales of {dtype} and the zero points {given}")
+    zero, axis = np.resize(zero.astype(dtype), scale.shape), grid.QuantizedDimension()
     if scale.size == 1:
         return scale.reshape(()), zero.reshape(()), 0
-    return scale, zero, grid.QuantizedDimension()
+    if not (0 <= axis < len(shape) and shape[axis] == scale.size):
+        raise ModelError(f"has {scale.size} scales along the axis {axis} of its shape {[*shape]}")
+    return scale, zero, axis
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:
