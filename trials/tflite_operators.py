@@ -62,8 +62,8 @@ class Case:
     def _activation(w: Writer, shape: Shape, dtype: str, low: float, high: float) -> int:
         if dtype == "float32":
             return w.tensor(shape, dtype)
-        scale = (high - low) / 255
-        zero = round(-low / scale) - (128 if dtype == "int8" else 0)
+        scale, least = (high - min(low, 0)) / 255, (-128 if dtype == "int8" else 0)
+        zero = round(-min(low, 0) / scale) + least
         return w.tensor(shape, dtype, scale, zero)
 
 

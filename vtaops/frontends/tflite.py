@@ -98,7 +98,7 @@ class _Reader:
         forms, tensor = self.forms.setdefault(number, {}), self.tensor(number)
         if image not in forms and tensor.data is not None:
             array = _as_image(tensor.data) if image else tensor.data
-            forms[image] = self.builder.constant(np.ascontiguousarray(array), tensor.name)
+            forms[image] = self.builder.constant(np.asarray(array, order="C"), tensor.name)
         elif image not in forms:
             axes, name = (TO_IMAGE, "nchw") if image else (FROM_IMAGE, "nhwc")
             label, name = f"layout of {tensor.name!r}", f"{tensor.name}:{name}"
