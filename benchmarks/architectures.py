@@ -127,7 +127,7 @@ def measure(name: str, scales: str) -> dict[str, Any]:
     from vtaops.graph import evaluate
     from vtaops.model.placement import placement
     from vtaops.network import compile_model
-    from vtaops.relax import import_model
+    from vtaops.frontends import import_model
 
     clock = Clock()
     module, images = built(name)

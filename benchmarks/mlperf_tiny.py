@@ -42,7 +42,7 @@ from vtaops.explore import Design
 from vtaops.explore.area import area
 from vtaops.graph import evaluate
 from vtaops.model import Model
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 from vtaops.runtime import Tsim
 
 CONFIGS = ("pynq_512", "pynq_exact", "pynq_ext")

@@ -20,7 +20,7 @@ CAUSES = ("values", "differences", "ties", "multipliers", "factors", "unexplaine
 def measure(name: str, scales: str) -> dict[str, Any]:
     """Quantise a network and count its differences on one image, layer by layer."""
     from vtaops import quantize
-    from vtaops.relax import trace_differences
+    from vtaops.frontends import trace_differences
 
     model, data = networks.network(name, count=4)
     quantized = quantize(model, data, scales=scales)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def graph_of(case: str, models: Path) -> tuple[Any, str]:
     import onnx
 
     from vtaops import quantize
-    from vtaops.relax import import_model
+    from vtaops.frontends import import_model
 
     build: Any = network
     kind, _, rest = case.partition("/")

@@ -11,11 +11,12 @@ import onnx
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
 
 import vtaops
+from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.network.partition import partition_for_vta
-from vtaops.relax import import_model, to_relax
 
 
 def small_network(rng):
@@ -54,7 +55,7 @@ def main():
     model = small_network(rng)
     onnx.checker.check_model(model)
     quantized = vtaops.quantize(model, images)
-    mod = to_relax(quantized)
+    mod = from_onnx(quantized)
 
     # 1. Partition: chains of quantised operators become functions for VTA.
     mod = partition_for_vta(mod)

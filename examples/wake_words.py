@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import vtaops
+from vtaops.frontends import import_model
 from vtaops.graph import Convolution, Dense, Graph
 from vtaops.graph.fixed_softmax import softmax
-from vtaops.relax import import_model
 
 RATE = 16_000
 WINDOW, STRIDE = 1024, 512

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import vtaops
 from vtaops.graph import evaluate
 from vtaops.graph.probe import Probe
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 KINDS = (
     *("Add", "Sub", "Mul", "Max", "Min", "Where", "Concat", "Gather", "MatMul", "Sum"),

@@ -50,7 +50,7 @@ from vtaops.machine.isa import Encoding, Load
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
 from vtaops.proof import certified, prove, rechecked
-from vtaops.relax.host import RelaxFunction
+from vtaops.frontends.host import RelaxFunction
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 

@@ -26,7 +26,7 @@ from trials.onnx_models import Builder
 from vtaops import HardwareConfig, ModelError, ShapeError, UnsupportedError, VTAError
 from vtaops.graph import Graph, evaluate
 from vtaops.network import plan_model
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 OPERATORS = (
     *("Conv", "ConvTranspose", "Gemm", "MatMul", "Relu", "Clip", "LeakyRelu", "Add", "Mul", "Sub"),

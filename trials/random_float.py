@@ -17,7 +17,7 @@ import vtaops
 from trials.onnx_models import Builder
 from vtaops.graph import onnx_files
 from vtaops.graph.probe import Probe
-from vtaops.relax import trace_differences
+from vtaops.frontends import trace_differences
 
 SIZE = 8
 SCHEMES = [(scales, zeros) for scales in ("pow2", "free") for zeros in (False, True)]

@@ -22,7 +22,6 @@ from vtaops.base.errors import PlacementWarning as PlacementWarning
 from vtaops.base.errors import ProgramError as ProgramError
 from vtaops.base.errors import ScheduleError as ScheduleError
 from vtaops.base.errors import ShapeError as ShapeError
-from vtaops.base.errors import TrustError as TrustError
 from vtaops.base.errors import UnsupportedError as UnsupportedError
 from vtaops.base.errors import VerificationError as VerificationError
 from vtaops.base.errors import VTAError as VTAError

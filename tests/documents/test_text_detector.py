@@ -8,7 +8,7 @@ import pytest
 
 from vtaops.graph import evaluate
 from vtaops.network import plan_model
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 SIZE = 480
 

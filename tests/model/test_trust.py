@@ -16,7 +16,7 @@ from vtaops import ProgramError, TrustError, VTAError
 from vtaops.cli import app
 from vtaops.graph import Convolution, Dequantize, Host, Quantize, Requantization, Tensor
 from vtaops.model.artefact import dumps, loads
-from vtaops.relax.host import RelaxFunction
+from vtaops.frontends.host import RelaxFunction
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 

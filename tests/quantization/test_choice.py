@@ -13,7 +13,7 @@ from vtaops.quantization.choice import Way, split, try_ways
 from vtaops.quantization.correction import constant_scales
 from vtaops.quantization.devices import Figures
 from vtaops.quantization.rounding import rounded
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 
 @pytest.mark.parametrize("config", ["pynq", "pynq_ext"])

@@ -24,7 +24,7 @@ from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.scales import power_of_two_weight_scale
-from vtaops.relax import import_model
+from vtaops.frontends import import_model
 
 
 def scales_of(model):

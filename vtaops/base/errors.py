@@ -95,10 +95,6 @@ class NotEquivalent(ProgramError):
         )
 
 
-class TrustError(VTAError):
-    """A file contains machine code that the caller has not trusted."""
-
-
 class PlacementWarning(UserWarning):
     """Most of a network's arithmetic runs on the host."""
 

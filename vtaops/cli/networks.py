@@ -298,7 +298,6 @@ def run_model(
     output: Path | None = None,
     check: bool = False,
     profiled: bool = False,
-    trust: bool = False,
     as_json: bool = False,
 ) -> None:
     """Run a network on inputs.
@@ -324,8 +323,6 @@ def run_model(
         Compare with the integer reference, bit for bit.
     profiled : --profile
         Show the device's counters and the time.
-    trust
-        Run machine code for this host that a .vtam file may contain.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
         .vtam file.
@@ -335,7 +332,7 @@ def run_model(
     preparation = options.read_preparation(mean, deviation)
     if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
         raise ModelError("--mean and --deviation are for pictures; none of the inputs is one")
-    compiled = _compiled(model, config, trusted=trust)
+    compiled = _compiled(model, config)
     samples = _samples(compiled.graph.inputs, inputs or [], preparation)
     begin = time.perf_counter()
     with (
@@ -605,7 +602,6 @@ def _compiled(
     config: str | None,
     search: str = "off",
     *,
-    trusted: bool = False,
     host: bool = False,
     prove: bool = True,
     check: bool = True,
@@ -619,7 +615,7 @@ def _compiled(
         If the file was compiled for another configuration than the requested one.
     """
     if _is_compiled(path):
-        return _loaded(path, config, trusted)
+        return _loaded(path, config)
     source, chosen = _source(path), config or DEFAULT_CONFIG
     # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
@@ -637,10 +633,10 @@ def _compiled(
         )
 
 
-def _loaded(path: Path, config: str | None, trusted: bool) -> Model:
+def _loaded(path: Path, config: str | None) -> Model:
     from vtaops.model import load_model
 
-    model = load_model(path, trusted=trusted)
+    model = load_model(path)
     if config and HardwareConfig.load(config).fingerprint != model.config.fingerprint:
         raise UnsupportedError(
             f"{path} is compiled for {model.config.name}, not for {config}; another configuration "

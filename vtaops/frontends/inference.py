@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -77,22 +77,30 @@ def inferred(node: Node, count: int, opset: int) -> list[Type]:
 
 
 def computed(value: Value) -> Array | None:
-    """Return a result of a node whose arguments are all known; None if nobody can tell.
-
-    The operators are those of ONNX's reference implementation.
-    """
+    """Return a result of a node whose arguments are all known; None if nobody can tell."""
     node = value.node
-    arrays = {arg.name: arg.array for arg in node.reads} if node else {}
-    if node is None or node.captured or any(array is None for array in arrays.values()):
+    arrays = [arg.array for arg in node.reads] if node else []
+    if node is None or node.captured or any(array is None for array in arrays):
         return None
+    found = evaluated(node, [array for array in arrays if array is not None])
+    return None if found is None else found[value.index]
+
+
+def evaluated(node: Node, arrays: Sequence[Array]) -> list[Array] | None:
+    """Return the results of a node for some arguments, by ONNX's reference implementation.
+
+    None if it has no such operator, or not for these types.
+    """
     from onnx.reference import ReferenceEvaluator
 
     names = [f"result{number}" for number in range(len(node.results))]
+    given = dict(zip((value.name for value in node.reads), arrays, strict=True))
     try:
-        run = ReferenceEvaluator(node_proto(node, names)).run
         with np.errstate(all="ignore"):  # the reader of a number checks that it is finite
-            return np.asarray(run(None, arrays)[value.index])
-    except Exception:  # it has no such operator, or not for these types
+            return [
+                np.asarray(a) for a in ReferenceEvaluator(node_proto(node, names)).run(None, given)
+            ]
+    except Exception:
         return None
 
 
@@ -138,6 +146,6 @@ def _type_of(declared: Any) -> Type:
     if declared is None or not declared.HasField("tensor_type"):
         return UNKNOWN
     tensor = declared.tensor_type
-    dims = tensor.shape.dim if tensor.HasField("shape") else [None]
-    static = all(dim is not None and dim.HasField("dim_value") for dim in dims)
-    return tuple(dim.dim_value for dim in dims) if static else None, dtype_of(tensor.elem_type)
+    static = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+    shape = tuple(dim.dim_value for dim in tensor.shape.dim) if static else None
+    return shape, dtype_of(tensor.elem_type)

@@ -81,6 +81,10 @@ class Value:
         Which result of the node it is.
     readers
         The values that are computed from it; None for each use as an output of the network.
+    constant
+        The elements of a constant.
+    steps
+        What a translation made of it, by grid, for reuse.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Value:
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
+    steps: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def op(self) -> str:
@@ -112,6 +117,11 @@ class Value:
     def label(self) -> str:
         """How the user's file names the operator that computes it."""
         return f"{self.op} {self.name!r}" if self.node is None else self.node.label
+
+    @property
+    def kind(self) -> str:
+        """The operator that computes it as the user's file calls it."""
+        return self.label.partition(" ")[0]
 
     @cached_property
     def fixed(self) -> bool:
@@ -209,9 +219,9 @@ class Builder:
         """
         unique = [self._unique(name) if name else "" for name in names]
         if op == "Shape" and args[0] is not None and args[0].shape is not None:
-            shape = np.array(args[0].shape, np.int64)
             part = slice((attrs or {}).get("start"), (attrs or {}).get("end"))
-            return [Value(unique[0], shape[part].shape, "int64", constant=shape[part])]
+            extents = np.array(args[0].shape, np.int64)[part]
+            return [Value(unique[0], extents.shape, "int64", constant=extents)]
         node = Node(op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured))
         types = inference.inferred(node, len(names), self.opset)
         for index, ((shape, dtype), known) in enumerate(zip_longest(types, declared)):

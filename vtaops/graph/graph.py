@@ -1,7 +1,7 @@
 """Graph: operators and the tensors between them; append-only.
 
-Built in order of computation, by hand or by an importer (`vtaops.relax`): an operator may read any
-tensor added before it. Nodes and tensors are immutable.
+Built in order of computation, by hand or by an importer (`vtaops.frontends`): an operator may read
+any tensor added before it. Nodes and tensors are immutable.
 """
 
 from __future__ import annotations

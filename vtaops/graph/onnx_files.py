@@ -436,7 +436,7 @@ def _fix_dims(name: str, value: ValueInfoProto) -> None:
                 raise ModelError(
                     f"input {name!r} has the dynamic shape {written}; VTA's programs "
                     f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
-                    "vtaops.quantize or vtaops.relax.import_model; "
+                    "vtaops.quantize or vtaops.frontends.import_model; "
                     "`vtaops quantize` takes those of its data"
                 )
             dim.dim_value = 1

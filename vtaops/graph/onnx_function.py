@@ -25,13 +25,12 @@ class OnnxFunction(HostFunction):
     Parameters
     ----------
     data : bytes
-        The serialized model; its inputs and outputs are those of the function, in order.
+        The serialized model; its inputs and outputs are those of the function, in order. It is read
+        at the first call.
     """
 
-    kind = "onnx"
-
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.data = data
         self._session: Any = None
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
@@ -39,38 +38,31 @@ class OnnxFunction(HostFunction):
 
         Raises
         ------
+        ProgramError
+            If the bytes are not an ONNX model, or it uses operators that are not ONNX's own, or
+            weights in another file.
         UnsupportedError
             If ONNX Runtime is not installed or does not support an operator.
         """
         if self._session is None:
-            self._session = _session(self._data)
+            _check(self.data)
+            self._session = _session(self.data)
         names = [value.name for value in self._session.get_inputs()]
         feeds = dict(zip(names, map(np.asarray, arrays), strict=True))
         with raising(UnsupportedError, "ONNX Runtime cannot run a part of the model", Exception):
             results = self._session.run(None, feeds)
         return tuple(map(np.asarray, results))
 
-    def to_bytes(self) -> bytes:
-        """Return the model."""
-        return self._data
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> OnnxFunction:
-        """Deserialize the function of a model read from a file.
-
-        Raises
-        ------
-        ProgramError
-            If it is not an ONNX model, uses foreign operator domains, or refers to external data.
-        """
-        onnx = optional("onnx", "onnx", "parts of ONNX models need", "onnx")
-        with raising(ProgramError, "a host function is not an ONNX model", Exception):
-            model = onnx.load_model_from_string(data)
-        if any(tensor.external_data or tensor.data_location for tensor in tensors(model)):
-            raise ProgramError("a host function names weights in another file")
-        if model.functions or any(e.domain not in _DOMAINS for e in model.opset_import):
-            raise ProgramError("a host function has operators that are not ONNX's own")
-        return cls(data)
+def _check(data: bytes) -> None:
+    """Refuse what a file may hold, and a part of a network never is."""
+    onnx = optional("onnx", "onnx", "parts of ONNX models need", "onnx")
+    with raising(ProgramError, "a host function is not an ONNX model", Exception):
+        model = onnx.load_model_from_string(data)
+    if any(tensor.external_data or tensor.data_location for tensor in tensors(model)):
+        raise ProgramError("a host function names weights in another file")
+    if model.functions or any(e.domain not in _DOMAINS for e in model.opset_import):
+        raise ProgramError("a host function has operators that are not ONNX's own")
 
 
 def _session(data: bytes) -> Any:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +34,7 @@ from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
 from vtaops.base.records import check_fields, tuples
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
-from vtaops.graph.host import StoredFunction
+from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.checks import check_stages, check_tensors
@@ -45,7 +44,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _FILE = Envelope("model", MAGIC, FORMAT_VERSION, NETWORK)
 _ALIGNMENT = 64
@@ -75,24 +74,20 @@ def save(model: Model, path: str | Path) -> None:
     _FILE.save(dumps(model), path)
 
 
-def load(path: str | Path, *, trusted: bool = False) -> Model:
+def load(path: str | Path) -> Model:
     """Read a model from a file without running any of its code.
 
     Parameters
     ----------
     path : str or Path
         The file.
-    trusted : bool
-        Whether machine code in the file may run on this host, with the rights of this process.
-        Without it, a model with machine code, for float operators, raises `TrustError` at its
-        first run.
 
     Raises
     ------
     ProgramError
         If the file cannot be read, or is not exactly what `save` writes.
     """
-    return _FILE.load(path, partial(loads, trusted=trusted))
+    return _FILE.load(path, loads)
 
 
 def dumps(model: Model) -> bytes:
@@ -121,8 +116,8 @@ def _sections(model: Model) -> list[bytes | memoryview]:
     return sections
 
 
-def loads(data: bytes, *, trusted: bool = False) -> Model:
-    """Deserialize a model; `trusted` as for `load`.
+def loads(data: bytes) -> Model:
+    """Deserialize a model.
 
     Raises
     ------
@@ -130,7 +125,7 @@ def loads(data: bytes, *, trusted: bool = False) -> Model:
         If the file is foreign, of another version, truncated, corrupted or inconsistent; the
         message says which.
     """
-    text, header, blobs = _checked(data, trusted)
+    text, header, blobs = _checked(data)
     try:
         config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
         if config.fingerprint != header["fingerprint"]:
@@ -159,14 +154,14 @@ def _padding(size: int) -> bytes:
     return bytes(-size % _ALIGNMENT)
 
 
-def _checked(data: bytes, trusted: bool) -> tuple[bytes, dict[str, Any], _Reader]:
+def _checked(data: bytes) -> tuple[bytes, dict[str, Any], _Reader]:
     text, body = _FILE.open(data)
     inconsistent = "the header of the model is inconsistent"
     with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
         header = json.loads(text)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
     start = len(_padding(PREAMBLE_BYTES + len(text)))
-    return text, header, _Reader(body[start:], table, trusted)
+    return text, header, _Reader(body[start:], table)
 
 
 # ---------------------------------------------------------------------------------- blobs
@@ -196,9 +191,8 @@ class _Blobs:
 class _Reader:
     """The blobs of a file."""
 
-    def __init__(self, view: memoryview, table: list[tuple[int, int]], trusted: bool) -> None:
+    def __init__(self, view: memoryview, table: list[tuple[int, int]]) -> None:
         self._view = view
-        self._trusted = trusted
         self._table = table
         if any(o < 0 or n < 0 or o + n > len(self._view) for o, n in table):
             raise ProgramError("the table of the model points beyond the file")
@@ -218,10 +212,9 @@ class _Reader:
         array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
         return array
 
-    def function(self, entry: dict[str, Any]) -> StoredFunction:
-        """Return a host function, without loading it."""
-        data = bytes(self.bytes_of(entry["blob"]))
-        return StoredFunction(entry["function"], data, trusted=self._trusted)
+    def function(self, entry: dict[str, Any]) -> OnnxFunction:
+        """Return a host function, without reading it."""
+        return OnnxFunction(bytes(self.bytes_of(entry["function"])))
 
 
 # ----------------------------------------------------------------------------------- graph
@@ -317,8 +310,13 @@ def _value(value: Any, blobs: _Blobs) -> Any:
         return {"requantization": [_value(getattr(value, f.name), blobs) for f in stated]}
     if isinstance(value, Tensor):
         return {"tensor": asdict(value)}
+    if isinstance(value, OnnxFunction):
+        return {"function": blobs.add(value.data)}
     if isinstance(value, HostFunction):
-        return {"function": value.kind, "blob": blobs.add(value.to_bytes())}
+        raise ProgramError(
+            f"the host function {type(value).__name__} is code of this process; a file holds ONNX "
+            "models (vtaops.graph.onnx_function.OnnxFunction)"
+        )
     if isinstance(value, list | tuple):
         return [_value(item, blobs) for item in value]
     return value

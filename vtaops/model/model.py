@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from vtaops.base.agreement import Agreement
 from vtaops.base.doors import door
-from vtaops.base.errors import ArgumentError, TrustError
+from vtaops.base.errors import ArgumentError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Host, evaluate
+from vtaops.graph import Graph, evaluate
 from vtaops.graph.executor import checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
@@ -160,10 +160,7 @@ class Model:
             If the device has another configuration.
         DeviceError
             If the device fails; the next run reloads lost programs.
-        TrustError
-            If the model was read from a file with machine code, without ``trusted=True``.
         """
-        self._require_trust()
         values = checked_inputs(self.graph.inputs, self._in_order(arrays, named))
         residents = self._residents() if session is None else session.residents
         for stage in tracked("run stage", self.stages, describe):
@@ -184,10 +181,9 @@ class Model:
 
         Raises
         ------
-        ShapeError, TrustError
+        ShapeError
             As `run`.
         """
-        self._require_trust()
         results = evaluate(self.graph, *self._in_order(arrays, named))
         return results[0] if len(results) == 1 else results
 
@@ -202,22 +198,6 @@ class Model:
                 hint = suggestion(name, waited)
                 raise ArgumentError(f"no input {name!r} is left{hint}; left are: {known}")
         return (*arrays, *(named[name] for name in waited if name in named))
-
-    def _require_trust(self) -> None:
-        """Reject untrusted machine code before anything runs."""
-        hosts = [node.op for node in self.graph.nodes if isinstance(node.op, Host)]
-        stored = [op for op in hosts if not op.function.trusted]
-        if not stored:
-            return
-        nbytes = sum(len(op.function.to_bytes()) for op in stored)
-        names = {name for op in stored for name in op.operators}
-        computed = ", ".join(sorted(names)) or "unnamed"
-        raise TrustError(
-            f"the file of {self.name!r} holds machine code for this host: {len(stored)} functions "
-            f"of {nbytes:,} bytes in all, which it says compute {computed[:200]!r}. They would run "
-            f"with your rights. If you trust whoever made the file: load_model(path, "
-            f"trusted=True), or vtaops run FILE --trust"
-        )
 
     def _on_host(self, stage: HostStage) -> Run:
         from vtaops.model.export.stages import host_stage

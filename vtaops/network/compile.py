@@ -131,7 +131,7 @@ def compared_with_file(
     """Compare the graph that the hardware computes with the file; raises ModelError."""
     if isinstance(source, Graph):
         return Agreement(reason="it does not come from a file")
-    relax = import_module("vtaops.relax.agreement")
+    relax = import_module("vtaops.frontends.agreement")
     compiled = relax.Compiled(imported, rounded.graph, rounded.steps)
     found: Agreement = relax.agreement(source, compiled, samples, shapes)
     return found
@@ -212,7 +212,7 @@ def target_of(
 
 
 def as_graph(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """Return a network as a graph; everything but a graph is imported by `vtaops.relax`.
+    """Return a network as a graph; everything but a graph is imported by `vtaops.frontends`.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def as_graph(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> 
         If the graph computes nothing.
     """
     if not isinstance(source, Graph):
-        source = import_module("vtaops.relax").import_model(source, shapes=shapes)
+        source = import_module("vtaops.frontends").import_model(source, shapes=shapes)
     assert isinstance(source, Graph)
     if not source.outputs:
         raise ShapeError(f"the network {source.name!r} has no output; see Graph.output")

@@ -20,9 +20,9 @@ from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, registe
 from tvm.relax.dpl import is_const, is_op, wildcard
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from vtaops.frontends.graphs import to_graph
+from vtaops.frontends.relax import normalized, read_relax
 from vtaops.network.compile import compile_model
-from vtaops.relax.graphs import to_graph
-from vtaops.relax.importing import normalize
 
 NAME = "vta"
 """Name of the backend: prefix of the patterns, and of `relax.ext.vta`."""
@@ -53,7 +53,7 @@ def partition_for_vta(mod: Any) -> Any:
     Parameters
     ----------
     mod
-        A Relax module with quantize and dequantize, as returned by `vtaops.relax.to_relax`.
+        A Relax module with `relax.quantize` and `relax.dequantize`.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def partition_for_vta(mod: Any) -> Any:
             ),
             relax.transform.MergeCompositeFunctions(),
         ]
-    )(normalize(mod))
+    )(normalized(mod))
 
 
 # ------------------------------------------------------------------------ patterns
@@ -162,7 +162,7 @@ def _codegen(functions: Sequence[Any], options: Mapping[str, Any], _: Any) -> li
     config = str(options["config"]) if options and "config" in options else "pynq"
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
-        model = compile_model(to_graph(_flat(function), symbol), config)
+        model = compile_model(to_graph(read_relax(_flat(function)), symbol), config)
         tvm.register_global_func(symbol, _Runner(model), override=True)
     return []
 
@@ -191,7 +191,7 @@ def _flat(function: Any) -> Any:
             relax.transform.InlinePrivateFunctions(),
         ]
     )(tvm.IRModule({"main": plain}))
-    return normalize(inlined)
+    return inlined
 
 
 def _without_marks(mod: Any, _: Any) -> Any:

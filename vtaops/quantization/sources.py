@@ -22,6 +22,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     ValueInfoProto,
+    checked,
     dequantized,
     first_line,
     graph_inputs,
@@ -42,7 +43,7 @@ def is_torch(source: Any) -> bool:
 
 
 def is_relax(source: Any) -> bool:
-    """Whether `vtaops.relax` reads a source: a TFLite file, a Relax module, a program of PT2E."""
+    """Whether a source is read as a network first: TFLite, Relax, or a program of PT2E."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".tflite"
     nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
@@ -52,10 +53,10 @@ def is_relax(source: Any) -> bool:
 
 def from_relax(source: Any, shapes: Shapes | None) -> ModelProto:
     """Return the ONNX model of a TFLite file, a Relax module or a program of PT2E."""
-    from vtaops.relax import to_relax
-    from vtaops.relax.onnx_writer import to_onnx
+    from vtaops.frontends import read_model
+    from vtaops.frontends.parts import to_onnx
 
-    return to_onnx(to_relax(source, shapes=shapes))
+    return checked(to_onnx(read_model(source, shapes=shapes)))
 
 
 def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> ModelProto:

@@ -1,0 +1,171 @@
+"""Parts of ONNX models that ONNX Runtime executes: bit for bit what it does alone."""
+
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import vtaops
+from trials.onnx_models import Builder, images
+from vtaops.frontends import import_model
+from vtaops.graph import Host, evaluate
+from vtaops.graph.onnx_files import load
+from vtaops.graph.onnx_function import OnnxFunction
+
+SHAPE = (3, 8, 8)
+
+
+def stem(seed=1):
+    b = Builder(seed)
+    return b, b.conv(b.input([1, *SHAPE]), 3, 16, relu=True)
+
+
+def weights(b, *shape):
+    return b.constant((b.rng.standard_normal(shape) / 4).astype(np.float32))
+
+
+def vector(b, x):
+    return b.add("Flatten", b.add("GlobalAveragePool", x))
+
+
+def sequence_of_rows(b, x):
+    rows = b.add("Reshape", x, b.constant(np.array([1, 16, 64])))
+    return b.add("Transpose", rows, perm=[2, 0, 1])
+
+
+def lstm(b, x):
+    rows = sequence_of_rows(b, x)
+    y, *_ = b.add(
+        "LSTM", rows, weights(b, 1, 32, 16), weights(b, 1, 32, 8), outputs=3, hidden_size=8
+    )
+    return b.add("Reshape", y, b.constant(np.array([1, 512]))), 512
+
+
+def gru(b, x):
+    rows = sequence_of_rows(b, x)
+    y, _ = b.add("GRU", rows, weights(b, 1, 24, 16), weights(b, 1, 24, 8), outputs=2, hidden_size=8)
+    return b.add("Reshape", y, b.constant(np.array([1, 512]))), 512
+
+
+def norm(b, x):
+    return b.add("LpNormalization", vector(b, x), axis=1, p=2), 16
+
+
+def branch(b, x):
+    x = vector(b, x)
+    positive = b.add("Greater", b.add("ReduceSum", x, keepdims=0), b.constant(np.float32(0)))
+    value = helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 16])
+    bodies = [
+        helper.make_graph([helper.make_node(kind, [x], ["r"])], kind, [], [value])
+        for kind in ("Neg", "Abs")
+    ]
+    return b.add("If", positive, then_branch=bodies[0], else_branch=bodies[1]), 16
+
+
+def dynamic(b, x):
+    """Compute with a tensor whose shape only the data say."""
+    x = vector(b, x)
+    count = b.add("Shape", b.add("NonZero", x))
+    count = b.add("Cast", b.add("ReduceProd", count, keepdims=1), to=TensorProto.FLOAT)
+    return b.add("Mul", x, count), 16
+
+
+@pytest.mark.parametrize("part", [lstm, gru, norm, branch, dynamic])
+def test_what_tvm_does_not_know_is_what_onnx_runtime_does_alone(part):
+    b, x = stem()
+    y, channels = part(b, x)
+    b.output(b.gemm(y, channels, 10))
+    model = vtaops.quantize(b.model(), images(4, SHAPE))
+    compiled = vtaops.compile_model(model)
+    data = images(1, SHAPE, seed=7)
+    np.testing.assert_array_equal(compiled.run(data), compiled.reference(data))
+    assert any(row.where == "vta" for row in compiled.plan)
+    _check_hosts(model, compiled.graph, data)
+
+
+def _check_hosts(model, graph, data):
+    """Compare each function with the same tensors of the whole model in one session."""
+    functions = [node for node in graph.nodes if isinstance(node.op, Host)]
+    assert functions
+    for node in functions:
+        part = onnx.load_model_from_string(node.op.function.data)
+        ends = [v.name for v in (*part.graph.input, *part.graph.output)]
+        whole = load(model)
+        known = {v.name: v for v in (*whole.graph.value_info, *whole.graph.output)}
+        del whole.graph.output[:]
+        whole.graph.output.extend(known[name] for name in ends)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        alone = onnxruntime.InferenceSession(whole.SerializeToString(), options)
+        given = dict(zip(ends, alone.run(None, {"x": data}), strict=True))
+        results = node.op.function(*(given[v.name] for v in part.graph.input))
+        for value, result in zip(part.graph.output, results, strict=True):
+            np.testing.assert_array_equal(result, given[value.name])
+
+
+def test_integers_that_the_host_makes_are_no_grid():
+    b = Builder()
+    grid = b.constant(np.float32(0.03125)), b.constant(np.int8(0))
+    x = b.add("QuantizeLinear", b.input([1, *SHAPE]), *grid)
+    x = b.add("MaxPool", b.add("DequantizeLinear", x, *grid), kernel_shape=[2, 2])
+    positive = b.add("Greater", b.add("ReduceMax", x, keepdims=0), b.constant(np.float32(0)))
+    x = b.add("QuantizeLinear", x, *grid)
+    value = helper.make_tensor_value_info("r", TensorProto.INT8, [1, 3, 7, 7])
+    bodies = [
+        helper.make_graph([helper.make_node(kind, [x], ["r"])], kind, [], [value])
+        for kind in ("Abs", "Identity")
+    ]
+    x = b.add("If", positive, then_branch=bodies[0], else_branch=bodies[1])
+    b.output(b.add("DequantizeLinear", x, *grid))
+    model = b.model()
+    compiled = vtaops.compile_model(model)
+    data = images(1, SHAPE, seed=7)
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": data})[0]
+    np.testing.assert_array_equal(compiled.run(data), wanted)
+
+
+def test_a_file_with_such_a_part_needs_no_consent(tmp_path):
+    b, x = stem()
+    b.output(norm(b, x)[0])
+    compiled = vtaops.compile_model(vtaops.quantize(b.model(), images(4, SHAPE)))
+    compiled.save(tmp_path / "norm.vtam")
+    again = vtaops.load_model(tmp_path / "norm.vtam")
+    data = images(1, SHAPE)
+    np.testing.assert_array_equal(again.run(data), compiled.run(data))
+
+
+def test_a_part_from_a_file_holds_data_alone(tmp_path):
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    onnx.external_data_helper.set_external_data(weight, "secret")
+    weight.ClearField("raw_data")
+    add = helper.make_node("Add", ["x", "w"], ["y"])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([add], "g", [value], [result], [weight])
+    with pytest.raises(vtaops.ProgramError, match="weights in another file"):
+        OnnxFunction(helper.make_model(graph).SerializeToString())(np.ones(2, np.float32))
+    del graph.initializer[:]
+    foreign = helper.make_model(graph, opset_imports=[helper.make_opsetid("com.other", 1)])
+    with pytest.raises(vtaops.ProgramError, match="not ONNX's own"):
+        OnnxFunction(foreign.SerializeToString())(np.ones(2, np.float32))
+
+
+def test_without_onnx_runtime_the_error_says_what_to_install(monkeypatch):
+    b, x = stem()
+    b.output(norm(b, x)[0])
+    graph = import_model(vtaops.quantize(b.model(), images(4, SHAPE)))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(vtaops.UnsupportedError, match="pip install onnxruntime"):
+        evaluate(graph, images(1, SHAPE))
+    with pytest.raises(vtaops.UnsupportedError, match="pip install onnxruntime"):
+        vtaops.quantize(b.model(), images(4, SHAPE))
+
+
+def test_a_result_without_static_shape_is_named():
+    b, x = stem()
+    b.output(b.add("NonZero", vector(b, x)))
+    with pytest.raises(vtaops.ModelError, match="which NonZero .* computes, has no static shape"):
+        import_model(vtaops.quantize(b.model(), images(4, SHAPE)))

@@ -1,0 +1,516 @@
+"""Compare a network with its file: the file in its own runtime, the graph in the NumPy executor.
+
+Each node of the graph gets the file's own values of what it reads, so a difference belongs to the
+node that makes it. A difference is explained by a promise of docs/quantization.md, which says how
+far the number before rounding may be from the file's (`slack`); otherwise the graph is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import cycle
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.agreement import Agreement
+from vtaops.base.errors import FileMismatch, ModelError, VTAError
+from vtaops.base.optional import optional
+from vtaops.base.shapes import Array
+from vtaops.frontends.importing import Shapes
+from vtaops.frontends.litert import compare, has_litert, runs
+from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
+from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
+from vtaops.graph import operators as ops
+from vtaops.graph.executor import evaluate_node
+from vtaops.graph.onnx_files import ModelProto
+from vtaops.graph.probe import Probe
+
+Sample = Mapping[str, Array]
+"""One array for each input, by name."""
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike", "Dropout"}
+)
+"""Operators whose results are random: nothing can be said of them, or of what they feed."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The graph of a file, and the graph that the hardware computes in its place.
+
+    Attributes
+    ----------
+    imported, graph : Graph
+        The two graphs; tensors of one name have one meaning.
+    steps : mapping of str to int
+        By how many steps a node of `graph` may differ, where its hardware rounds coarsely.
+    """
+
+    imported: Graph
+    graph: Graph
+    steps: Mapping[str, int]
+
+
+def agreement(
+    source: Any, compiled: Compiled, samples: Iterable[Sample] = (), shapes: Shapes | None = None
+) -> Agreement:
+    """Compare a network with the file or the ONNX model that it was imported from.
+
+    Parameters
+    ----------
+    source
+        As for `import_model`.
+    compiled
+        The network.
+    samples
+        Inputs to compare on, by the names of the graph's inputs. By default two are drawn.
+    shapes
+        As for `import_model`.
+
+    Raises
+    ------
+    FileMismatch
+        If a node computes something else than the file; the message names it, and both values.
+    VTAError
+        If a sample does not suit the file; nothing is compared where this is true of drawn inputs.
+    """
+    if not (isinstance(source, str | Path) or type(source).__module__.startswith("onnx")):
+        return Agreement(reason="it does not come from a file")
+    compare_all = _with_litert if str(source).endswith(".tflite") else _with_onnxruntime
+    given = [_in_order(compiled.imported, sample) for sample in samples]
+    if given:
+        return compare_all(source, compiled, given, shapes)
+    try:
+        return compare_all(source, compiled, [*_drawn(compiled.imported)], shapes)
+    except FileMismatch:
+        raise
+    except VTAError as error:
+        return Agreement(reason=f"give inputs, for drawn ones do not suit it: {error}")
+
+
+def _in_order(graph: Graph, sample: Sample) -> list[Array]:
+    names = [tensor.name for tensor in graph.inputs]
+    if sorted(names) != sorted(sample):
+        raise ModelError(f"a sample has the inputs {[*sample]}; {graph.name} takes {names}")
+    return [np.asarray(sample[name]) for name in names]
+
+
+def _drawn(graph: Graph) -> Iterator[list[Array]]:
+    """Yield two inputs: noise over the whole range, and planes of different levels with little."""
+    rng = np.random.default_rng(0)
+    for share in (1.0, 0.25):
+        yield [_draw(tensor, graph, share, rng) for tensor in graph.inputs]
+
+
+def _draw(tensor: Tensor, graph: Graph, share: float, rng: np.random.Generator) -> Array:
+    dtype = np.dtype(tensor.dtype)
+    low, high = -1.0, 1.0
+    if dtype.kind != "f":
+        low, high = 0.0, 1.0  # indices, for one, are at least in range
+        if dtype in (np.int8, np.uint8):
+            low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+    for node in graph.consumers(tensor):
+        if isinstance(node.op, Quantize):
+            low, high = ((end - node.op.zero_point) * node.op.scale for end in (-128, 127))
+    planes = (*tensor.shape[:2], *(1 for _ in tensor.shape[2:]))
+    levels = rng.uniform(low, high, planes) * (1 - share)
+    values = levels + share * rng.uniform(low, high, tensor.shape)
+    return np.asarray(values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+
+
+# ---------------------------------------------------------------------------- the file's values
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the file says of a tensor of the graph.
+
+    Attributes
+    ----------
+    name
+        The file's name of the tensor.
+    values
+        Its values, of the dtype of the graph's tensor.
+    before
+        The numbers before rounding, in steps from the zero point; None if the file does not have
+        them.
+    offset
+        128 for uint8 of the file, which is int8 in the graph.
+    channels
+        The channels that these values are; None if they are all.
+    """
+
+    name: str
+    values: Array
+    before: Array | None = None
+    offset: int = 0
+    channels: slice | None = None
+
+    def of_channels(self, part: slice) -> Stated:
+        """Return what the file says of some channels."""
+        before = None if self.before is None else self.before[:, part]
+        return replace(self, values=self.values[:, part], before=before, channels=part)
+
+
+_CLIPS = frozenset({"Relu", "Clip"})
+
+
+class _OnnxFile:
+    """An ONNX model in ONNX Runtime, which runs its nodes as they stand."""
+
+    def __init__(self, model: ModelProto, graph: Graph) -> None:
+        self.runtime = f"ONNX Runtime {onnx_files.require('onnxruntime').__version__}"
+        self._inputs = [value.name for value in model.graph.input]
+        self._constants = onnx_files.initializers(model)
+        self._writers = onnx_files.producers(model)
+        self._places = self._find(model, graph)
+        kept = {*self._places.values()}
+        self._before = {name: self._before_rounding(name, kept) for name in kept}
+        wanted = ({*kept, *self._before.values()} & self._writers.keys()) - {""}
+        self._probe = Probe(model, sorted(wanted))
+        self._values: dict[str, Array] = {}
+
+    def _find(self, model: ModelProto, graph: Graph) -> dict[str, str]:
+        """Return the file's tensor for each tensor of the graph that has one."""
+        integers: dict[str, list[str]] = {}
+        for node in model.graph.node:
+            if node.op_type == "QuantizeLinear":
+                integers.setdefault(node.input[0], []).extend(node.output[:1])
+        inputs = {
+            tensor.name: name for tensor, name in zip(graph.inputs, self._inputs, strict=True)
+        }
+        found = {}
+        for node in graph.nodes:
+            for tensor in node.outputs:
+                given = isinstance(node.op, Quantize) and inputs.get(node.inputs[0].name)
+                names = integers.get(given or tensor.name, [tensor.name])
+                if tensor.dtype == "int8":
+                    found[tensor.name] = self._choice(tensor, names)
+        outputs = zip(graph.outputs, model.graph.output, strict=True)
+        return found | {tensor.name: value.name for tensor, value in outputs}
+
+    def _before_rounding(self, name: str, kept: Collection[str]) -> str:
+        """Return the float tensor of which a tensor is the only rounding; empty if there is none.
+
+        A graph joins a rounding, a clip, and a second rounding to the same grid.
+        """
+        while (rounding := self._writers.get(name)) and rounding.op_type == "QuantizeLinear":
+            before = str(rounding.input[0])
+            writer = self._writers.get(before)
+            while writer is not None and writer.op_type in _CLIPS:
+                writer = self._writers.get(writer.input[0])
+            if writer is None or writer.op_type != "DequantizeLinear":
+                return "" if self._is_rounded_before(before, kept) else before
+            name = writer.input[0]
+            if name in kept:
+                return before
+        return ""
+
+    def _is_rounded_before(self, name: str, kept: Collection[str]) -> bool:
+        """Return whether the graph leaves out a rounding between tensors that it has."""
+        stack, seen = [name], set[str]()
+        while stack:
+            node = self._writers.get(stack.pop())
+            if node is None or node.output[0] in seen | {*kept}:
+                continue
+            if node.op_type == "QuantizeLinear" and node.input[0] not in self._constants:
+                return True
+            seen |= {*node.output}
+            stack += node.input
+        return False
+
+    def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
+        """Return the file's integers of a tensor: those on its grid, if it is rounded to more."""
+        return next((name for name in names if self._has_grid(name, tensor)), names[0])
+
+    def _has_grid(self, name: str, tensor: Tensor) -> bool:
+        writer = self._writers.get(name)
+        if writer is None:
+            return False
+        stated = writer.input[1:] if writer.op_type == "QuantizeLinear" else [""]
+        scale, *zeros = map(self._constants.get, stated)
+        if scale is None or scale.size != 1:
+            return False
+        zero = zeros[0] if zeros and zeros[0] is not None else np.uint8(0)
+        offset = 128 if zero.dtype == np.uint8 else 0
+        grid = float(scale.reshape(())), int(zero.reshape(())) - offset
+        return grid == (tensor.scale, tensor.zero_point)
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        """Run the file."""
+        sample = dict(zip(self._inputs, arrays, strict=True))
+        self._values = {**sample, **self._probe.run(sample)}
+
+    def of(self, tensor: Tensor) -> Stated | None:
+        """Return what the file says of a tensor."""
+        name = self._places.get(tensor.name, "")
+        values = self._values.get(name)
+        if values is None:
+            return None
+        offset = 128 if values.dtype == np.uint8 and tensor.dtype == "int8" else 0
+        if offset:
+            values = (values ^ np.uint8(offset)).view(np.int8)
+        if values.dtype != np.dtype(tensor.dtype):
+            return None
+        before = self._values.get(self._before.get(name, ""))
+        if before is None or before.dtype.kind != "f":
+            return Stated(name, values, offset=offset)
+        return Stated(name, values, before.astype(np.float64) / tensor.scale, offset)
+
+
+# ---------------------------------------------------------------------------------- comparison
+
+
+def _with_onnxruntime(
+    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
+) -> Agreement:
+    """Compare with ONNX Runtime on some inputs."""
+    file = _OnnxFile(onnx_files.opened(source, shapes), compiled.imported)
+    parts = [slice(turn, None, 2) for turn in range(2)] if len(given) > 1 else [slice(None)]
+    slacks = {node.name: slack(node) for node in compiled.imported.nodes}
+    pairs = zip(given, cycle(parts))
+    return reduce(add, (_compared(file, compiled, slacks, *pair) for pair in pairs))
+
+
+def _compared(
+    file: _OnnxFile,
+    compiled: Compiled,
+    slacks: Mapping[str, float],
+    arrays: Sequence[Array],
+    part: slice,
+) -> Agreement:
+    """Compare the graph with the file on one input, and with the graph that replaces it.
+
+    Of a large convolution, only some output channels are compared.
+    """
+    graph = compiled.imported
+    file.run(arrays)
+    values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
+    errors: dict[str, float] = {}
+    total = Agreement(file.runtime, inputs=1)
+    for node in graph.nodes:
+        inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
+        error = slacks[node.name] + inherited
+        for tensor, ours, stated, shown in _evaluated(node, values, file, part):
+            if stated is None or shown is None:
+                values[tensor.name], errors[tensor.name] = ours, error
+                continue
+            values[tensor.name] = stated.values
+            halves, scales = _differences(node, tensor, shown, ours, error)
+            total = replace(
+                total,
+                tensors=total.tensors + 1,
+                values=total.values + shown.values.size,
+                halves=total.halves + halves,
+                scales=total.scales + scales,
+            )
+    _check_hardware(compiled, values)
+    return total
+
+
+Evaluated = tuple[Tensor, Array, Stated | None, Stated | None]
+"""A result of a node, its values, what the file says of it, and of those values."""
+
+
+def _evaluated(
+    node: Node, values: dict[str, Array], file: _OnnxFile, part: slice
+) -> list[Evaluated]:
+    """Return the results of a node; of a large convolution some channels, if the file has them."""
+    stated = [None if _is_random(node) else file.of(tensor) for tensor in node.outputs]
+    if stated[0] is not None and (small := _some_channels(node, part)) is not None:
+        return [(node.outputs[0], small.of(values), stated[0], stated[0].of_channels(part))]
+    made = evaluate_node(node, values)
+    return [(t, made[t.name], s, s) for t, s in zip(node.outputs, stated, strict=True)]
+
+
+LARGE = 1 << 23
+"""Multiply-accumulates from which a convolution is compared in part."""
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """A convolution that makes some of a node's output channels."""
+
+    node: Node
+    op: ops.Convolution
+    part: slice
+
+    def of(self, values: Mapping[str, Array]) -> Array:
+        """Return these channels of the node's result."""
+        data, *residual = (values[tensor.name] for tensor in self.node.inputs)
+        arrays = [data, *(array[:, self.part] for array in residual)]
+        return np.asarray(self.op.meaning(self.node.inputs, arrays))
+
+
+def _some_channels(node: Node, part: slice) -> _Channels | None:
+    """Return the convolution of some output channels; None if the node is not a large one."""
+    op, result = node.op, node.outputs[0]
+    if not isinstance(op, ops.Convolution) or op.groups > 1 or len(op.weight) < 2:
+        return None
+    if op.weight[0].size * result.elements < LARGE:
+        return None
+
+    def of(array: Any) -> Any:
+        return array if np.ndim(array) == 0 else array[part]
+
+    scaling = op.requantization
+    fields = {name: of(getattr(scaling, name)) for name in ("multiplier", "shift", "nudge")}
+    fewer = replace(
+        op,
+        weight=op.weight[part],
+        bias=of(op.bias),
+        requantization=replace(scaling, **fields),
+        residual_factor=of(op.residual_factor),
+    )
+    return _Channels(node, fewer, part)
+
+
+def _is_random(node: Node) -> bool:
+    return isinstance(node.op, ops.Host) and not RANDOM.isdisjoint(node.op.operators)
+
+
+def _differences(
+    node: Node, tensor: Tensor, stated: Stated, ours: Array, error: float
+) -> tuple[int, int]:
+    """Return the number of differences that are halves, and that scales explain.
+
+    Raises
+    ------
+    FileMismatch
+        If something else differs.
+    """
+    theirs = stated.values
+    if theirs.shape != ours.shape:
+        raise _wrong(node, stated, f"of shape {theirs.shape}", f"of shape {ours.shape}", 1.0)
+    if theirs.dtype != np.int8:
+        far = _far_apart(theirs, ours)
+        if far.any():
+            raise _at_first(node, stated, ours, far)
+        return 0, 0
+    differs = theirs != ours
+    if not differs.any():
+        return 0, 0
+    steps = np.abs(theirs.astype(np.int64) - ours)
+    close = steps <= 1 + error
+    halves = np.zeros_like(close)
+    if stated.before is not None:
+        scaling = getattr(node.op, "requantization", Requantization())
+        low, high = (end - tensor.zero_point for end in scaling.clip)
+        mine = ours.astype(np.int64) - tensor.zero_point
+        distance = np.abs(np.clip(stated.before, low, high) - mine)
+        close &= distance <= 0.5 + error + 256 * FLOAT_ERROR
+        halves = differs & close & (distance == 0.5)
+    far = differs & ~close
+    if far.any():
+        raise _at_first(node, stated, ours, far)
+    count = int(np.count_nonzero(halves))
+    return count, int(np.count_nonzero(differs)) - count
+
+
+def _far_apart(theirs: Array, ours: Array) -> Array:
+    """Return where values that are not of 8 bits differ by more than the host may."""
+    if theirs.dtype.kind != "f":
+        return np.asarray(theirs != ours)
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    return ~np.isclose(
+        ours, theirs, rtol=0, atol=HOST_ERROR * finite.max(initial=0), equal_nan=True
+    )
+
+
+def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> FileMismatch:
+    index = np.argwhere(far)[0].tolist()
+    theirs, mine = (array[tuple(index)].item() + stated.offset for array in (stated.values, ours))
+    share = float(np.mean(far))
+    if stated.channels is not None:
+        index[1] = range(1 << 31)[stated.channels][index[1]]
+    place = f" at {index}" if index else ""
+    return _wrong(node, stated, f"{theirs}{place}", f"{mine}", share)
+
+
+def _wrong(node: Node, stated: Stated, theirs: str, ours: str, share: float) -> FileMismatch:
+    return FileMismatch(
+        f"the file's tensor {stated.name!r} is {theirs}; the graph's {node.op.kind} makes {ours}. "
+        f"No promise of docs/quantization.md explains it ({100 * share:.2g} % of the tensor): a "
+        "fault of vtaops. check=False, or --no-check, compiles the network all the same"
+    )
+
+
+# ------------------------------------------------------------ the graph that the hardware computes
+
+
+def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
+    """Compare the nodes that were replaced for the hardware with those that they replace.
+
+    Raises
+    ------
+    FileMismatch
+        If one differs by more steps than its rounding explains.
+    """
+    known = dict(values)
+    imported = {node.name: node for node in compiled.imported.nodes}
+    leaves: dict[str, set[str]] = {}
+    steps = dict(compiled.steps)
+    for node in compiled.graph.nodes:
+        names, before = {tensor.name for tensor in node.inputs}, imported.get(node.name)
+        if before is not None and before.op is node.op:
+            continue
+        read = set().union(*(leaves.get(name, {name}) for name in names))
+        made = evaluate_node(node, known)
+        steps[node.name] = max(steps.get(name, 0) for name in (node.name, *(names & {*leaves})))
+        if before is None:  # a part of the next one
+            known |= made
+            leaves[node.name] = read
+            continue
+        theirs = _from(compiled.imported, node.name, {name: values[name] for name in read})
+        apart = np.abs(theirs.astype(np.int64) - made[node.name])
+        if (apart > steps[node.name]).any():
+            raise _at_first(node, Stated(node.name, theirs), made[node.name], apart > 0)
+
+
+def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
+    """Return a tensor of a graph, computed from others."""
+    writers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
+    stack = [name]
+    while stack:
+        node = writers[stack[-1]]
+        missing = [tensor.name for tensor in node.inputs if tensor.name not in values]
+        if not missing:
+            values |= evaluate_node(writers[stack.pop()], values)
+        stack += missing
+    return values[name]
+
+
+# --------------------------------------------------------------------------------------- TFLite
+
+
+def _with_litert(
+    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
+) -> Agreement:
+    """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
+    if not has_litert():
+        return Agreement(reason="LiteRT is not installed: pip install 'vtaops[litert]'")
+    if not runs(Path(source)):
+        return Agreement(reason="LiteRT cannot run it")
+    litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
+    total = Agreement(f"LiteRT {litert.__version__}")
+    for arrays in given:
+        values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
+        tensors = elements = 0
+        for name, node, theirs, ours in compare(Path(source), compiled.imported, arrays):
+            values[node.name] = theirs
+            if not name:
+                continue
+            tensors, elements = tensors + 1, elements + ours.size
+            far = np.abs(theirs.astype(np.int64) - ours) > isinstance(node.op, ops.LookupTable)
+            if far.any():
+                raise _at_first(node, Stated(name, theirs), ours, far)
+        total += Agreement(inputs=1, values=elements)
+        total = Agreement(total.runtime, total.inputs, tensors, total.values)
+        _check_hardware(compiled, values)
+    return total

@@ -1,0 +1,102 @@
+"""Constants of a network as real numbers, and as integers with their scales."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.frontends.values import Value
+from vtaops.graph.requantization import along
+
+RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+"""Operators whose results are the bytes of their first argument, in another shape."""
+
+
+def axis_of(value: Value, default: int, rank: int | None = None) -> int:
+    """Return the attribute `axis`, counted from the front of a tensor of `rank`, or of the value's.
+
+    Raises
+    ------
+    IndexError
+        If there is no such axis.
+    """
+    rank = len(value.shape or ()) if rank is None else rank
+    axis = int(value.attrs.get("axis", default))
+    if not -rank <= axis < max(rank, 1):
+        raise IndexError(f"{value.label} has the axis {axis} of {rank}")
+    return axis % max(rank, 1)
+
+
+def real(value: Value | None) -> Array | None:
+    """Return the elements of a fixed value, floating point as float64; None for any other."""
+    if value is None or not value.fixed:
+        return None
+    function = _EXACT.get(value.op)
+    if value.op == "DequantizeLinear" and (found := integers(value)) is not None:
+        return np.asarray(found[0] * found[1])
+    arguments = [real(argument) for argument in value.args] if function else []
+    if function is None or any(argument is None for argument in arguments):
+        array = value.array
+        return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
+    with np.errstate(all="ignore"):  # readers of a scale or a table check that it is finite
+        return np.asarray(function(value, *arguments))
+
+
+def number(value: Value | None) -> float | None:
+    """Return a fixed value of one element as a number; None for any other."""
+    found = real(value)
+    return None if found is None or found.size != 1 else float(found.reshape(()))
+
+
+def whole_numbers(value: Value | None) -> list[int] | None:
+    """Return a fixed value, such as a shape, as a list of numbers; None for any other."""
+    found = None if value is None else value.array
+    return None if found is None else [int(number) for number in found.reshape(-1)]
+
+
+def integers(value: Value) -> tuple[Array, Array] | None:
+    """Return the integers, less their zero point, and the scales of a dequantised constant.
+
+    The scales broadcast to the shape of the integers. None for any other value.
+    """
+    if not value.fixed:
+        return None
+    if value.op in RESHAPING or value.op == "Transpose":
+        source = value.args[0]
+        found = None if source is None else integers(source)
+        if found is None:
+            return None
+        first, second = np.broadcast_arrays(*found)
+        return _EXACT[value.op](value, first), _EXACT[value.op](value, second)
+    if value.op != "DequantizeLinear" or value.attrs.get("block_size"):
+        return None
+    data, scale, zero = map(real, value.args)
+    if data is None or scale is None or zero is None or data.dtype.kind not in "iu":
+        return None
+    axis, rank = int(value.attrs.get("axis", 1)), data.ndim
+    zero = along(axis, rank, zero.astype(np.int64).squeeze())
+    return data.astype(np.int64) - zero, along(axis, rank, scale.squeeze())
+
+
+def _reshaped(value: Value, x: Array, *_: Array) -> Array:
+    return x.reshape(value.shape or ())
+
+
+def _transposed(value: Value, x: Array) -> Array:
+    return np.transpose(x, value.attrs.get("perm"))
+
+
+_EXACT: dict[str, Callable[..., Any]] = {
+    "Add": lambda _, x, y: x + y,
+    "Sub": lambda _, x, y: x - y,
+    "Mul": lambda _, x, y: x * y,
+    "Div": lambda _, x, y: x / y,
+    "Sqrt": lambda _, x: np.sqrt(x),
+    "Reciprocal": lambda _, x: 1 / x,
+    "Transpose": _transposed,
+    **dict.fromkeys(RESHAPING, _reshaped),
+}
+"""Operators that are computed in float64; the others are computed in their own type."""

@@ -1,0 +1,230 @@
+"""Functions of one value: any chain of elementwise operators, as a table of 256 results.
+
+If constants differ between channels, each channel has its own table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.frontends.constants import number, real
+from vtaops.frontends.inference import evaluated
+from vtaops.frontends.steps import NotTranslated
+from vtaops.frontends.steps import argument as argument_at
+from vtaops.frontends.values import Value
+
+_erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def _sigmoid(x: Array) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _hard_sigmoid(x: Array, slope: float, offset: float) -> Any:
+    return np.clip(x * np.float32(slope) + np.float32(offset), 0, 1)
+
+
+def _clip(value: Value, x: Array, *_: Array) -> Any:
+    return np.clip(x, *(np.float32(bound) for bound in bounds(value)))
+
+
+def bounds(value: Value) -> tuple[float, float]:
+    """Return the bounds of a Clip.
+
+    Raises
+    ------
+    NotTranslated
+        If they are no constants.
+    """
+    low, high = argument_at(value, 1), argument_at(value, 2)
+    found = (
+        (-math.inf if low is None else number(low)),
+        (math.inf if high is None else number(high)),
+    )
+    if found[0] is None or found[1] is None:
+        raise NotTranslated(f"{value.label} clips to bounds that are computed when it runs")
+    return found[0], found[1]
+
+
+def _gelu(value: Value, x: Array) -> Any:
+    if value.attrs.get("approximate", "none") == "tanh":
+        inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
+        return x * (1 + np.tanh(inner)) / 2
+    return x * (1 + _erf(x / np.float32(math.sqrt(2)))) / 2
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "Add": lambda _, x, y: x + y,
+    "Sub": lambda _, x, y: x - y,
+    "Mul": lambda _, x, y: x * y,
+    "Div": lambda _, x, y: x / y,
+    "Sqrt": lambda _, x: np.sqrt(x),
+    "Reciprocal": lambda _, x: 1 / x,
+    "Sigmoid": lambda _, x: _sigmoid(x),
+    "Tanh": lambda _, x: np.tanh(x),
+    "Exp": lambda _, x: np.exp(x),
+    "Log": lambda _, x: np.log(x),
+    "Erf": lambda _, x: _erf(x),
+    "Abs": lambda _, x: np.abs(x),
+    "Neg": lambda _, x: -x,
+    "Floor": lambda _, x: np.floor(x),
+    "Relu": lambda _, x: np.maximum(x, 0),
+    "LeakyRelu": lambda v, x: np.where(x >= 0, x, x * np.float32(v.attrs.get("alpha", 0.01))),
+    "Gelu": _gelu,
+    "HardSigmoid": lambda v, x: _hard_sigmoid(
+        x, v.attrs.get("alpha", 0.2), v.attrs.get("beta", 0.5)
+    ),
+    "HardSwish": lambda _, x: x * _hard_sigmoid(x, 1 / 6, 0.5),
+    "Clip": _clip,
+    "Pow": lambda _, x, y: np.power(x, y),
+    "Min": lambda _, x, y: np.minimum(x, y),
+    "Max": lambda _, x, y: np.maximum(x, y),
+    "Identity": lambda _, x: x,
+}
+"""Elementwise operators of ONNX in float32 NumPy; they take their value and the arguments."""
+
+_OTHERS = frozenset(
+    {"Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish", "Swish", "ThresholdedRelu", "Shrink"}
+    | {"Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh"}
+    | {"Asinh", "Acosh", "Atanh"}
+)
+"""Elementwise operators of one argument as ONNX's reference implementation computes them."""
+
+
+def is_elementwise(value: Value) -> bool:
+    """Return whether each element of a value depends on those at its place alone."""
+    return value.op in ELEMENTWISE or value.op in _OTHERS
+
+
+LONGEST_CHAIN = 12
+"""Maximum length of a chain of operators; no common activation function is longer."""
+
+
+def argument_of(value: Value) -> Value | None:
+    """Return the dequantised tensor of which a value is an elementwise function, else None."""
+    found = _arguments(value, value.shape, LONGEST_CHAIN)
+    return found.pop() if found is not None and len(found) == 1 else None
+
+
+def apply(value: Value, argument: Value, x: Array) -> Array:
+    """Return the function's results for the values `x` of its argument.
+
+    `x` has one axis. The result has the same axis, preceded by one for channels if they differ.
+    """
+    if value is argument:
+        return x
+    constant = real(value)
+    if constant is not None:
+        shape = () if constant.size == 1 else (-1, 1)
+        return constant.reshape(shape).astype(np.float32)
+    arguments = [apply(operand, argument, x) for operand in _operands(value)]
+    if value.op in _OTHERS and value.node is not None:
+        found = evaluated(value.node, arguments[:1])
+        if found is None:
+            raise NotTranslated(f"{value.label} cannot be computed on 256 values")
+        return found[0]
+    with np.errstate(all="ignore"):
+        return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
+
+
+def _operands(value: Value) -> list[Value]:
+    return value.node.reads if value.node else []
+
+
+def affine_of(value: Value) -> tuple[Value, Array, Array] | None:
+    """Return tensor, factor and term if a value is `factor * tensor + term`, else None.
+
+    Factor and term are one number, or one per channel. A batch norm between quantised tensors is
+    such a function.
+    """
+    factor, term = np.ones(1), np.zeros(1)
+    for _ in range(LONGEST_CHAIN):
+        found = _affine_step(value)
+        if found is None:
+            return (value, factor, term) if value.op == "DequantizeLinear" else None
+        value, for_value, for_term = found
+        term = term + factor * for_term
+        factor = factor * for_value
+    return None
+
+
+def _affine_step(value: Value) -> tuple[Value, Array, Array] | None:
+    """Return tensor, factor and term of one operator."""
+    if value.op == "BatchNormalization":
+        return _batch_norm(value)
+    if value.op not in ("Add", "Sub", "Mul", "Div"):
+        return None
+    left, right = value.args
+    assert left is not None
+    assert right is not None
+    first, second = (_constant(operand, value.shape) for operand in (left, right))
+    constant, tensor = (second, left) if first is None else (first, right)
+    if constant is None or tensor.shape != value.shape:
+        return None
+    one, zero = np.ones(1), np.zeros(1)
+    if value.op == "Add":
+        return tensor, one, constant
+    if value.op == "Sub":
+        return (tensor, one, -constant) if first is None else (tensor, -one, constant)
+    if value.op == "Mul":
+        return tensor, constant, zero
+    return None if first is not None or not constant.all() else (tensor, 1 / constant, zero)
+
+
+def _batch_norm(value: Value) -> tuple[Value, Array, Array] | None:
+    data, *statistics = value.args
+    numbers = [real(one) for one in statistics]
+    if data is None or value.attrs.get("training_mode") or len(numbers) != 4:
+        return None
+    scale, bias, mean, variance = (np.asarray(one) for one in numbers)
+    if any(one is None for one in numbers):
+        return None
+    factor = scale / np.sqrt(variance + np.float32(value.attrs.get("epsilon", 1e-5)))
+    return data, factor, bias - factor * mean
+
+
+def _constant(value: Value, shape: tuple[int, ...] | None) -> Array | None:
+    """Return a constant as one number, or one per channel of a tensor; None if it is neither."""
+    found = real(value)
+    if found is None or shape is None or not (found.size == 1 or _is_per_channel(found, shape)):
+        return None
+    return found.astype(np.float64).reshape(-1)
+
+
+def names(value: Value, argument: Value) -> list[str]:
+    """Return the operators of the function, in the order of their application."""
+    if value is argument or value.fixed:
+        return []
+    inner = [name for operand in _operands(value) for name in names(operand, argument)]
+    return [*inner, value.op]
+
+
+def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[Value] | None:
+    constant = real(value)
+    if constant is not None:
+        per_channel = shape is not None and _is_per_channel(constant, shape)
+        return set() if constant.size == 1 or per_channel else None
+    if value.shape != shape:
+        return None
+    if value.op == "DequantizeLinear":
+        return {value}
+    if not is_elementwise(value) or not depth:
+        return None
+    found: set[Value] = set()
+    for operand in _operands(value):
+        inner = _arguments(operand, shape, depth - 1)
+        if inner is None:
+            return None
+        found |= inner
+    return found
+
+
+def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
+    """Return whether a constant has one value per channel (axis 1) of a tensor."""
+    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+    return len(shape) > 1 and padded == (1, shape[1], *(1,) * (len(shape) - 2))

@@ -1,0 +1,290 @@
+"""Translate a network to an integer graph, and determine what stays on the host.
+
+Values are visited backwards from the outputs, so only required values are processed. Each quantised
+tensor gets its integer operators (`translate`) or, where that fails, is quantised from a value of
+the host. The host's operators are merged into as few functions as their order allows: one per
+phase, which is the number of times that data returned from the accelerator before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.frontends.floats import float_operator
+from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
+from vtaops.frontends.parts import host_function
+from vtaops.frontends.qoperators import BEFORE_ROUNDING
+from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
+from vtaops.frontends.translate import RULES, translate, translate_root
+from vtaops.frontends.values import Network, Value
+from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.graph.grid import Grid
+from vtaops.graph.host import NOT_QUANTIZED
+
+NO_OPERATOR = "VTA has no operator "
+BETWEEN_FLOATS = ": not between quantised tensors"
+
+
+def to_graph(network: Network, name: str = "network") -> Graph:
+    """Translate a network to an integer graph.
+
+    Parameters
+    ----------
+    network
+        The network, as a reader returns it.
+    name
+        Name of the graph.
+
+    Returns
+    -------
+    vtaops.graph.Graph
+        Integer operators between quantised tensors; `Host` for everything else, with the reason.
+
+    Raises
+    ------
+    ModelError
+        If a tensor that the accelerator and the host exchange has no static shape, or a scale is
+        not positive.
+    """
+    return _Emitter(network, ValuePlan(network), name).graph
+
+
+class ValuePlan:
+    """Where each value is computed.
+
+    Attributes
+    ----------
+    sources
+        Quantised values, and values that only move them, with their integer operators.
+    quantized
+        Quantised values that are rounded from values of the host.
+    host
+        Values that the host computes.
+    reasons
+        Reasons for values in `host` and `quantized`.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._tflite = network.tflite
+        self.sources: dict[Value, Source] = {}
+        self.quantized: dict[Value, Grid] = {}
+        self.host: dict[Value, None] = {}
+        self.reasons: dict[Value, str] = {}
+        self._phases: dict[Value, int] = {}
+        self._failed: dict[Value, str] = {}
+        self._quantised_model = any(value.op == "QuantizeLinear" for value in network.values)
+        self._visit(network.outputs)
+
+    def phase(self, value: Value) -> int:
+        """Return how often data returns from the accelerator before a value is available."""
+        return self._phases.get(value, 0)
+
+    def _visit(self, outputs: Iterable[Value]) -> None:
+        """Visit values depth-first, without recursion because networks are deep."""
+        stack = [(value, False) for value in outputs]
+        done: set[Value] = set()
+        while stack:
+            value, ready = stack.pop()
+            if ready:
+                self._phases[value] = self._phase(value)
+            elif value not in done:
+                done.add(value)
+                stack.append((value, True))
+                stack.extend((needed, False) for needed in self._classify(value))
+
+    def _classify(self, value: Value) -> list[Value]:
+        """Classify a value; return the values that it needs."""
+        if value.node is None or value.fixed:
+            return []
+        if value.shape is None:
+            self.host[value] = None
+            self.reasons[value] = self._why(value)
+            return value.node.reads
+        try:
+            grid = natural_grid(value)
+            if grid is not None:
+                target = ResultRange(grid, tflite=self._tflite)
+                quantized = value.op == "QuantizeLinear"
+                self.sources[value] = (
+                    translate(first(value), target) if quantized else translate_root(value, target)
+                )
+                return list(_leaves(self.sources[value]))
+            reason = self._why(value)
+        except NotTranslated as error:
+            reason = str(error)
+            if value.op == "QuantizeLinear" and (grid := _grid_or_none(value)) is not None:
+                self.quantized[value] = grid
+                self.reasons[value] = self._failed[first(value)] = reason
+                return [first(value)]
+        self.host[value] = None
+        self.reasons[value] = reason
+        return value.node.reads
+
+    def _why(self, value: Value) -> str:
+        if not self._quantised_model:
+            return NOT_QUANTIZED
+        if value.op in RULES and value in self._failed:
+            return self._failed[value]
+        if value.op in RULES:
+            return f"{value.kind}{BETWEEN_FLOATS}"
+        return f"{NO_OPERATOR}{value.kind}"
+
+    def _phase(self, value: Value) -> int:
+        if value in self.sources:
+            return max((self.phase(leaf) for leaf in _leaves(self.sources[value])), default=0)
+        if value in self.quantized:
+            return self.phase(first(value))
+        phases = (
+            self.phase(argument) + (argument in self.sources or argument in self.quantized)
+            for argument in (value.node.reads if value.node else ())
+        )
+        return max(phases, default=0)
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    """Return reasons as one text, grouping operators with the same reason."""
+    every = list(dict.fromkeys(reasons))
+    between = [r.removesuffix(BETWEEN_FLOATS) for r in every if r.endswith(BETWEEN_FLOATS)]
+    unknown = [r.removeprefix(NO_OPERATOR) for r in every if r.startswith(NO_OPERATOR)]
+    said = [r for r in every if not (r.endswith(BETWEEN_FLOATS) or r.startswith(NO_OPERATOR))]
+    said += [NO_OPERATOR + ", ".join(unknown)] * bool(unknown)
+    said += [", ".join(between) + BETWEEN_FLOATS] * bool(between)
+    return "; ".join(said)
+
+
+def _grid_or_none(value: Value) -> Grid | None:
+    try:
+        return grid_of(value)
+    except NotTranslated:
+        return None
+
+
+def _leaves(source: Source) -> Iterable[Value]:
+    return (leaf.value for leaf in source.leaves())
+
+
+class _Emitter:
+    """Emit a plan as a graph by phase: the host's function, then the operators that read it."""
+
+    def __init__(self, network: Network, plan: ValuePlan, name: str) -> None:
+        self.graph = Graph(name)
+        self._network, self._plan = network, plan
+        self._integers: dict[Value, Tensor] = {}
+        self._floats: dict[Value, Tensor] = {}
+        self._steps: dict[Step, Tensor] = {}
+        self._inputs()
+        last = max((plan.phase(value) for value in network.values), default=0)
+        for phase in range(last + 1):
+            self._host(phase)
+            for value in network.values:
+                if plan.phase(value) == phase:
+                    self._quantized(value)
+        self.graph.output(*(self._output(value) for value in network.outputs))
+
+    def _inputs(self) -> None:
+        grids = {
+            leaf.value: leaf.grid
+            for source in self._plan.sources.values()
+            for leaf in source.leaves()
+            if leaf.value.op == "input"
+        }
+        for value in self._network.inputs:
+            grid = grids.get(value, Grid(1.0))
+            given = _tensor(value)
+            tensor = self.graph.input(
+                value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
+            )
+            (self._integers if value in grids else self._floats)[value] = tensor
+
+    def _quantized(self, value: Value) -> None:
+        if value in self._plan.quantized:
+            grid = self._plan.quantized[value]
+            op = Quantize(grid.scale, grid.zero_point)
+            tensor = self.graph.add(op, self._float(first(value)), name=self._name(value))
+            self._integers[value] = tensor
+        elif value.dtype in EIGHT_BITS and value in self._plan.sources:
+            self._integers[value] = self._emit(self._plan.sources[value], self._name(value))
+
+    def _name(self, value: Value) -> str:
+        """Return the name of a value in its file; empty if it is already in use.
+
+        A rounded tensor has the name of the one that it rounds, unless it is an output.
+        """
+        rounds = value.op == "QuantizeLinear" and None not in value.readers
+        name = first(value).name.removesuffix(BEFORE_ROUNDING) if rounds else value.name
+        return "" if name in self.graph.tensors else name
+
+    def _emit(self, source: Source, name: str = "") -> Tensor:
+        if isinstance(source, Leaf):
+            return self._integers[source.value]
+        if source not in self._steps:
+            inputs = [self._emit(part) for part in source.inputs]
+            self._steps[source] = self.graph.add(source.op, *inputs, name=name, scale=source.scale)
+        return self._steps[source]
+
+    def _float(self, value: Value) -> Tensor:
+        """Return a value for the host, converted to float if it was a float."""
+        if value not in self._floats:
+            if value in self._integers:
+                return self._integers[value]
+            source = self._emit(self._plan.sources[value])
+            self._floats[value] = self.graph.add(Dequantize(), source, name=self._name(value))
+        return self._floats[value]
+
+    def _output(self, value: Value) -> Tensor:
+        if value.fixed:
+            raise UnsupportedError(f"the output {value.name!r} of the model is a constant")
+        if value.dtype != "uint8" or value in self._floats:
+            return self._float(value)
+        function = host_function(self._network, [value], [value])
+        op = Host(function, (_tensor(value),), ("Cast",), "the model's output is uint8")
+        return self.graph.add(op, self._float(value))
+
+    def _host(self, phase: int) -> None:
+        """Add the host's part of a phase: operators, or one function."""
+        plan, values = self._plan, self._network.values
+        group = [v for v in values if v in plan.host and plan.phase(v) == phase and not v.fixed]
+        if group and not self._defined(group):
+            self._opaque(group)
+
+    def _defined(self, group: list[Value]) -> bool:
+        """Add the operators of a group if the graph supports all; return whether it does."""
+        steps = [step for value in group if (step := float_operator(value))]
+        if len(steps) == len(group):
+            for value, (op, data) in zip(group, steps, strict=True):
+                self._floats[value] = self.graph.add(op, self._float(data), name=self._name(value))
+        return len(steps) == len(group)
+
+    def _opaque(self, group: list[Value]) -> None:
+        """Add a group as one function."""
+        plan, inside = self._plan, set(group)
+        read = dict.fromkeys(arg for v in group for arg in (v.node.reads if v.node else ()))
+        inputs = [v for v in read if v not in inside and not v.fixed]
+        outputs = [v for v in group if self._read_outside(v, inside)]
+        function = host_function(self._network, inputs, outputs)
+        operators = tuple(dict.fromkeys(value.kind for value in group))
+        reason = _joined(plan.reasons[value] for value in group)
+        op = Host(function, tuple(map(_tensor, outputs)), operators, reason)
+        names = list(map(self._name, outputs))
+        tensors = self.graph.add_many(
+            op, *map(self._float, inputs), names=names if all(names) else None
+        )
+        self._floats.update(zip(outputs, tensors, strict=True))
+
+    def _read_outside(self, value: Value, inside: set[Value]) -> bool:
+        plan = self._plan
+        return any(
+            v is None or (v not in inside and (v in plan.host or v in plan.quantized))
+            for v in value.readers
+        )
+
+
+def _tensor(value: Value) -> Tensor:
+    """Return the tensor for a value of the host."""
+    if value.shape is None:
+        raise ModelError(
+            f"the tensor {value.name!r}, which {value.label} computes, has no static shape; VTA's "
+            "programs need one"
+        )
+    return Tensor("-", value.shape, value.dtype)

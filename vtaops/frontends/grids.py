@@ -1,0 +1,88 @@
+"""The int8 grids of values: those that a file states, and those that moving a tensor keeps."""
+
+from __future__ import annotations
+
+from vtaops.base.errors import ModelError
+from vtaops.frontends.constants import real
+from vtaops.frontends.steps import NotTranslated, first
+from vtaops.frontends.values import Value
+from vtaops.graph.grid import Grid
+
+EIGHT_BITS = frozenset({"int8", "uint8"})
+
+KEEPING = frozenset(
+    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Concat", "Split"}
+    | {"Slice", "Gather", "Expand", "Pad", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth"}
+    | {"MaxPool", "GlobalMaxPool", "Relu"}
+)
+"""Operators whose results lie on the grid of what they move."""
+
+
+def grid_of(value: Value) -> Grid:
+    """Return the grid of a QuantizeLinear or DequantizeLinear.
+
+    Raises
+    ------
+    NotTranslated
+        If it has per-channel scales or is not of 8 bits.
+    ModelError
+        If the scale is not a positive finite number.
+    """
+    data, scale, zero = value.args
+    kind = value.dtype if value.op == "QuantizeLinear" or data is None else data.dtype
+    steps, offsets = real(scale), real(zero)
+    if kind not in EIGHT_BITS:
+        raise NotTranslated(f"{value.label} is of {kind}; VTA computes with 8 bits")
+    if steps is None or offsets is None:
+        raise NotTranslated(f"{value.label} has a scale that is computed when it runs")
+    if steps.size != 1 or offsets.size != 1:
+        raise NotTranslated(f"{value.label} has a scale for each channel of an activation")
+    step = float(steps.reshape(()))
+    if not 0 < step < float("inf"):
+        raise ModelError(
+            f"the tensor {value.name!r} is quantised with the scale {step}; it must be positive "
+            "and finite"
+        )
+    offset = 128 if kind == "uint8" else 0
+    return Grid(step, int(offsets.reshape(())) - offset)
+
+
+def natural_grid(value: Value) -> Grid | None:
+    """Return the grid of a value that is quantised, or consists of quantised values moved around.
+
+    Raises
+    ------
+    NotTranslated
+        If it is quantised in a way that VTA does not support.
+    """
+    if value.op == "QuantizeLinear":
+        return grid_of(value)
+    if value.op == "DequantizeLinear":
+        grid, own = grid_of(value), natural_grid(first(value))
+        if own not in (None, grid):
+            raise NotTranslated(f"{value.label} reads as {grid} what was quantised as {own}")
+        return grid
+    if value.op == "input":
+        return _input_grid(value)
+    if value.op not in KEEPING:
+        return None
+    moved = value.args if value.op == "Concat" else value.args[:1]
+    grids = {None if part is None else natural_grid(part) for part in moved}
+    return grids.pop() if len(grids) == 1 else None
+
+
+def _input_grid(value: Value) -> Grid | None:
+    """Return the grid from which an integer input is dequantised."""
+    reader = next((r for r in value.readers if r and r.op == "DequantizeLinear"), None)
+    return None if reader is None or value.dtype != "int8" else grid_of(reader)
+
+
+def through_pairs(value: Value) -> Value:
+    """Return the value before quantize/dequantize pairs on the grid that it has already."""
+    while value.op == "DequantizeLinear" and first(value).op == "QuantizeLinear":
+        before = first(first(value))
+        grid = grid_of(value)
+        if grid_of(first(value)) != grid or natural_grid(before) != grid:
+            break
+        value = before
+    return value

@@ -1,0 +1,115 @@
+"""Networks and parts of them as ONNX models: for the host, and for `vtaops.quantize`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from vtaops.base.errors import UnsupportedError
+from vtaops.frontends.inference import node_proto
+from vtaops.frontends.values import Network, Node, Value
+from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, make_node, require
+from vtaops.graph.onnx_function import OnnxFunction
+
+IR_VERSION = 10
+"""The version of the format that has ONNX's opset 21, the newest that readers write."""
+
+
+def to_onnx(network: Network) -> ModelProto:
+    """Return a network as an ONNX model."""
+    return _model(network, network.inputs, network.outputs)
+
+
+def host_function(
+    network: Network, inputs: Sequence[Value], outputs: Sequence[Value]
+) -> OnnxFunction:
+    """Return a function that computes some values of a network from others.
+
+    Parameters
+    ----------
+    network
+        The network.
+    inputs
+        Its inputs; uint8 tensors are int8 less 128, as in the integer graph.
+    outputs
+        Its results, in order.
+    """
+    return OnnxFunction(_model(network, inputs, outputs, shifted=True).SerializeToString())
+
+
+def _model(
+    network: Network, inputs: Sequence[Value], outputs: Sequence[Value], *, shifted: bool = False
+) -> ModelProto:
+    helper = require("onnx").helper
+    moved = [value for value in inputs if shifted and _is_shifted(value)]
+    nodes = [node for value in moved for node in _to_uint8(value.name)]
+    inside, constants = _needed(inputs, outputs)
+    order = dict.fromkeys(value.node for value in network.values if value.node in inside)
+    nodes += [_proto(node) for node in order if node is not None]
+    ends = [_described(value, shifted=value in moved) for value in inputs]
+    results = [_described(value) for value in outputs]
+    weights = [_weight(value) for value in constants]
+    graph = helper.make_graph(nodes, "part", ends, results, weights)
+    imports = [helper.make_opsetid("", network.opset)]
+    model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)
+    return model
+
+
+def _needed(
+    inputs: Iterable[Value], outputs: Iterable[Value]
+) -> tuple[set[Node], dict[Value, None]]:
+    """Return the nodes that compute some values from others, and the constants that they read."""
+    nodes: set[Node] = set()
+    constants: dict[Value, None] = {}
+    known, stack = set(inputs), [value for value in outputs if value not in inputs]
+    while stack:
+        value = stack.pop()
+        if value in known:
+            continue
+        known.add(value)
+        if value.constant is not None:
+            constants[value] = None
+        elif value.node is not None:
+            nodes.add(value.node)
+            stack += value.node.reads
+    return nodes, constants
+
+
+def _proto(node: Node) -> NodeProto:
+    return node_proto(node, [value.name for value in node.results])
+
+
+def _weight(value: Value) -> object:
+    return require("onnx").numpy_helper.from_array(
+        np.asarray(value.constant, order="C"), value.name
+    )
+
+
+def _is_shifted(value: Value) -> bool:
+    return value.dtype == "uint8" and value.op != "input"
+
+
+def _described(value: Value, *, shifted: bool = False) -> ValueInfoProto:
+    helper = require("onnx").helper
+    if not value.dtype:
+        raise UnsupportedError(f"{value.name!r}, which {value.label} computes, is not a tensor")
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype("int8" if shifted else value.dtype))
+    name = value.name + _SHIFTED * shifted
+    described: ValueInfoProto = helper.make_tensor_value_info(name, kind, value.shape)
+    return described
+
+
+_SHIFTED = ":int8"
+
+
+def _to_uint8(name: str) -> list[NodeProto]:
+    types = require("onnx").TensorProto
+    raw, wide, sum_, offset = (name + suffix for suffix in (_SHIFTED, ":wide", ":sum", ":offset"))
+    return [
+        make_node("Cast", [raw], [wide], to=types.INT32),
+        make_node("Constant", [], [offset], value_int=128),
+        make_node("Cast", [offset], [offset + "32"], to=types.INT32),
+        make_node("Add", [wide, offset + "32"], [sum_]),
+        make_node("Cast", [sum_], [name], to=types.UINT8),
+    ]

@@ -1,0 +1,175 @@
+"""Steps: integer operators found in a network, before they are added to a `Graph`.
+
+A translation only describes what it found, so a failed translation has no effect. Steps are nested
+if several operators lie between two quantised tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vtaops.base.errors import ShapeError
+from vtaops.frontends.constants import whole_numbers
+from vtaops.frontends.values import Value
+from vtaops.graph import GraphOperator, Requantization, Reshape, Tensor
+from vtaops.graph.grid import Grid
+from vtaops.graph.requantization import Rounding
+
+
+class NotTranslated(Exception):
+    """Why a part of the graph has no integer operator; becomes the reason of a host function."""
+
+
+@contextmanager
+def shapes_translated() -> Iterator[None]:
+    """Convert what a graph refuses to the reason why a value is not translated."""
+    try:
+        yield
+    except ShapeError as error:
+        raise NotTranslated(str(error)) from error
+
+
+@dataclass(frozen=True)
+class ResultRange:
+    """Grid of a result, and the bounds to which it is clipped.
+
+    Attributes
+    ----------
+    grid : Grid
+        Scale and zero point.
+    low, high : int
+        The bounds as integers.
+    tflite : bool
+        Whether its source rounds like TFLite (`vtaops.graph.requantization.Rounding`).
+    """
+
+    grid: Grid
+    low: int = -128
+    high: int = 127
+    tflite: bool = False
+
+    def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
+        """Return the range with additional bounds, given as real values.
+
+        Because rounding is monotone, clipping before it is the same as clipping the integers to the
+        rounded bounds.
+        """
+        bounds = [self._step(low), self._step(high)]
+        lower = max(self.low, bounds[0])
+        upper = max(lower, min(self.high, bounds[1]))
+        return replace(self, low=min(lower, upper), high=upper)
+
+    def requantization(self, ratio: Any, rounding: Rounding = "twice") -> Requantization:
+        """Return the requantisation by a ratio of scales to this range; TFLite's by `rounding`."""
+        zero, bounds = self.grid.zero_point, (self.low, self.high)
+        with shapes_translated():
+            if self.tflite:
+                return Requantization.tflite(ratio, zero, bounds, rounding)
+            return Requantization.from_ratio(ratio, zero, bounds)
+
+    def _step(self, x: float) -> int:
+        steps = min(max(x / self.grid.scale, -1e6), 1e6)
+        return min(max(round(steps) + self.grid.zero_point, -128), 127)
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """An int8 (or uint8) value of the network."""
+
+    value: Value
+    grid: Grid
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor that operators read."""
+        grid = self.grid
+        return Tensor(self.value.name, shape_of(self.value), "int8", grid.scale, grid.zero_point)
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield itself."""
+        yield self
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An operator on steps and leaves, with the scale of its result."""
+
+    op: GraphOperator
+    inputs: tuple[Step | Leaf, ...]
+    scale: float
+    tensor: Tensor
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield the quantised values that it reads."""
+        for source in self.inputs:
+            yield from source.leaves()
+
+
+Source = Step | Leaf
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """Return the shape of a value.
+
+    Raises
+    ------
+    NotTranslated
+        If it has no static one.
+    """
+    if value.shape is None:
+        raise NotTranslated(f"{value.label} has no static shape")
+    return value.shape
+
+
+def first(value: Value) -> Value:
+    """Return the first argument of a value, which its operator always has."""
+    (argument, *_) = value.args
+    assert argument is not None
+    return argument
+
+
+def argument(value: Value, index: int) -> Value | None:
+    """Return an argument of a value; None if it is absent."""
+    return value.args[index] if index < len(value.args) else None
+
+
+def reduced_axes(value: Value) -> list[int]:
+    """Return the axes over which a reduction goes, counted from the front, in order.
+
+    Raises
+    ------
+    NotTranslated
+        If they depend on data.
+    """
+    rank, stated = len(shape_of(first(value))), argument(value, 1)
+    found = value.attrs.get("axes") if stated is None else whole_numbers(stated)
+    if stated is not None and found is None:
+        raise NotTranslated(f"{value.label} reduces axes that are computed when it runs")
+    if not found:
+        return [] if value.attrs.get("noop_with_empty_axes") else list(range(rank))
+    return sorted(int(axis) % rank for axis in found)
+
+
+def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
+    """Return an operator applied to its inputs.
+
+    Raises
+    ------
+    NotTranslated
+        If the operator refuses its inputs; the message is that of the operator.
+    """
+    with shapes_translated():
+        (tensor,) = op.results([source.tensor for source in inputs])
+    return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
+
+
+def reshaped(source: Source, shape: Sequence[int]) -> Source:
+    """Return a source in another shape; a reshape of a reshape is one."""
+    while isinstance(source, Step) and isinstance(source.op, Reshape):
+        (source,) = source.inputs
+    if source.tensor.shape == tuple(shape):
+        return source
+    return step(Reshape(tuple(shape)), source, scale=source.tensor.scale)

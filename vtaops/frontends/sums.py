@@ -1,0 +1,348 @@
+"""Sums of products: a convolution or product with all terms that are added before rounding.
+
+`quantize(conv(dequantize(x), dequantize(w)) + dequantize(b) + dequantize(r))` is one operator of
+the integer graph: bias and residual are added to the exact sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.frontends.constants import integers, real
+from vtaops.frontends.steps import (
+    NotTranslated,
+    ResultRange,
+    Source,
+    argument,
+    first,
+    reshaped,
+    shape_of,
+    shapes_translated,
+    step,
+)
+from vtaops.frontends.values import Value
+from vtaops.frontends.windows import Window, image_shape, transposed_window, window
+from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
+from vtaops.graph.operators import MAX_FACTOR
+from vtaops.graph.requantization import Rounding
+
+LEAST_FACTOR = 64
+"""Least factor of a residual that is not a power of two; its rounding error is below 1 in 128."""
+
+Product = Convolution | TransposedConvolution | Dense
+Operand = Callable[[Value, Value], tuple[Source, float]]
+"""Returns a quantised argument of a value, and its scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """An exact sum before rounding.
+
+    Attributes
+    ----------
+    shape
+        Shape of the result.
+    product
+        Function that makes the operator from bias, requantisation and residual factor.
+    data
+        The tensor that the weights multiply.
+    scale
+        Scale of the sums: one number, or one per output channel.
+    channels, axis
+        Number of output channels and their axis.
+    bias
+        Real values to add, one per channel.
+    residual, factor
+        A tensor to add, and its scale relative to that of the sums.
+    """
+
+    shape: tuple[int, ...]
+    product: partial[Product]
+    data: Source
+    scale: Array
+    channels: int
+    axis: int
+    bias: Array
+    residual: Source | None = None
+    factor: Array | None = None
+
+    def rounded(self, target: ResultRange) -> Source:
+        """Return the operator that rounds the sum to a grid."""
+        scale = self.scale
+        rounding: Rounding = "twice"
+        if target.tflite and self.product.func is Dense:
+            rounding = "once"
+            if np.ndim(scale) == 0:  # there TFLite multiplies in float32
+                scale = np.asarray(np.float32(scale), np.float64)
+        requantization = target.requantization(scale / target.grid.scale, rounding)
+        steps = np.rint(self.bias / self.scale)
+        if np.abs(steps).max(initial=0) >= 1 << 31:
+            raise NotTranslated("a bias beyond 32 bits")
+        moved = np.abs(steps * self.scale - self.bias) / target.grid.scale
+        if moved.max(initial=0) > 0.5:
+            raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
+        bias = steps.astype(np.int32) if steps.any() else None
+        inputs = [self.data] if self.residual is None else [self.data, self.residual]
+        given = {} if self.factor is None else {"residual_factor": self.factor}
+        with shapes_translated():
+            op = self.product(bias=bias, requantization=requantization, **given)
+        return reshaped(step(op, *inputs, scale=target.grid.scale), self.shape)
+
+    def times(self, factor: Array, what: str) -> Sum:
+        """Return the sum times real numbers, one or one for each channel."""
+        if not (factor > 0).all():
+            raise NotTranslated(f"{what} multiplies sums by {factor.min():g}; it must be positive")
+        scale = self.scale * factor
+        return replace(self, scale=scale, bias=self.bias * factor)
+
+    def plus(self, term: Array) -> Sum:
+        """Return the sum with real numbers added, one or one for each channel."""
+        return replace(self, bias=self.bias + term)
+
+
+def is_sum(value: Value) -> bool:
+    """Return whether a value is a product with weights, or a sum with one."""
+    if value.op in ("Add", "Sub"):
+        return any(map(is_sum, value.node.reads if value.node else ()))
+    if value.op in ("MatMul", "Gemm"):
+        weight = argument(value, 1)
+        return weight is not None and integers(weight) is not None
+    return value.op in PRODUCTS
+
+
+def read_sum(value: Value, operand: Operand) -> Sum:
+    """Return a value as a sum.
+
+    Parameters
+    ----------
+    value
+        A value for which `is_sum` holds.
+    operand
+        Returns the step or leaf of a quantised operand, and its scale.
+
+    Raises
+    ------
+    NotTranslated
+        If an operand is not quantised, or VTA has no such product.
+    """
+    if value.op in PRODUCTS:
+        return _with_bias(PRODUCTS[value.op](value, operand), value)
+    assert value.node is not None
+    left, right = value.node.reads
+    swapped = not is_sum(left)
+    inner, other = (right, left) if swapped else (left, right)
+    constant = real(other)
+    if constant is None:
+        if value.op == "Sub":
+            raise NotTranslated("a difference whose operands share no grid")
+        return _with_residual(read_sum(inner, operand), value, other, operand)
+    if value.op == "Sub" and swapped:
+        raise NotTranslated("a constant less a sum of products")
+    found = read_sum(inner, operand)
+    sign = -1 if value.op == "Sub" else 1
+    return found.plus(sign * per_channel(constant, value, found.axis))
+
+
+def _with_bias(found: Sum, value: Value) -> Sum:
+    """Return the sum with the bias of its product."""
+    bias = argument(value, 2)
+    if bias is None:
+        return found
+    constant = real(bias)
+    if constant is None:
+        raise NotTranslated(f"the bias of {value.label} is no constant")
+    if value.op == "Gemm":
+        constant = constant * value.attrs.get("beta", 1.0)
+        return found.plus(per_channel(constant, value, found.axis))
+    return found.plus(constant.reshape(-1))
+
+
+def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> Sum:
+    if found.residual is not None:
+        raise NotTranslated("a second tensor is added to one sum")
+    residual, scale = operand(other, value)
+    if residual.tensor.shape != value.shape:
+        raise NotTranslated(f"a tensor of {residual.tensor.shape} is added to one of {value.shape}")
+    if found.product.func is not Convolution:
+        raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
+    exact = scale / found.scale
+    factor = np.rint(exact)
+    coarse = (exact != factor) & (factor < LEAST_FACTOR)
+    if coarse.any() or (factor < 1).any() or (factor > MAX_FACTOR).any():
+        raise NotTranslated("a residual whose step is too fine for the sums that it joins")
+    residual = reshaped(residual, image_shape(value))
+    return replace(found, residual=residual, factor=factor.astype(np.int64))
+
+
+def per_channel(constant: Array, value: Value, axis: int) -> Array:
+    """Return a constant that broadcasts to a value as one real number per channel of an axis."""
+    shape = shape_of(value)
+    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+    if len(padded) > len(shape) or any(extent != 1 for a, extent in enumerate(padded) if a != axis):
+        raise NotTranslated(f"a constant of shape {constant.shape} is added to {shape}")
+    return np.broadcast_to(constant.reshape(-1).astype(np.float64), (shape[axis],))
+
+
+def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
+    """Return weights and their scale: one number, or one per index of `axis`.
+
+    Weights are 8-bit integers less their zero point, so they have up to 9 bits.
+    """
+    found = None if value is None else integers(value)
+    if value is None or found is None:
+        raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
+    data, scale = found
+    if data.min() < -255 or data.max() > 255:
+        raise NotTranslated("weights of more than 8 bits")
+    scales = np.moveaxis(np.broadcast_to(scale, data.shape), axis, 0).reshape(data.shape[axis], -1)
+    if (scales != scales[:, :1]).any():
+        raise NotTranslated("weights with scales along another axis than output channels")
+    each = scales[:, 0].astype(np.float64)
+    return data, each[0] if (each == each[0]).all() else each
+
+
+def _narrow(
+    weight: Array, data: Source, axis: int, data_axis: int = 1, groups: int = 1
+) -> tuple[Array, Source]:
+    """Return int8 weights and the data that they multiply.
+
+    Weights that exceed int8 after subtraction of their zero point are split into a sum of two or
+    three that do not. The input channels are repeated accordingly, on `axis` of the weights and
+    `data_axis` of the data.
+    """
+    parts: list[Array] = []
+    rest = weight
+    while rest.any() or not parts:
+        parts.append(np.clip(rest, -128, 127).astype(np.int8))
+        rest = rest - parts[-1]
+    count = len(parts)
+    if count == 1:
+        return parts[0], data
+    scale = data.tensor.scale
+    copies = step(Concat(data_axis), *[data] * count, scale=scale)
+    if groups == 1:
+        return np.concatenate(parts, axis=axis), copies
+    # The copies of a channel are adjacent, so that they stay in its group.
+    shape = (*weight.shape[:axis], weight.shape[axis] * count, *weight.shape[axis + 1 :])
+    beside = np.stack(parts, axis=axis + 1).reshape(shape)
+    return beside, step(ChannelShuffle(count), copies, scale=scale)
+
+
+def _convolution(value: Value, operand: Operand) -> Sum:
+    weight, weight_scale = _weights(argument(value, 1), 0)
+    found = window(value)
+    data, data_scale = _image(value, operand)
+    groups = int(value.attrs.get("group", 1))
+    weight, data = _narrow(_filters(weight, found), data, 1, groups=groups)
+    product = partial(
+        Convolution,
+        weight,
+        strides=found.strides,
+        padding=found.padding,
+        dilation=found.dilation,
+        groups=groups,
+    )
+    return _sum(value, product, data, data_scale * weight_scale, len(weight), 1)
+
+
+def _image(value: Value, operand: Operand) -> tuple[Source, float]:
+    """Return the first argument of a value as an image, and its scale."""
+    data = first(value)
+    source, scale = operand(data, value)
+    return reshaped(source, image_shape(data)), scale
+
+
+def _filters(weight: Array, found: Window) -> Array:
+    """Return weights as those of a two-dimensional window."""
+    return weight.reshape(*weight.shape[:2], *found.kernel)
+
+
+def _transposed_convolution(value: Value, operand: Operand) -> Sum:
+    found = transposed_window(value)
+    if int(value.attrs.get("group", 1)) != 1 or found.dilation != (1, 1):
+        raise NotTranslated("a transposed convolution with groups or dilation")
+    weight, weight_scale = _weights(argument(value, 1), 1)
+    data, data_scale = _image(value, operand)
+    weight, data = _narrow(_filters(weight, found), data, 0)
+    product = partial(
+        TransposedConvolution,
+        weight,
+        strides=found.strides,
+        padding=found.padding,
+        output_padding=found.more,
+    )
+    return _sum(value, product, data, data_scale * weight_scale, weight.shape[1], 1)
+
+
+def _dense(value: Value, operand: Operand) -> Sum:
+    weights, attrs = argument(value, 1), value.attrs
+    if weights is None or len(shape_of(weights)) != 2:
+        raise NotTranslated(
+            f"{value.label} multiplies by {weights and weights.shape}, not a matrix"
+        )
+    if attrs.get("transA"):
+        raise NotTranslated(f"{value.label} transposes its data")
+    outputs = 0 if attrs.get("transB") else 1
+    weight, weight_scale = _weights(weights, outputs)
+    data, data_scale = operand(first(value), value)
+    axis = len(shape_of(value)) - 1
+    weight, data = _narrow(weight, data, 1 - outputs, axis)
+    matrix = np.ascontiguousarray(weight if outputs == 0 else weight.T)
+    scale = data_scale * weight_scale * attrs.get("alpha", 1.0)
+    return _sum(value, partial(Dense, matrix), data, scale, len(matrix), axis)
+
+
+def _sum(
+    value: Value, product: partial[Any], data: Source, scale: Any, channels: int, axis: int
+) -> Sum:
+    if not (np.asarray(scale) > 0).all():
+        raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
+    bias = np.zeros(channels)
+    return Sum(shape_of(value), product, data, np.asarray(scale), channels, axis, bias)
+
+
+PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "MatMul": _dense,
+    "Gemm": _dense,
+}
+
+
+def scaled(
+    value: Value,
+    data: Source,
+    data_scale: float,
+    factor: Value | None,
+    exact: Array | float = 1.0,
+) -> Sum:
+    """Return an image times a per-channel constant, as a depthwise 1x1 convolution.
+
+    Without a quantised factor, the image is multiplied by `exact`, real numbers that become part of
+    the scales; the steps are then finer, so that constants can be added.
+    """
+    image = image_shape(value)
+    channels = image[1]
+    if factor is None:
+        signs = np.broadcast_to(np.sign(exact), (channels,))
+        weight = (LEAST_FACTOR * signs).astype(np.int8)
+        exact = np.asarray(exact, np.float64)
+        scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
+        scale = scale.reshape(()) if scale.size == 1 else scale
+    else:
+        found = integers(factor)
+        if found is None:
+            raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
+        values, scale = (per_channel(np.asarray(part), value, 1) for part in found)
+        if np.abs(values).max() > 127:
+            raise NotTranslated("a factor that does not fit int8 once its zero point is taken off")
+        weight = values.astype(np.int8)
+        scale = scale[0] if (scale == scale[0]).all() else scale
+    product = partial(Convolution, weight.reshape(-1, 1, 1, 1), groups=channels)
+    return _sum(value, product, reshaped(data, image), data_scale * scale, channels, 1)

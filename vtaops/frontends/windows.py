@@ -1,0 +1,145 @@
+"""The windows of convolutions and pools, explicit and of two dimensions.
+
+ONNX may state them by `auto_pad`, and by an output shape; one-dimensional ones are windows of
+height 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vtaops.base.shapes import Sides
+from vtaops.base.window import Size
+from vtaops.frontends.constants import whole_numbers
+from vtaops.frontends.steps import NotTranslated, argument, first, shape_of
+from vtaops.frontends.values import Value
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over images: sizes are (height, width), padding (top, left, bottom, right).
+
+    `more` are the rows and columns behind the padding: those that a pool reads because it rounds
+    its size up, or that a transposed convolution adds to its result.
+    """
+
+    kernel: Size
+    strides: Size
+    padding: Sides
+    dilation: Size
+    more: Size = (0, 0)
+
+    @property
+    def read(self) -> Sides:
+        """The padding that a pool reads."""
+        top, left, bottom, right = self.padding
+        return top, left, bottom + self.more[0], right + self.more[1]
+
+
+def image_shape(value: Value) -> tuple[int, int, int, int]:
+    """Return the shape (N, C, H, W) of a tensor that a window slides over; height 1 for rank 3.
+
+    Raises
+    ------
+    NotTranslated
+        If it is neither.
+    """
+    shape = shape_of(value)
+    if len(shape) == 3:
+        n, c, w = shape
+        return n, c, 1, w
+    if len(shape) != 4:
+        raise NotTranslated(f"{value.label} is of shape {shape}, not (N, C, H, W) or (N, C, L)")
+    n, c, h, w = shape
+    return n, c, h, w
+
+
+def window(value: Value) -> Window:
+    """Return the window of a convolution or a pool."""
+    image, result = image_shape(first(value))[2:], image_shape(value)[2:]
+    kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
+    sides, more = [], []
+    for axis in range(2):
+        reach = (result[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        before, after = _stated(value, axis, max(reach - image[axis], 0))
+        sides.append((before, after))
+        more.append(max(reach - image[axis] - before - after, 0))
+    return Window(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
+
+
+def transposed_window(value: Value) -> Window:
+    """Return the window of a ConvTranspose."""
+    image, result = image_shape(first(value))[2:], image_shape(value)[2:]
+    kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
+    more, sides = list(_sizes(value, "output_padding", 0)), []
+    for axis in range(2):
+        whole = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        total = whole + more[axis] - result[axis]
+        more[axis] += max(-total, 0)
+        if _auto(value) == "NOTSET" and not value.attrs.get("output_shape"):
+            sides.append(_stated(value, axis, 0))
+        else:
+            less, rest = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+            sides.append((less, rest) if _auto(value) == "SAME_UPPER" else (rest, less))
+    return Window(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
+
+
+def _sides(sides: Sequence[tuple[int, int]]) -> Sides:
+    (top, bottom), (left, right) = sides
+    return top, left, bottom, right
+
+
+def _kernel(value: Value) -> Size:
+    weight = argument(value, 1)
+    if "kernel_shape" in value.attrs or weight is None:
+        return _sizes(value, "kernel_shape")
+    return _pair(shape_of(weight)[2:], 1)
+
+
+def _sizes(value: Value, name: str, default: int = 1) -> Size:
+    return _pair(value.attrs.get(name) or [default] * (len(shape_of(value)) - 2), default)
+
+
+def _pair(numbers: Sequence[int], filler: int) -> Size:
+    height, width = [filler] * (2 - len(numbers)) + [int(number) for number in numbers]
+    return height, width
+
+
+def _auto(value: Value) -> str:
+    return str(value.attrs.get("auto_pad", "NOTSET"))
+
+
+def _stated(value: Value, axis: int, total: int) -> tuple[int, int]:
+    """Return the padding before and after the height (axis 0) or the width.
+
+    `total` is what a result of the stated size needs.
+    """
+    auto = _auto(value)
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        less = total // 2
+        return (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
+    pads = [int(side) for side in value.attrs.get("pads") or ()]
+    if auto == "VALID" or not pads:
+        return 0, 0
+    rank = len(pads) // 2
+    missing = 2 - rank
+    return (0, 0) if axis < missing else (pads[axis - missing], pads[axis - missing + rank])
+
+
+def pad_widths(value: Value) -> list[tuple[int, int]]:
+    """Return by how many elements a Pad extends each axis, before and after.
+
+    Raises
+    ------
+    NotTranslated
+        If it depends on data.
+    """
+    pads, rank = whole_numbers(argument(value, 1)), len(shape_of(value))
+    axes = whole_numbers(argument(value, 3)) or list(range(rank))
+    if pads is None:
+        raise NotTranslated(f"{value.label} pads by numbers that are computed when it runs")
+    widths = [(0, 0)] * rank
+    for index, axis in enumerate(axes):
+        widths[axis % rank] = pads[index], pads[index + len(axes)]
+    return widths
