@@ -443,8 +443,8 @@ def _resize_nearest(call: _Call) -> Value:
 def _nearest(call: _Call, before: int, after: int) -> Array:
     """Return which pixels of a row a resize to the nearest takes, in TFLite's float32."""
     corners, halves = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
-    less = np.float32(corners and after > 1)
-    scale = (np.float32(before) - less) / (np.float32(after) - less)
+    less = int(corners and after > 1)
+    scale = np.float32((before - less) / (after - less))
     place = (np.arange(after, dtype=np.float32) + np.float32(0.5 if halves else 0)) * scale
     place = np.floor(place + np.float32(0.5 if corners else 0))
     return np.minimum(place.astype(np.int64), before - 1)

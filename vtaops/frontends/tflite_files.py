@@ -27,7 +27,10 @@ DTYPES: Mapping[int, str] = {
 
 INT4 = 17
 
-CORRUPT = (TypeError, ValueError, LookupError, OverflowError, AttributeError, struct.error)
+CORRUPT = (
+    *(TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError),
+    struct.error,
+)
 """What flatbuffers raises if it follows an offset to nowhere."""
 
 
