@@ -124,10 +124,10 @@ def measure(name: str, scales: str) -> dict[str, Any]:
     from torch.utils.flop_counter import FlopCounterMode
 
     from vtaops import quantize
+    from vtaops.frontends import import_model
     from vtaops.graph import evaluate
     from vtaops.model.placement import placement
     from vtaops.network import compile_model
-    from vtaops.frontends import import_model
 
     clock = Clock()
     module, images = built(name)

@@ -42,9 +42,9 @@ TITLES = {
 
 def measure(name: str, scales: str, config: str) -> dict[str, Any]:
     """Quantise, compile, verify, run and compare one network."""
+    from vtaops.frontends import import_model
     from vtaops.graph.executor import evaluate_all
     from vtaops.network import compile_model
-    from vtaops.frontends import import_model
 
     clock = Clock()
     full_name = f"light_{name}" if name in networks.LIGHT else name

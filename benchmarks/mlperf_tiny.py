@@ -40,9 +40,9 @@ from vtaops import HardwareConfig
 from vtaops.cli.models import COLLECTIONS
 from vtaops.explore import Design
 from vtaops.explore.area import area
+from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.model import Model
-from vtaops.frontends import import_model
 from vtaops.runtime import Tsim
 
 CONFIGS = ("pynq_512", "pynq_exact", "pynq_ext")

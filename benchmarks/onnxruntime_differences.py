@@ -14,19 +14,19 @@ import typer
 from benchmarks.options import Json, choice, write_json
 from examples import networks
 
-CAUSES = ("values", "differences", "ties", "multipliers", "factors", "unexplained")
+COUNTS = ("values", "differences", "halves", "scales")
 
 
 def measure(name: str, scales: str) -> dict[str, Any]:
     """Quantise a network and count its differences on one image, layer by layer."""
     from vtaops import quantize
-    from vtaops.frontends import trace_differences
+    from vtaops.frontends import differences
 
     model, data = networks.network(name, count=4)
     quantized = quantize(model, data, scales=scales)  # type: ignore[arg-type]
     ((key, images),) = data.items()
-    layers = trace_differences(quantized, {key: images[:1]})
-    totals = {cause: sum(getattr(layer, cause) for layer in layers) for cause in CAUSES}
+    layers = differences(quantized, {key: images[:1]})
+    totals = {name: sum(getattr(layer, name) for layer in layers.values()) for name in COUNTS}
     return {"network": name, "scales": scales, "layers": len(layers), **totals}
 
 
@@ -39,12 +39,12 @@ def main(
 ) -> None:
     """Run from the command line."""
     rows = []
-    print("| network | scales | layers | values | differ | ties | multipliers | factors | other |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
+    print("| network | scales | tensors | values | differ | halves | scales |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     for name in networks or ["resnet20"]:
         for scales in chosen or ("pow2", "free"):
             row = measure(name, scales)
             rows.append(row)
-            counts = " | ".join(f"{row[cause]:,}" for cause in CAUSES)
+            counts = " | ".join(f"{row[count]:,}" for count in COUNTS)
             print(f"| {name} | {scales} | {row['layers']} | {counts} |", flush=True)
     write_json(json_file, rows)

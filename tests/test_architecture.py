@@ -10,7 +10,6 @@ import pytest
 
 import vtaops
 from vtaops.base.doors import DOORS, door
-from vtaops.base.moved import MOVED
 
 ALLOWED = {
     "base": "",
@@ -20,7 +19,7 @@ ALLOWED = {
     "cpu": "base kernels machine",
     "cuda": "base kernels",
     "program": "base machine",
-    "relax": "base graph",
+    "frontends": "base graph",
     "hardware": "base machine program",
     "lessons": "base kernels cpu cuda",
     "ops": "base machine program",
@@ -33,16 +32,18 @@ ALLOWED = {
     "model": "base graph machine program hardware runtime proof",
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",
-    "network": "base graph machine program relax ops schedule lowering model compiler",
-    "quantization": "base graph relax network",
+    "network": "base graph machine program frontends ops schedule lowering model compiler",
+    "quantization": "base graph frontends network",
     "session": "base machine program hardware ops fallback runtime schedule compiler",
     "explore": "base graph machine program hardware ops schedule compiler network",
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
-TVM_FREE = {*("base", "machine", "program", "hardware", "graph", "runtime", "model", "board")}
-WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm"}
-"""Files of rooms without TVM that need it: they run on the side of the host."""
+TVM_FREE = {"base", "machine", "program", "hardware", "graph", "runtime", "model", "board"} | {
+    "frontends"
+}
+WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm", "vtaops.frontends.relax"}
+"""Files of rooms without TVM that need it."""
 
 
 def test_imports_go_one_way():
@@ -66,17 +67,6 @@ def test_the_doors_open():
 def test_the_house_stays_small():
     figures = house.figures()
     assert {name: figures[name] for name in figures if figures[name] > house.LIMITS[name]} == {}
-
-
-def test_modules_are_found_by_their_old_paths():
-    code = "\n".join(
-        f"import {old}, {new}; assert {old} is {new}"
-        for old, new in MOVED.items()
-        if not new.startswith("vtaops.board.rpc")
-    )
-    assert python(code, "-W", "ignore::DeprecationWarning").stderr == ""
-    told = python("from vtaops.errors import VTAError", "-W", "error::DeprecationWarning")
-    assert "vtaops.errors has moved to vtaops.base.errors" in told.stderr
 
 
 TWINS = {

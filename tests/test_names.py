@@ -106,7 +106,7 @@ def test_errors_of_values_are_value_errors():
     kinds = vars(errors).values()
     found = {e for e in kinds if isinstance(e, type) and issubclass(e, errors.VTAError)}
     of_devices = {e for e in found if issubclass(e, errors.DeviceError)}
-    others = {errors.VTAError, errors.TrustError}  # consent that is missing is no value
+    others = {errors.VTAError}
     assert {e for e in found if not issubclass(e, ValueError)} == of_devices | others
 
 

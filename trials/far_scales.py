@@ -14,9 +14,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
+from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.graph.probe import Probe
-from vtaops.frontends import import_model
 
 KINDS = (
     *("Add", "Sub", "Mul", "Max", "Min", "Where", "Concat", "Gather", "MatMul", "Sum"),

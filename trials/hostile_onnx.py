@@ -24,9 +24,9 @@ from onnx import TensorProto, helper, numpy_helper
 import vtaops
 from trials.onnx_models import Builder
 from vtaops import HardwareConfig, ModelError, ShapeError, UnsupportedError, VTAError
+from vtaops.frontends import import_model
 from vtaops.graph import Graph, evaluate
 from vtaops.network import plan_model
-from vtaops.frontends import import_model
 
 OPERATORS = (
     *("Conv", "ConvTranspose", "Gemm", "MatMul", "Relu", "Clip", "LeakyRelu", "Add", "Mul", "Sub"),

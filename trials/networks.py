@@ -10,12 +10,12 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from vtaops.frontends.inference import node_proto
-from vtaops.frontends.values import Network, Node, Value
+from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
 
 
-def to_onnx(network: Network) -> onnx.ModelProto:
+def to_onnx(network: OnnxNetwork) -> onnx.ModelProto:
     """Return a network as an ONNX model; names are those of its values."""
-    nodes: dict[Node, None] = {}
+    nodes: dict[OnnxNode, None] = {}
     for value in network.values:
         assert value.node is not None
         nodes.setdefault(value.node)
@@ -40,7 +40,7 @@ def _info(value: Value) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(value.name, kind or TensorProto.UNDEFINED, value.shape)
 
 
-def runner(network: Network) -> Callable[..., list[np.ndarray]]:
+def runner(network: OnnxNetwork) -> Callable[..., list[np.ndarray]]:
     """Return what runs a network in ONNX Runtime, without any optimisation."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -13,11 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.moved import MOVED, find_moved_modules
-
 __version__ = "0.1.0"
-
-find_moved_modules()
 
 
 def _read_exports() -> dict[str, str]:
@@ -29,21 +25,17 @@ def _read_exports() -> dict[str, str]:
 
 _EXPORTS = _read_exports()
 
-_ROOMS = {
-    name: MOVED.get(f"vtaops.{name}", f"vtaops.{name}")
-    for name, module in _EXPORTS.items()
-    if module == __name__ or f"vtaops.{name}" in MOVED
-}
+_ROOMS = {name for name, module in _EXPORTS.items() if module == __name__}
 """The modules among them."""
 
-__all__ = sorted({*_EXPORTS, "__version__"} - _ROOMS.keys())
+__all__ = sorted({*_EXPORTS, "__version__"} - _ROOMS)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'vtaops' has no attribute {name!r}")
     if name in _ROOMS:
-        return import_module(_ROOMS[name])
+        return import_module(f"vtaops.{name}")
     found = getattr(import_module(_EXPORTS[name]), name)
     globals()[name] = found
     return found

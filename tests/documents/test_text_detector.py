@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.network import plan_model
-from vtaops.frontends import import_model
 
 SIZE = 480
 

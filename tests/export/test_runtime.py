@@ -46,9 +46,6 @@ class Halved(HostFunction):
     def __call__(self, array):
         return (array // 2,)
 
-    def to_bytes(self):
-        raise NotImplementedError
-
 
 pytestmark = pytest.mark.skipif(not c_bundles.compilers(), reason="no compiler of C is installed")
 

@@ -167,5 +167,5 @@ def test_without_onnx_runtime_the_error_says_what_to_install(monkeypatch):
 def test_a_result_without_static_shape_is_named():
     b, x = stem()
     b.output(b.add("NonZero", vector(b, x)))
-    with pytest.raises(vtaops.ModelError, match="which NonZero .* computes, has no static shape"):
+    with pytest.raises(vtaops.ModelError, match=r"which NonZero .* computes, has no static shape"):
         import_model(vtaops.quantize(b.model(), images(4, SHAPE)))

@@ -7,7 +7,8 @@ import vtaops
 from trials.random_tflite import random_tflite, reference
 from trials.tflite_models import Writer
 from vtaops import ModelError, UnsupportedError
-from vtaops.frontends import import_model, trace_differences
+from vtaops.frontends import differences, import_model
+from vtaops.frontends.litert import compare
 from vtaops.graph import evaluate
 from vtaops.graph.fixed_softmax import softmax
 from vtaops.graph.requantization import _LIMITS, Requantization, quantized_multiplier
@@ -83,21 +84,23 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     model = vtaops.compile_model(path, "pynq_exact")
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         assert np.array_equal(model.run(image, session=session), reference(path)(image)[0])
-    assert not any(layer.first for layer in trace_differences(path, {"x": image}))
-    assert not any(ly.first for ly in trace_differences(path, {"x": image}, graph=model.graph))
+    name = model.graph.inputs[0].name
+    assert not any(layer.differences for layer in differences(path, {name: image}).values())
+    for _, _, theirs, ours in compare(path, model.graph, [image]):
+        assert np.array_equal(theirs, ours)
     coarse = vtaops.compile_model(path, "pynq_ext")
     notes = [row.reason for row in coarse.plan if row.where == "vta"]
     assert any("equal to TFLite but for one step at" in note for note in notes)
-    apart = trace_differences(path, {"x": image}, graph=coarse.graph)
-    assert sum(layer.values for layer in apart) > 500
-    assert not any(layer.unexplained for layer in apart)
+    apart = [*compare(path, coarse.graph, [image])]
+    assert sum(ours.size for _, _, _, ours in apart) > 500
+    assert max(np.abs(theirs.astype(int) - ours).max() for _, _, theirs, ours in apart) == 1
     with pytest.raises(ModelError, match="takes int8"):
-        trace_differences(path, {"x": image.astype(np.float32)})
+        differences(path, {name: image.astype(np.float32)})
     other = tmp_path / "other.tflite"
     other.write_bytes(random_tflite(3))
     graph = import_model(other)
     with pytest.raises(ModelError, match="is not a graph of"):
-        trace_differences(path, {"x": image}, graph=graph)
+        [*compare(path, graph, [image])]
 
 
 def twice(acc, multiplier, shift):

@@ -271,17 +271,8 @@ def test_an_average_is_close_to_the_mean(count):
 
 
 class Negate(HostFunction):
-    kind = "test"
-
     def __call__(self, *arrays):
         return tuple(-array for array in arrays)
-
-    def to_bytes(self):
-        return b""
-
-    @classmethod
-    def from_bytes(cls, data):
-        return cls()
 
 
 def test_host_functions_have_any_number_of_results():

@@ -7,13 +7,13 @@ import pytest
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
+from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, onnx_files
 from vtaops.quantization import choice, run_quantization
 from vtaops.quantization.choice import Way, split, try_ways
 from vtaops.quantization.correction import constant_scales
 from vtaops.quantization.devices import Figures
 from vtaops.quantization.rounding import rounded
-from vtaops.frontends import import_model
 
 
 @pytest.mark.parametrize("config", ["pynq", "pynq_ext"])

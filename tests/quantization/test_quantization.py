@@ -16,6 +16,7 @@ from trials.random_tflite import reference as tflite_reference
 from trials.tflite_models import float_tflite, small_tflite
 from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
+from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, evaluate, onnx_files
 from vtaops.graph.grid import Grid
 from vtaops.graph.probe import Probe, runtime_session
@@ -24,7 +25,6 @@ from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.scales import power_of_two_weight_scale
-from vtaops.frontends import import_model
 
 
 def scales_of(model):

@@ -36,6 +36,11 @@ class Agreement:
     scales: int = 0
     reason: str = ""
 
+    @property
+    def differences(self) -> int:
+        """The number of values that differ."""
+        return self.halves + self.scales
+
     def __add__(self, other: Agreement) -> Agreement:
         """Return the comparison on the inputs of both; the tensors are the same."""
         counts = ("inputs", "values", "halves", "scales")
@@ -47,7 +52,7 @@ class Agreement:
         """Return one line."""
         if self.reason:
             return f"not compared with its file: {self.reason}"
-        apart = self.halves + self.scales
+        apart = self.differences
         causes = f": {self.halves:,} halves, {self.scales:,} by scales" if apart else ""
         return (
             f"says what its file says to {self.runtime}: {self.values:,} values of {self.tensors} "

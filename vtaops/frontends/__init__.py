@@ -4,6 +4,7 @@
 it; what stays on the host is run by ONNX Runtime.
 """
 
+from vtaops.frontends.agreement import differences
 from vtaops.frontends.importing import import_model, read_model
 
-__all__ = ["import_model", "read_model"]
+__all__ = ["differences", "import_model", "read_model"]

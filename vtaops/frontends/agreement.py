@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import cycle
-from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.errors import FileMismatch, ModelError, VTAError
+from vtaops.base.errors import FileMismatch, ModelError, UnsupportedError, VTAError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
-from vtaops.frontends.importing import Shapes
+from vtaops.frontends.importing import Shapes, import_model
 from vtaops.frontends.litert import compare, has_litert, runs
 from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
@@ -80,18 +78,74 @@ def agreement(
     VTAError
         If a sample does not suit the file; nothing is compared where this is true of drawn inputs.
     """
-    if not (isinstance(source, str | Path) or type(source).__module__.startswith("onnx")):
-        return Agreement(reason="it does not come from a file")
-    compare_all = _with_litert if str(source).endswith(".tflite") else _with_onnxruntime
+    if reason := _not_compared(source):
+        return Agreement(reason=reason)
     given = [_in_order(compiled.imported, sample) for sample in samples]
-    if given:
-        return compare_all(source, compiled, given, shapes)
     try:
-        return compare_all(source, compiled, [*_drawn(compiled.imported)], shapes)
+        drawn = given or [*_drawn(compiled.imported)]
+        return _total(dict(_by_tensor(source, compiled, drawn, shapes)), len(drawn))
     except FileMismatch:
         raise
     except VTAError as error:
+        if given:
+            raise
         return Agreement(reason=f"give inputs, for drawn ones do not suit it: {error}")
+
+
+def differences(
+    source: Any, sample: Sample, *, shapes: Shapes | None = None
+) -> dict[str, Agreement]:
+    """Return how the graph of a file compares with the file on one input, tensor by tensor.
+
+    Parameters
+    ----------
+    source, shapes
+        As for `import_model`: an ONNX model, or the path of a file.
+    sample
+        One array for each input, by name.
+
+    Raises
+    ------
+    FileMismatch
+        If a node computes something else than the file; the message names it, and both values.
+    UnsupportedError
+        If nothing runs the file, or there is none.
+    """
+    if reason := _not_compared(source):
+        raise UnsupportedError(f"the network cannot be compared: {reason}")
+    graph = import_model(source, shapes=shapes)
+    compiled = Compiled(graph, graph, {})
+    return dict(_by_tensor(source, compiled, [_in_order(graph, sample)], shapes))
+
+
+def _not_compared(source: Any) -> str:
+    """Return why a source cannot be compared; empty if it can."""
+    if not (isinstance(source, str | Path) or type(source).__module__.startswith("onnx")):
+        return "it does not come from a file"
+    if not str(source).endswith(".tflite"):
+        return ""
+    if not has_litert():
+        return "LiteRT is not installed: pip install 'vtaops[litert]'"
+    return "" if runs(Path(source)) else "LiteRT cannot run it"
+
+
+def _by_tensor(
+    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
+) -> Iterator[tuple[str, Agreement]]:
+    """Yield a comparison for each tensor, summed over the inputs."""
+    compare_all = _with_litert if str(source).endswith(".tflite") else _with_onnxruntime
+    found: dict[str, Agreement] = {}
+    for name, one in compare_all(source, compiled, given, shapes):
+        found[name] = found[name] + one if name in found else one
+    yield from found.items()
+
+
+def _total(found: Mapping[str, Agreement], inputs: int) -> Agreement:
+    """Return the comparison of all tensors."""
+    runtime = next((one.runtime for one in found.values()), "")
+    counts = ("values", "halves", "scales")
+    sums = {name: sum(getattr(one, name) for one in found.values()) for name in counts}
+    return Agreement(runtime, inputs, len(found), **sums)
 
 
 def _in_order(graph: Graph, sample: Sample) -> list[Array]:
@@ -269,13 +323,13 @@ class _OnnxFile:
 
 def _with_onnxruntime(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Agreement:
-    """Compare with ONNX Runtime on some inputs."""
+) -> Iterator[tuple[str, Agreement]]:
+    """Compare with ONNX Runtime on some inputs, tensor by tensor."""
     file = _OnnxFile(onnx_files.opened(source, shapes), compiled.imported)
     parts = [slice(turn, None, 2) for turn in range(2)] if len(given) > 1 else [slice(None)]
     slacks = {node.name: slack(node) for node in compiled.imported.nodes}
-    pairs = zip(given, cycle(parts))
-    return reduce(add, (_compared(file, compiled, slacks, *pair) for pair in pairs))
+    for arrays, part in zip(given, cycle(parts), strict=False):
+        yield from _compared(file, compiled, slacks, arrays, part)
 
 
 def _compared(
@@ -284,7 +338,7 @@ def _compared(
     slacks: Mapping[str, float],
     arrays: Sequence[Array],
     part: slice,
-) -> Agreement:
+) -> Iterator[tuple[str, Agreement]]:
     """Compare the graph with the file on one input, and with the graph that replaces it.
 
     Of a large convolution, only some output channels are compared.
@@ -293,7 +347,6 @@ def _compared(
     file.run(arrays)
     values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
     errors: dict[str, float] = {}
-    total = Agreement(file.runtime, inputs=1)
     for node in graph.nodes:
         inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
         error = slacks[node.name] + inherited
@@ -303,15 +356,9 @@ def _compared(
                 continue
             values[tensor.name] = stated.values
             halves, scales = _differences(node, tensor, shown, ours, error)
-            total = replace(
-                total,
-                tensors=total.tensors + 1,
-                values=total.values + shown.values.size,
-                halves=total.halves + halves,
-                scales=total.scales + scales,
-            )
+            size = shown.values.size
+            yield tensor.name, Agreement(file.runtime, 1, 1, size, halves, scales)
     _check_hardware(compiled, values)
-    return total
 
 
 Evaluated = tuple[Tensor, Array, Stated | None, Stated | None]
@@ -491,26 +538,18 @@ def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
 
 def _with_litert(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Agreement:
+) -> Iterator[tuple[str, Agreement]]:
     """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
-    if not has_litert():
-        return Agreement(reason="LiteRT is not installed: pip install 'vtaops[litert]'")
-    if not runs(Path(source)):
-        return Agreement(reason="LiteRT cannot run it")
     litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
-    total = Agreement(f"LiteRT {litert.__version__}")
     for arrays in given:
         values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
-        tensors = elements = 0
         for name, node, theirs, ours in compare(Path(source), compiled.imported, arrays):
             values[node.name] = theirs
             if not name:
                 continue
-            tensors, elements = tensors + 1, elements + ours.size
             far = np.abs(theirs.astype(np.int64) - ours) > isinstance(node.op, ops.LookupTable)
             if far.any():
                 raise _at_first(node, Stated(name, theirs), ours, far)
-        total += Agreement(inputs=1, values=elements)
-        total = Agreement(total.runtime, total.inputs, tensors, total.values)
+            apart = int(np.count_nonzero(theirs != ours))
+            yield name, Agreement(f"LiteRT {litert.__version__}", 1, 1, ours.size, 0, apart)
         _check_hardware(compiled, values)
-    return total

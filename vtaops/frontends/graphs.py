@@ -17,7 +17,7 @@ from vtaops.frontends.parts import host_function
 from vtaops.frontends.qoperators import BEFORE_ROUNDING
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
 from vtaops.frontends.translate import RULES, translate, translate_root
-from vtaops.frontends.values import Network, Value
+from vtaops.frontends.values import OnnxNetwork, Value
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED
@@ -26,7 +26,7 @@ NO_OPERATOR = "VTA has no operator "
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
-def to_graph(network: Network, name: str = "network") -> Graph:
+def to_graph(network: OnnxNetwork, name: str = "network") -> Graph:
     """Translate a network to an integer graph.
 
     Parameters
@@ -65,7 +65,7 @@ class ValuePlan:
         Reasons for values in `host` and `quantized`.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: OnnxNetwork) -> None:
         self._tflite = network.tflite
         self.sources: dict[Value, Source] = {}
         self.quantized: dict[Value, Grid] = {}
@@ -167,7 +167,7 @@ def _leaves(source: Source) -> Iterable[Value]:
 class _Emitter:
     """Emit a plan as a graph by phase: the host's function, then the operators that read it."""
 
-    def __init__(self, network: Network, plan: ValuePlan, name: str) -> None:
+    def __init__(self, network: OnnxNetwork, plan: ValuePlan, name: str) -> None:
         self.graph = Graph(name)
         self._network, self._plan = network, plan
         self._integers: dict[Value, Tensor] = {}

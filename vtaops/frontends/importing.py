@@ -8,7 +8,7 @@ from typing import Any
 
 from vtaops.base.errors import ModelError
 from vtaops.frontends.graphs import to_graph
-from vtaops.frontends.values import Network
+from vtaops.frontends.values import OnnxNetwork
 from vtaops.graph import Graph
 
 Shapes = Mapping[str, Sequence[int]]
@@ -43,7 +43,7 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
     return to_graph(read_model(source, shapes=shapes), name)
 
 
-def read_model(source: Any, *, shapes: Shapes | None = None) -> Network:
+def read_model(source: Any, *, shapes: Shapes | None = None) -> OnnxNetwork:
     """Read a network, as `import_model` does, in the operators of ONNX."""
     if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
         from vtaops.frontends.tflite import read_tflite

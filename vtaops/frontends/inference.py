@@ -14,7 +14,7 @@ from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import NodeProto, first_line, require
 
 if TYPE_CHECKING:
-    from vtaops.frontends.values import Node, Value
+    from vtaops.frontends.values import OnnxNode, Value
 
 Type = tuple[tuple[int, ...] | None, str]
 """Shape, None if it is unknown, and dtype, empty if it is unknown."""
@@ -28,7 +28,7 @@ _NUMBERS = frozenset({"Resize", "Upsample", "Range"})
 """Operators whose results have shapes that depend on floating-point numbers."""
 
 
-def node_proto(node: Node, outputs: list[str]) -> NodeProto:
+def node_proto(node: OnnxNode, outputs: list[str]) -> NodeProto:
     """Return a node for ONNX, with results of these names."""
     helper = require("onnx").helper
     names = ["" if value is None else value.name for value in node.args]
@@ -41,7 +41,7 @@ def node_proto(node: Node, outputs: list[str]) -> NodeProto:
     return proto
 
 
-def inferred(node: Node, count: int, opset: int) -> list[Type]:
+def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     """Return the types of the results of a node.
 
     Parameters
@@ -86,7 +86,7 @@ def computed(value: Value) -> Array | None:
     return None if found is None else found[value.index]
 
 
-def evaluated(node: Node, arrays: Sequence[Array]) -> list[Array] | None:
+def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
     """Return the results of a node for some arguments, by ONNX's reference implementation.
 
     None if it has no such operator, or not for these types.
@@ -132,7 +132,7 @@ def _type_proto(value: Value) -> Any:
     return helper.make_tensor_type_proto(kind, value.shape)
 
 
-def _data(node: Node, value: Value) -> Any:
+def _data(node: OnnxNode, value: Value) -> Any:
     """Return the elements of an argument on which the shape of a result may depend; else None."""
     if not value.fixed or value.shape is None or math.prod(value.shape) > _READ:
         return None

@@ -12,7 +12,7 @@ from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import qoperators
 from vtaops.frontends.inference import dtype_of, type_of
 from vtaops.frontends.pairs import add_pair
-from vtaops.frontends.values import OPSET, PAIR, Builder, Network, Value
+from vtaops.frontends.values import OPSET, PAIR, NetworkBuilder, OnnxNetwork, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
@@ -21,7 +21,7 @@ MICROSOFT = "com.microsoft"
 
 def read_onnx(
     source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
-) -> Network:
+) -> OnnxNetwork:
     """Read an ONNX model.
 
     Parameters
@@ -46,7 +46,7 @@ class _Reader:
 
     def __init__(self, model: ModelProto) -> None:
         own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-        self.builder = Builder(own[0] if own else OPSET)
+        self.builder = NetworkBuilder(own[0] if own else OPSET)
         self._graph = model.graph
         self._values: dict[str, Value] = {}
         self._outputs = {value.name for value in self._graph.output}
@@ -61,7 +61,7 @@ class _Reader:
         for name, array in onnx_files.initializers(model).items():
             self._values.setdefault(name, self.builder.constant(array, name))
 
-    def network(self) -> Network:
+    def network(self) -> OnnxNetwork:
         """Return the network."""
         for node in self._graph.node:
             label = f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
@@ -127,7 +127,10 @@ def _on_integers(
 ) -> Sequence[Value]:
     rule = qoperators.RULES[node.op_type]
     return [
-        rule(reader.builder, qoperators.Operation(node.op_type, args, attrs, label, node.output[0]))
+        rule(
+            reader.builder,
+            qoperators.IntegerOperator(node.op_type, args, attrs, label, node.output[0]),
+        )
     ]
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.frontends.inference import dtype_of
-from vtaops.frontends.values import Builder, Value
+from vtaops.frontends.values import NetworkBuilder, Value
 
 
 def add_pair(
-    builder: Builder,
+    builder: NetworkBuilder,
     kind: str,
     args: Sequence[Value | None],
     attrs: Mapping[str, Any],

@@ -8,7 +8,7 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.inference import node_proto
-from vtaops.frontends.values import Network, Node, Value
+from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
 from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, make_node, require
 from vtaops.graph.onnx_function import OnnxFunction
 
@@ -16,13 +16,13 @@ IR_VERSION = 10
 """The version of the format that has ONNX's opset 21, the newest that readers write."""
 
 
-def to_onnx(network: Network) -> ModelProto:
+def to_onnx(network: OnnxNetwork) -> ModelProto:
     """Return a network as an ONNX model."""
     return _model(network, network.inputs, network.outputs)
 
 
 def host_function(
-    network: Network, inputs: Sequence[Value], outputs: Sequence[Value]
+    network: OnnxNetwork, inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> OnnxFunction:
     """Return a function that computes some values of a network from others.
 
@@ -39,7 +39,11 @@ def host_function(
 
 
 def _model(
-    network: Network, inputs: Sequence[Value], outputs: Sequence[Value], *, shifted: bool = False
+    network: OnnxNetwork,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    *,
+    shifted: bool = False,
 ) -> ModelProto:
     helper = require("onnx").helper
     moved = [value for value in inputs if shifted and _is_shifted(value)]
@@ -58,9 +62,9 @@ def _model(
 
 def _needed(
     inputs: Iterable[Value], outputs: Iterable[Value]
-) -> tuple[set[Node], dict[Value, None]]:
+) -> tuple[set[OnnxNode], dict[Value, None]]:
     """Return the nodes that compute some values from others, and the constants that they read."""
-    nodes: set[Node] = set()
+    nodes: set[OnnxNode] = set()
     constants: dict[Value, None] = {}
     known, stack = set(inputs), [value for value in outputs if value not in inputs]
     while stack:
@@ -76,7 +80,7 @@ def _needed(
     return nodes, constants
 
 
-def _proto(node: Node) -> NodeProto:
+def _proto(node: OnnxNode) -> NodeProto:
     return node_proto(node, [value.name for value in node.results])
 
 

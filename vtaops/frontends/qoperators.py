@@ -15,15 +15,15 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.constants import real
 from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.steps import shape_of
-from vtaops.frontends.values import Builder, Value
+from vtaops.frontends.values import NetworkBuilder, Value
 
 BEFORE_ROUNDING = ":float"
 """Ends the name of the float tensor that such an operator rounds."""
 
 
 @dataclass(frozen=True)
-class Operation:
-    """An operator on integers: as `Node`, with the name of its result."""
+class IntegerOperator:
+    """An operator on integers: as `OnnxNode`, with the name of its result."""
 
     op: str
     args: Sequence[Value | None]
@@ -74,7 +74,7 @@ class Composition:
     weight_axis: Callable[[Mapping[str, Any]], int] = lambda _: 1
     bias: int = 0
 
-    def __call__(self, builder: Builder, operation: Operation) -> Value:
+    def __call__(self, builder: NetworkBuilder, operation: IntegerOperator) -> Value:
         attrs = operation.attributes()
         first, *others = self.operands or range(2, len(operation.args), 3)
         operands = [_operand(builder, operation, first, 1)]
@@ -91,12 +91,14 @@ class Composition:
         return _rounded(builder, operation, result, self.result)
 
 
-def _rounded(builder: Builder, operation: Operation, result: Value, index: int) -> Value:
+def _rounded(
+    builder: NetworkBuilder, operation: IntegerOperator, result: Value, index: int
+) -> Value:
     grid = [result, *operation.part(index, 2)]
     return add_pair(builder, "QuantizeLinear", grid, {}, operation.label, operation.name)
 
 
-def _operand(builder: Builder, operation: Operation, first: int, axis: int) -> Value:
+def _operand(builder: NetworkBuilder, operation: IntegerOperator, first: int, axis: int) -> Value:
     """Dequantise the operand whose value, scale and zero point start at an argument."""
     name, attrs = f"{operation.name}:operand{first}", {"axis": axis}
     return add_pair(
@@ -104,7 +106,7 @@ def _operand(builder: Builder, operation: Operation, first: int, axis: int) -> V
     )
 
 
-def _bias(builder: Builder, operation: Operation, index: int) -> Value:
+def _bias(builder: NetworkBuilder, operation: IntegerOperator, index: int) -> Value:
     """Dequantise an int32 bias; its scale is the product of those of data and weights."""
     scales = [real(operation.part(at, 1)[0]) for at in (1, 4)]
     if scales[0] is None or scales[1] is None:
@@ -118,7 +120,7 @@ def _bias(builder: Builder, operation: Operation, index: int) -> Value:
     return add_pair(builder, "DequantizeLinear", args, {"axis": 0}, operation.label, name)
 
 
-def _softmax(builder: Builder, operation: Operation) -> Value:
+def _softmax(builder: NetworkBuilder, operation: IntegerOperator) -> Value:
     """Return a softmax along an axis; before opset 13, over that axis and all behind it."""
     if operation.attrs["opset"] >= 13:
         return Composition("Softmax", (0,), 3)(builder, operation)
@@ -133,7 +135,7 @@ def _softmax(builder: Builder, operation: Operation) -> Value:
     return _rounded(builder, operation, whole, 3)
 
 
-RULES: dict[str, Callable[[Builder, Operation], Value]] = {
+RULES: dict[str, Callable[[NetworkBuilder, IntegerOperator], Value]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
     "QGemm": Composition("Gemm", (0, 3), 7, lambda attrs: 1 - attrs.get("transB", 0), bias=6),

@@ -11,7 +11,7 @@ from tvm import relax, transform
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.steps import shape_of
-from vtaops.frontends.values import Builder, Network, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
 
 def normalized(mod: Any) -> Any:
@@ -26,7 +26,7 @@ def normalized(mod: Any) -> Any:
         return transform.Sequential(passes)(mod)
 
 
-def read_relax(mod: Any) -> Network:
+def read_relax(mod: Any) -> OnnxNetwork:
     """Read the function `main` of a Relax module.
 
     Raises
@@ -47,10 +47,10 @@ class _Reader:
     """The values of the variables of a function; tuples of tensors are lists."""
 
     def __init__(self) -> None:
-        self.builder = Builder()
+        self.builder = NetworkBuilder()
         self._values: dict[Any, Value | list[Value]] = {}
 
-    def network(self, function: Any) -> Network:
+    def network(self, function: Any) -> OnnxNetwork:
         """Return the network of a function."""
         if not isinstance(function.body, relax.SeqExpr):
             raise UnsupportedError("a Relax function whose body is not a sequence of bindings")

@@ -27,7 +27,7 @@ from vtaops.frontends.steps import (
     step,
 )
 from vtaops.frontends.values import Value
-from vtaops.frontends.windows import Window, image_shape, transposed_window, window
+from vtaops.frontends.windows import SlidingWindow, image_shape, transposed_window, window
 from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
 from vtaops.graph.operators import MAX_FACTOR
 from vtaops.graph.requantization import Rounding
@@ -258,7 +258,7 @@ def _image(value: Value, operand: Operand) -> tuple[Source, float]:
     return reshaped(source, image_shape(data)), scale
 
 
-def _filters(weight: Array, found: Window) -> Array:
+def _filters(weight: Array, found: SlidingWindow) -> Array:
     """Return weights as those of a two-dimensional window."""
     return weight.reshape(*weight.shape[:2], *found.kernel)
 

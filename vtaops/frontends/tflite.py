@@ -19,14 +19,14 @@ import numpy as np
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.frontends.tflite_files import CORRUPT, DTYPES, File, Operator, Tensor, read_file
-from vtaops.frontends.values import Builder, Network, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
 
-def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Network:
+def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> OnnxNetwork:
     """Return the network of a file.
 
     Parameters
@@ -50,7 +50,7 @@ class _Reader:
     """The forms of all tensors, by their numbers: as written (False), and as an image (True)."""
 
     def __init__(self, file: File, shapes: Mapping[str, Sequence[int]]) -> None:
-        self.file, self.checked, self.builder = file, not shapes, Builder()
+        self.file, self.checked, self.builder = file, not shapes, NetworkBuilder()
         self.forms: dict[int, dict[bool, Value]] = {}
         self.grids: dict[int, tuple[Value, Value]] = {}
         names = [file.tensors[number].name for number in file.inputs]
@@ -61,7 +61,7 @@ class _Reader:
             shape = _static(tensor, shapes.get(tensor.name, tensor.shape))
             self.forms[number] = {False: self.builder.input(tensor.name, shape, tensor.dtype)}
 
-    def network(self) -> Network:
+    def network(self) -> OnnxNetwork:
         """Read the operators that the outputs need."""
         needed, operators = {*self.file.outputs}, []
         for operator in reversed(self.file.operators):

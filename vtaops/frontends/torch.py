@@ -11,11 +11,11 @@ from typing import Any
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.optional import optional
 from vtaops.frontends.onnx import read_onnx
-from vtaops.frontends.values import Network
+from vtaops.frontends.values import OnnxNetwork
 from vtaops.graph.onnx_files import ModelProto, first_line
 
 
-def read_torch(program: Any) -> Network:
+def read_torch(program: Any) -> OnnxNetwork:
     """Read a program of `torch.export`, float or quantised by PT2E; a dynamic batch is 1.
 
     Raises

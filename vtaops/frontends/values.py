@@ -1,8 +1,8 @@
 """A network as the readers of files hand it over: operators of ONNX on tensors of static shape.
 
-Every reader writes it with a `Builder`, in the operators and attributes of ONNX's own domain, as of
-one opset. Integers stand between QuantizeLinear and DequantizeLinear, both with a zero point. What
-depends only on constants is computed when somebody asks for it (`Value.array`).
+Every reader writes it with a `NetworkBuilder`, in the operators and attributes of ONNX's own
+domain, as of one opset. Integers stand between QuantizeLinear and DequantizeLinear, both with a
+zero point. What depends only on constants is computed when somebody asks for it (`Value.array`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RANDOM = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class OnnxNode:
     """An operator of ONNX.
 
     Attributes
@@ -90,7 +90,7 @@ class Value:
     name: str
     shape: tuple[int, ...] | None
     dtype: str
-    node: Node | None = field(default=None, repr=False)
+    node: OnnxNode | None = field(default=None, repr=False)
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
@@ -139,7 +139,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Network:
+class OnnxNetwork:
     """A network.
 
     Attributes
@@ -163,7 +163,7 @@ class Network:
     tflite: bool = False
 
 
-class Builder:
+class NetworkBuilder:
     """Builds a network node by node; shapes and dtypes are those that ONNX infers."""
 
     def __init__(self, opset: int = OPSET) -> None:
@@ -205,7 +205,7 @@ class Builder:
         Parameters
         ----------
         op, args, attrs, label, captured
-            As for `Node`; without a label, the node is named after its first result.
+            As for `OnnxNode`; without a label, the node is named after its first result.
         names
             Names of the results; another one is taken for a name that is in use, and an empty name
             marks a result that nobody reads.
@@ -222,7 +222,9 @@ class Builder:
             part = slice((attrs or {}).get("start"), (attrs or {}).get("end"))
             extents = np.array(args[0].shape, np.int64)[part]
             return [Value(unique[0], extents.shape, "int64", constant=extents)]
-        node = Node(op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured))
+        node = OnnxNode(
+            op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured)
+        )
         types = inference.inferred(node, len(names), self.opset)
         for index, ((shape, dtype), known) in enumerate(zip_longest(types, declared)):
             other_shape, other_dtype = known or inference.UNKNOWN
@@ -237,12 +239,12 @@ class Builder:
         """Give a value another name, or the next that is free."""
         value.name = self._unique(name)
 
-    def network(self, outputs: Sequence[Value], *, tflite: bool = False) -> Network:
+    def network(self, outputs: Sequence[Value], *, tflite: bool = False) -> OnnxNetwork:
         """Return the network with these outputs."""
         for value in outputs:
             value.readers.append(None)
         ends = tuple(self.inputs), tuple(self.values), tuple(outputs)
-        return Network(*ends, self.opset, tflite)
+        return OnnxNetwork(*ends, self.opset, tflite)
 
     def _unique(self, name: str) -> str:
         unique = name

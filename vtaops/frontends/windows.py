@@ -17,7 +17,7 @@ from vtaops.frontends.values import Value
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window over images: sizes are (height, width), padding (top, left, bottom, right).
 
     `more` are the rows and columns behind the padding: those that a pool reads because it rounds
@@ -55,7 +55,7 @@ def image_shape(value: Value) -> tuple[int, int, int, int]:
     return n, c, h, w
 
 
-def window(value: Value) -> Window:
+def window(value: Value) -> SlidingWindow:
     """Return the window of a convolution or a pool."""
     image, result = image_shape(first(value))[2:], image_shape(value)[2:]
     kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
@@ -65,10 +65,10 @@ def window(value: Value) -> Window:
         before, after = _stated(value, axis, max(reach - image[axis], 0))
         sides.append((before, after))
         more.append(max(reach - image[axis] - before - after, 0))
-    return Window(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
+    return SlidingWindow(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
 
 
-def transposed_window(value: Value) -> Window:
+def transposed_window(value: Value) -> SlidingWindow:
     """Return the window of a ConvTranspose."""
     image, result = image_shape(first(value))[2:], image_shape(value)[2:]
     kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
@@ -82,7 +82,7 @@ def transposed_window(value: Value) -> Window:
         else:
             less, rest = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
             sides.append((less, rest) if _auto(value) == "SAME_UPPER" else (rest, less))
-    return Window(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
+    return SlidingWindow(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
 
 
 def _sides(sides: Sequence[tuple[int, int]]) -> Sides:
