@@ -46,6 +46,16 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
     return _Reader(read_file(path), shapes or {}).network()
 
 
+def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
+    """Return the tensors of a file that its graph computes, by their names there.
+
+    Each has its number, whether the graph has it as an NCHW image, and its name in the file.
+    """
+    reader = _Reader(read_file(path), {})
+    reader.network()
+    return reader.names
+
+
 class _Reader:
     """The forms of all tensors, by their numbers: as written (False), and as an image (True)."""
 
@@ -53,6 +63,7 @@ class _Reader:
         self.file, self.checked, self.builder = file, not shapes, NetworkBuilder()
         self.forms: dict[int, dict[bool, Value]] = {}
         self.grids: dict[int, tuple[Value, Value]] = {}
+        self.names: dict[str, tuple[int, bool, str]] = {}
         names = [file.tensors[number].name for number in file.inputs]
         if unknown := sorted(set(shapes) - set(names)):
             raise ModelError(f"{unknown[0]!r} is not an input of the model; it has {names}")
@@ -100,11 +111,10 @@ class _Reader:
             array = _as_image(tensor.data) if image else tensor.data
             forms[image] = self.builder.constant(np.asarray(array, order="C"), tensor.name)
         elif image not in forms:
-            axes, name = (TO_IMAGE, "nchw") if image else (FROM_IMAGE, "nhwc")
-            label, name = f"layout of {tensor.name!r}", f"{tensor.name}:{name}"
+            axes, label = TO_IMAGE if image else FROM_IMAGE, f"layout of {tensor.name!r}"
             real = self.real(number, forms[not image], label)
-            turned = self.builder.add("Transpose", real, name=name, label=label, perm=axes)
-            forms[image] = self.rounded(number, turned, label)
+            turned = self.builder.add("Transpose", real, name=label, label=label, perm=axes)
+            self.put(number, turned, image, label)
         return forms[image]
 
     def grid(self, number: int) -> tuple[Value, Value]:
@@ -124,16 +134,34 @@ class _Reader:
         name, args = f"{tensor.name}:real", (form, *self.grid(number))
         return self.builder.add("DequantizeLinear", *args, name=name, label=label, **attrs)
 
-    def rounded(self, number: int, value: Value, label: str) -> Value:
-        """Return a result as the form of a tensor: rounded to its grid, or in its dtype."""
+    def put(self, number: int, value: Value, image: bool, label: str) -> None:
+        """Make a result a form of a tensor: rounded to its grid, or in its dtype.
+
+        An output of the network has the name of its tensor. So have all other forms before they
+        are rounded, but for the second one of a tensor.
+        """
         tensor, add = self.tensor(number), self.builder.add
+        other = f"{tensor.name}:{'nchw' if image else 'nhwc'}"
+        is_output = number in self.file.outputs and not image
+        second = number in self.forms or number in self.file.outputs
+        name = other if second and not is_output else tensor.name
+        if value.node is not None and value.node.label == label:
+            self.builder.rename(value, f"{name}:real" if is_output else name)
         if tensor.scale is not None and value.dtype == "float32":
-            name = f"{tensor.name}:{tensor.dtype}"
-            return add("QuantizeLinear", value, *self.grid(number), name=name, label=label)
+            name = name if is_output else f"{name}:{tensor.dtype}"
+            rounded = add("QuantizeLinear", value, *self.grid(number), name=name, label=label)
+            value, own = rounded, rounded.name if is_output else value.name
+        else:
+            value, own = self._as_declared(tensor, value, label), value.name
+        self.names[own] = number, image, tensor.name
+        self.forms.setdefault(number, {})[image] = value
+
+    def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
+        """Return a result in the dtype of its tensor."""
         if value.dtype == tensor.dtype:
             return value
         if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
-            return add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
+            return self.builder.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
         raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
 
 
@@ -179,9 +207,8 @@ class _Call:
             raise ModelError(
                 f"{self.label} has the shape {shape}; the file declares {[*tensor.shape]}"
             )
-        if value.node is not None and value.node.label == self.label:
-            reader.builder.rename(value, tensor.name)
-        reader.forms[number] = {image: reader.rounded(number, value, self.label)}
+        reader.forms.pop(number, None)
+        reader.put(number, value, image, self.label)
 
     # ------------------------------------------------------------------------ operands
 
@@ -420,12 +447,46 @@ def _pool(op: str, call: _Call, **attrs: int) -> Value:
 
 
 def _resize_bilinear(call: _Call) -> Value:
-    x, mode = call.real(0), "half_pixel" if call.option("HalfPixelCenters", False) else "asymmetric"
-    mode = "align_corners" if call.option("AlignCorners", False) else mode
-    sizes = call.const([*_shape(x)[:2], *call.ints(1)])
+    size, modes = call.ints(1), ("AlignCorners", "HalfPixelCenters")
+    corners, halves = (call.option(mode, False) for mode in modes)
+    scale, zero = call.tensor(0).scale, call.tensor(0).zero
+    if scale is None or zero is None:
+        mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
+        return _resized(call, size, mode="linear", coordinate_transformation_mode=mode)
+    x = call.emit("Cast", call.raw(0), to=_onnx_type("int32"))
+    for axis, after in zip((2, 3), size, strict=True):
+        places, weights = _between(_shape(x)[axis], after, corners, halves)
+        parts = [call.emit("Gather", x, call.const(place), axis=axis) for place in places]
+        columns = [weight.reshape(-1, *[1] * (3 - axis)) for weight in weights]
+        factors = [call.const(column, "int32") for column in columns]
+        x = call.emit("Add", *map(partial(call.emit, "Mul"), parts, factors))
+    half, one, least = (call.const(number, "int32") for number in (1 << 19, 1 << 20, zero))
+    steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
+    steps = call.emit("Sub", call.emit("Mul", call.emit("Sign", x), steps), least)
     return call.emit(
-        "Resize", x, None, None, sizes, mode="linear", coordinate_transformation_mode=mode
+        "Mul", call.emit("Cast", steps, to=_onnx_type("float32")), call.const(scale, "float32")
     )
+
+
+def _between(
+    before: int, after: int, corners: bool, halves: bool
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return between which pixels those of a resized row lie, and their weights in 1024ths.
+
+    This is the arithmetic of TFLite's kernels for integers.
+    """
+    less = int(corners and after > 1)
+    scale = (((before - less) << 10) + (after - less) // 2) // (after - less)
+    place = np.arange(after) * scale + (scale // 2 - 512 if halves else 0)
+    low, high = np.maximum(place >> 10, 0), (place + 1023) >> 10
+    ends = np.minimum(low, before - 1), np.clip(high, 0, before - 1)
+    return ends, (1024 - place + (low << 10), place - (low << 10))
+
+
+def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
+    x = call.real(0)
+    sizes = call.const([*_shape(x)[:2], *size])
+    return call.emit("Resize", x, None, None, sizes, **attrs)
 
 
 def _resize_nearest(call: _Call) -> Value:
@@ -435,9 +496,8 @@ def _resize_nearest(call: _Call) -> Value:
     repeated = [np.arange(len(p)) // max(1, f) for p, f in zip(pixels, factors, strict=True)]
     if not all(map(np.array_equal, pixels, repeated)):
         return _taken(call, x, dict(enumerate(pixels, start=2)))
-    sizes = call.const([*_shape(x)[:2], *size])
     attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
-    return call.emit("Resize", x, None, None, sizes, mode="nearest", **attrs)
+    return _resized(call, size, mode="nearest", **attrs)
 
 
 def _nearest(call: _Call, before: int, after: int) -> Array:

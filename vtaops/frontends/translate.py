@@ -8,7 +8,7 @@ grid on to their operand; operators that compute read operands on their own grid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -96,6 +96,8 @@ def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
         If it is not quantised.
     """
     grid = None if data is None else natural_grid(data)
+    if data is not None and grid is None and data.label == reader.label:
+        raise NotTranslated(f"VTA has no operator {reader.kind}")
     if data is None or grid is None:
         source = "nothing" if data is None else data.label
         raise NotTranslated(f"the input of {reader.label} (from {source}) is not quantised")
@@ -135,7 +137,7 @@ def _add(value: Value, target: ResultRange) -> Source:
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
     left, right = value.args
-    if target.tflite and (found := _tflite_with_number(value, target)) is not None:
+    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
         return found
     if real(right) is not None or (sign > 0 and real(left) is not None):
         return _add_constant(value, target, sign)
@@ -146,10 +148,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     unit, zero = target.grid.scale, target.grid.zero_point
     clip = (target.low, target.high)
     if target.tflite:
-        op = ops.RescaledAdd.from_scales(
-            a_scale, b_scale, unit, sign=int(sign), zero_point=zero, clip=clip
-        )
-        return step(op, a, b, scale=unit)
+        return step(_tflite_sum(value, (a_scale, b_scale), target), a, b, scale=unit)
     ratios = a_scale / unit, sign * b_scale / unit
     return halves.total(ops.Add.from_ratios(*ratios, zero, clip), a, b, scale=unit)
 
@@ -173,7 +172,7 @@ def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if target.tflite and (found := _tflite_with_number(value, target)) is not None:
+    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
         return found
     for tensor, constant in (value.args, value.args[::-1]):
         factor = real(constant)
@@ -368,33 +367,40 @@ def _tflite_function(
     return _of_steps(steps, data, value.op.lower(), target)
 
 
-def _tflite_with_number(value: Value, target: ResultRange) -> Source | None:
-    """Translate a sum or a product with one quantised number to TFLite's table; else None."""
-    left, right = value.args
-    first_fixed = left is not None and left.fixed
-    tensor, constant = (right, left) if first_fixed else (left, right)
-    found = None if constant is None else integers(constant)
-    if tensor is None or found is None or found[0].size != 1:
+def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
+    """Translate a sum with a quantised number, or one per channel, to TFLite's table; else None.
+
+    So is a product with one number.
+    """
+    fixed = [operand is not None and operand.fixed for operand in value.args]
+    found = integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
+    if found is None or found[1].size != 1:
         return None
-    data, scale = operand(tensor, value)
-    scales, unit = [scale, float(found[1].reshape(()))], target.grid.scale
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1)]
-    scales, terms = (scales[::-1], terms[::-1]) if first_fixed else (scales, terms)
-    op: ops.RescaledAdd | ops.Multiply = ops.Multiply(
-        target.requantization(_tflite_ratio(float(np.float32(scales[0]) * np.float32(scales[1])), target))
+    if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
+        return None
+    data, scale = operand(argument(value, fixed.index(False)), value)
+    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)]
+    scales = [scale, float(found[1].reshape(()))]
+    if fixed[0]:
+        terms, scales = terms[::-1], scales[::-1]
+    op = _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    table = op.requantization.apply(op.sums(*terms), 0)
+    table = table[0] if len(table) == 1 else table
+    name, unit = value.op.lower(), target.grid.scale
+    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=unit)
+
+
+def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
+    sign, (a, b), unit = -1 if value.op == "Sub" else 1, scales, target.grid.scale
+    clip = target.low, target.high
+    return ops.RescaledAdd.from_scales(
+        a, b, unit, sign=sign, zero_point=target.grid.zero_point, clip=clip
     )
-    if value.op != "Mul":
-        op = ops.RescaledAdd.from_scales(
-            *scales,
-            unit,
-            sign=-1 if value.op == "Sub" else 1,
-            zero_point=target.grid.zero_point,
-            clip=(target.low, target.high),
-        )
-    table = op.requantization.apply(op.sums(*terms))
-    return step(
-        ops.LookupTable(table, target.grid.zero_point, value.op.lower()), data, scale=unit
-    )
+
+
+def _tflite_product(scales: Sequence[float], target: ResultRange) -> ops.Multiply:
+    scale = np.float32(scales[0] * scales[1])  # TFLite computes this in float32
+    return ops.Multiply(target.requantization(_tflite_ratio(float(scale), target)))
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
