@@ -12,6 +12,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from flatbuffers.table import Table
 from hypothesis import strategies as st
 
 from trials.hostile_onnx import FLOATS, LONGS, use_graph
-from trials.tflite_models import Writer, small_tflite
+from trials.tflite_models import Writer, float_tflite, small_tflite
+from trials.tflite_operators import cases
 from vtaops import ModelError, ShapeError, UnsupportedError
 from vtaops.frontends import import_model
 
@@ -117,15 +119,34 @@ SCHEMA: dict[str, dict[str, Any]] = {
     "TransposeConvOptions": {"padding": "Int8", "stride_w": "Int32", "stride_h": "Int32"},
     "ResizeBilinearOptions": {"align_corners": "Bool", "half_pixel_centers": "Bool"},
     **{f"{name}Options": {"activation": "Int8"} for name in ("Add", "Sub", "Mul", "Div", "L2Norm")},
+    "ResizeNearestNeighborOptions": {"align_corners": "Bool", "half_pixel_centers": "Bool"},
+    "StridedSliceOptions": {
+        **{f"{name}_mask": "Int32" for name in ("begin", "end", "ellipsis", "new_axis", "shrink")},
+        "offset": "Bool",
+    },
+    "PackOptions": {"values_count": "Int32", "axis": "Int32"},
+    "UnpackOptions": {"num": "Int32", "axis": "Int32"},
+    "SplitOptions": {"num_splits": "Int32"},
+    "SplitVOptions": {"num_splits": "Int32"},
+    "GatherOptions": {"axis": "Int32", "batch_dims": "Int32"},
+    "SqueezeOptions": {"squeeze_dims": ["Int32"]},
+    "MirrorPadOptions": {"mode": "Int8"},
+    "BatchMatMulOptions": {"adj_x": "Bool", "adj_y": "Bool"},
+    "DepthToSpaceOptions": {"block_size": "Int32"},
+    "SpaceToDepthOptions": {"block_size": "Int32"},
+    "GeluOptions": {"approximate": "Bool"},
+    "CumsumOptions": {"exclusive": "Bool", "reverse": "Bool"},
+    "ArgMaxOptions": {"output_type": "Int8"},
+    "CastOptions": {"in_data_type": "Int8", "out_data_type": "Int8"},
+    "ShapeOptions": {"out_type": "Int8"},
 }
 """Tables by name: their fields in the order of the schema. A list is a vector; "union" is the table
 that the field before says."""
 
 _UNIONS = {
-    number: name
-    for name, number in vars(tflite.BuiltinOptions).items()
-    if isinstance(number, int) and name in SCHEMA
+    number: name for name, number in vars(tflite.BuiltinOptions).items() if isinstance(number, int)
 }
+SCHEMA |= {name: {} for name in _UNIONS.values() if name not in SCHEMA}
 
 
 # ------------------------------------------------------------------------------- documents
@@ -261,7 +282,12 @@ def _elements() -> bytes:
 @cache
 def documents() -> tuple[dict[str, Any], ...]:
     """Return valid models."""
-    return tuple(map(decoded, (small_tflite(), small_tflite("float32"), _elements())))
+    one_operator = [case.file(kind) for case, kind in zip(cases(), cycle(KINDS), strict=False)]
+    whole = small_tflite(), small_tflite(pad=True), small_tflite("float32"), float_tflite()
+    return tuple(map(decoded, (*whole, _elements(), *one_operator)))
+
+
+KINDS = ("int8", "float32", "uint8", "int8")
 
 
 def places(value: Any, table: str = "Model") -> Iterator[tuple[str, Any, Any, Any]]:

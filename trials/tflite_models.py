@@ -4,7 +4,10 @@ import flatbuffers
 import numpy as np
 import tflite
 
-KINDS = {"float32": 0, "int32": 2, "int8": 9}
+KINDS = {
+    **{"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6},
+    **{"int16": 7, "int8": 9},
+}
 
 
 class Writer:
@@ -59,7 +62,7 @@ class Writer:
         b, code = self.builder, getattr(tflite.BuiltinOperator, name)
         if code not in self.codes:
             self.codes.append(code)
-        table = OPTIONS.get(name)
+        table = options_of(name)
         made = None
         if table is not None:
             getattr(tflite, f"{table}Start")(b)
@@ -131,7 +134,7 @@ class Writer:
         codes = []
         for code in self.codes:
             tflite.OperatorCodeStart(b)
-            tflite.OperatorCodeAddDeprecatedBuiltinCode(b, code)
+            tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(code, 127))
             tflite.OperatorCodeAddBuiltinCode(b, code)
             tflite.OperatorCodeAddVersion(b, 1)
             codes.append(tflite.OperatorCodeEnd(b))
@@ -148,24 +151,28 @@ class Writer:
         return bytes(b.Output())
 
 
+def options_of(name):
+    """Return the name of the table of an operator's options; None if it has none."""
+    words = "".join(word.capitalize() for word in name.split("_"))
+    return next((t for t in (OPTIONS.get(name, ""), f"{words}Options") if hasattr(tflite, t)), None)
+
+
 OPTIONS = {
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "ADD": "AddOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "CONCATENATION": "ConcatenationOptions",
-    "MEAN": "ReducerOptions",
-    "RESHAPE": "ReshapeOptions",
-    "FULLY_CONNECTED": "FullyConnectedOptions",
-    "SOFTMAX": "SoftmaxOptions",
-    "MUL": "MulOptions",
-    "SUB": "SubOptions",
-    "LEAKY_RELU": "LeakyReluOptions",
-    "TRANSPOSE_CONV": "TransposeConvOptions",
-    "RESIZE_BILINEAR": "ResizeBilinearOptions",
-    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
+    "TOPK_V2": "TopKV2Options",
+    "PADV2": "PadV2Options",
+    "BATCH_MATMUL": "BatchMatMulOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D"), "Pool2DOptions"),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
+    **dict.fromkeys(("SPACE_TO_BATCH_ND",), "SpaceToBatchNDOptions"),
+    **dict.fromkeys(("BATCH_TO_SPACE_ND",), "BatchToSpaceNDOptions"),
+    **dict.fromkeys(
+        ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY"), "ReducerOptions"
+    ),
 }
+"""Tables of options whose names are not those of their operators."""
 
 
 def small_tflite(kind="int8", seed=0, *, pad=False):

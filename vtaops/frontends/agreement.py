@@ -546,11 +546,12 @@ def _with_litert(
     litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
     for arrays in given:
         values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
-        for name, node, theirs, ours in compare(Path(source), compiled.imported, arrays):
-            values[node.name] = theirs
+        for name, node, own, theirs, ours in compare(Path(source), compiled.imported, arrays):
+            values[own] = theirs
             if not name:
                 continue
-            far = np.abs(theirs.astype(np.int64) - ours) > isinstance(node.op, ops.LookupTable)
+            near = isinstance(node.op, ops.LookupTable | Quantize)  # floats, rounded once
+            far = np.abs(theirs.astype(np.int64) - ours) > near
             if far.any():
                 raise _at_first(node, Stated(name, theirs), ours, far)
             apart = int(np.count_nonzero(theirs != ours))

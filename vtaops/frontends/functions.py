@@ -191,7 +191,7 @@ def _batch_norm(value: Value) -> tuple[Value, Array, Array] | None:
 def _constant(value: Value, shape: tuple[int, ...] | None) -> Array | None:
     """Return a constant as one number, or one per channel of a tensor; None if it is neither."""
     found = real(value)
-    if found is None or shape is None or not (found.size == 1 or _is_per_channel(found, shape)):
+    if found is None or shape is None or not (found.size == 1 or is_per_channel(found, shape)):
         return None
     return found.astype(np.float64).reshape(-1)
 
@@ -207,7 +207,7 @@ def names(value: Value, argument: Value) -> list[str]:
 def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[Value] | None:
     constant = real(value)
     if constant is not None:
-        per_channel = shape is not None and _is_per_channel(constant, shape)
+        per_channel = shape is not None and is_per_channel(constant, shape)
         return set() if constant.size == 1 or per_channel else None
     if value.shape != shape:
         return None
@@ -224,7 +224,7 @@ def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[V
     return found
 
 
-def _is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
+def is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:
     """Return whether a constant has one value per channel (axis 1) of a tensor."""
     padded = (1,) * (len(shape) - constant.ndim) + constant.shape
     return len(shape) > 1 and padded == (1, shape[1], *(1,) * (len(shape) - 2))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,49 +18,13 @@ import numpy as np
 from vtaops.base.errors import ModelError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
+from vtaops.frontends.tflite import tensors_of
 from vtaops.graph import Graph, Node
-from vtaops.graph import operators as ops
 from vtaops.graph.executor import checked_inputs, evaluate_node
 
-KINDS: dict[str, tuple[type[ops.GraphOperator], ...]] = {
-    "CONV_2D": (ops.Convolution,),
-    "DEPTHWISE_CONV_2D": (ops.Convolution,),
-    "TRANSPOSE_CONV": (ops.TransposedConvolution,),
-    "FULLY_CONNECTED": (ops.Dense,),
-    "ADD": (ops.RescaledAdd, ops.Add, ops.LookupTable),
-    "SUB": (ops.RescaledAdd, ops.Add, ops.LookupTable),
-    "MUL": (ops.Multiply, ops.LookupTable),
-    "AVERAGE_POOL_2D": (ops.AveragePool,),
-    "MEAN": (ops.AveragePool,),
-    "MAX_POOL_2D": (ops.MaxPool,),
-    "CONCATENATION": (ops.Concat,),
-    "SOFTMAX": (ops.FixedSoftmax,),
-    **dict.fromkeys(
-        ("LEAKY_RELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "ELU"), (ops.LookupTable,)
-    ),
-}
-"""TFLite operators that exist in a graph; the others only move values."""
-
-COMPUTING = tuple(kind for kinds in KINDS.values() for kind in kinds)
-"""Operators of a graph that are one of a file; the others only move values."""
-
-IMAGES = ops.Convolution | ops.TransposedConvolution | ops.AveragePool | ops.MaxPool
-"""Operators on NCHW."""
-
-Compared = tuple[str, Node, Array, Array]
-"""An operator's result by name, its node, and the values of LiteRT and of the executor in NCHW."""
-
-
-@dataclass(frozen=True)
-class _Operator:
-    """An operator of a file: numbers of its inputs and result, grid and values of the result."""
-
-    kind: str
-    name: str
-    inputs: tuple[int, ...]
-    output: int
-    grid: tuple[float, int]
-    values: Array
+Compared = tuple[str, Node, str, Array, Array]
+"""A tensor: its name in the file (empty if the file has none), its node and name in the graph, and
+its values in LiteRT and in the executor, in the graph's layout."""
 
 
 def has_litert() -> bool:
@@ -87,8 +50,8 @@ def runs(path: Path) -> bool:
     return tried.returncode == 0
 
 
-def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], list[int]]:
-    """Return the operators of a file with LiteRT's results, and the numbers of the file's inputs.
+def reference(path: Path, arrays: Sequence[Array]) -> Callable[[int], Array]:
+    """Return a function that returns LiteRT's values of the tensor of a number.
 
     Raises
     ------
@@ -115,87 +78,36 @@ def reference(path: Path, arrays: Sequence[Array]) -> tuple[list[_Operator], lis
             )
         interpreter.set_tensor(detail["index"], array)
     interpreter.invoke()
-    details = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
-    operators = [
-        _Operator(
-            operator["op_name"],
-            details[int(operator["outputs"][0])]["name"],
-            tuple(int(number) for number in operator["inputs"]),
-            int(operator["outputs"][0]),
-            details[int(operator["outputs"][0])]["quantization"],
-            interpreter.get_tensor(operator["outputs"][0]).copy(),
-        )
-        for operator in interpreter._get_ops_details()
-    ]
-    return operators, [int(detail["index"]) for detail in inputs]
+    return lambda number: np.asarray(interpreter.get_tensor(number))
 
 
 def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compared]:
-    """Yield a comparison for each operator that the outputs of a file need.
+    """Yield a comparison for each tensor that the graph of a file computes.
 
-    Operators that only move values have no name in it.
+    Each node reads LiteRT's values of the tensors that the file has.
 
     Raises
     ------
     ModelError
         If the graph does not belong to the file.
     """
-    left, inputs = reference(path, arrays)
+    values_of, places = reference(path, arrays), tensors_of(path)
     if [tensor.shape for tensor in graph.inputs] != [array.shape for array in arrays]:
         raise ModelError(f"{graph.name} is not a graph of {path}, whose inputs have other shapes")
     values = checked_inputs(graph.inputs, arrays)
-    roots = _roots(left, inputs) | dict(zip(values, inputs, strict=True))
-    left = [operator for operator in left if operator.kind in KINDS]
-    turned: set[str] = set()
     for node in graph.nodes:
         made = evaluate_node(node, values)
-        values |= made
-        own, name = made[node.outputs[0].name], node.outputs[0].name
-        if _is_channels_first(node, turned):
-            turned.add(name)
-        if not isinstance(node.op, COMPUTING):
-            roots[name] = roots[node.inputs[0].name]
-            yield "", node, own, own
-            continue
-        found = next((o for o in left if _is_of(node, o, roots)), None)
-        if found is None:
-            raise ModelError(f"{graph.name} is not a graph of {path}, which has no {name}")
-        left.remove(found)
-        roots[name] = found.output
-        other = _as_in_graph(found.values, own.shape, channels_first=name in turned)
-        yield found.name, node, other, own
-        values[name] = other
+        for name, own in made.items():
+            place = places.get(name) if own.dtype == np.int8 else None
+            theirs = own if place is None else _as_in_graph(values_of(place[0]), place[1])
+            if theirs.shape != own.shape:
+                raise ModelError(f"{graph.name} is not a graph of {path}, which has another {name}")
+            values[name] = theirs
+            yield "" if place is None else place[2], node, name, theirs, own
 
 
-def _as_in_graph(values: Array, shape: tuple[int, ...], *, channels_first: bool) -> Array:
-    """Return the values of a file's tensor in the shape of the graph's."""
-    if channels_first and values.ndim == len(shape) == 4:
-        values = values.transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(values.reshape(shape))
-
-
-def _is_channels_first(node: Node, turned: Collection[str]) -> bool:
-    """Return whether a result is NCHW; `turned` are the tensors before that are."""
-    if isinstance(node.op, ops.Transpose):
-        return node.op.axes == (0, 3, 1, 2)
-    return node.inputs[0].name in turned or isinstance(node.op, IMAGES)
-
-
-def _roots(operators: Sequence[_Operator], inputs: Sequence[int]) -> dict[str | int, int]:
-    """Return the origin of each tensor of a file, following operators that only move values."""
-    roots: dict[str | int, int] = {number: number for number in inputs}
-    for operator in operators:
-        moves = operator.kind not in KINDS and operator.inputs[0] in roots
-        roots[operator.output] = roots[operator.inputs[0]] if moves else operator.output
-    return roots
-
-
-def _is_of(node: Node, operator: _Operator, roots: Mapping[str | int, int]) -> bool:
-    """Return whether a node is an operator of the file: with the same tensors and the same grid."""
-    if not isinstance(node.op, KINDS[operator.kind]):
-        return False
-    read = {roots[tensor.name] for tensor in node.inputs}
-    result = node.outputs[0]
-    grid = (np.float32(result.scale), result.zero_point)
-    alike = grid == (np.float32(operator.grid[0]), int(operator.grid[1]))
-    return alike and read == {roots[number] for number in operator.inputs if number in roots}
+def _as_in_graph(values: Array, image: bool) -> Array:
+    """Return LiteRT's values of a tensor as the graph has them: int8, and images as NCHW."""
+    values = values.transpose(0, 3, 1, 2) if image else values
+    unsigned = values.dtype == np.uint8
+    return np.ascontiguousarray((values ^ 128).view(np.int8) if unsigned else values)

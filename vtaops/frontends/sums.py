@@ -340,9 +340,9 @@ def scaled(
         if found is None:
             raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
         values, scale = (per_channel(np.asarray(part), value, 1) for part in found)
-        if np.abs(values).max() > 127:
-            raise NotTranslated("a factor that does not fit int8 once its zero point is taken off")
-        weight = values.astype(np.int8)
+        weight = values.astype(np.int64)
         scale = scale[0] if (scale == scale[0]).all() else scale
-    product = partial(Convolution, weight.reshape(-1, 1, 1, 1), groups=channels)
-    return _sum(value, product, reshaped(data, image), data_scale * scale, channels, 1)
+    weight = weight.reshape(-1, 1, 1, 1)
+    weight, data = _narrow(weight, reshaped(data, image), 1, groups=channels)
+    product = partial(Convolution, weight, groups=channels)
+    return _sum(value, product, data, data_scale * scale, channels, 1)

@@ -8,16 +8,18 @@ grid on to their operand; operators that compute read operands on their own grid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends import halves
-from vtaops.frontends.constants import axis_of, number, real, whole_numbers
-from vtaops.frontends.functions import affine_of, apply, argument_of, bounds, is_elementwise, names
+from vtaops.frontends import halves, tflite_tables
+from vtaops.frontends.constants import axis_of, integers, number, real, whole_numbers
+from vtaops.frontends.functions import affine_of, apply, argument_of, bounds, is_elementwise, is_per_channel, names
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid, through_pairs
 from vtaops.frontends.pixels import moved_pixels
 from vtaops.frontends.steps import (
@@ -68,8 +70,8 @@ def translate(value: Value, target: ResultRange) -> Source:
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value to compute now; see `translate`."""
     rule = RULES.get(value.op)
-    if target.tflite and value.op == "Softmax":
-        rule = _softmax
+    if target.tflite:
+        rule = TFLITE_RULES.get(value.op, rule)
     try:
         if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(f"VTA has no operator {value.kind}")
@@ -94,6 +96,8 @@ def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
         If it is not quantised.
     """
     grid = None if data is None else natural_grid(data)
+    if data is not None and grid is None and data.label == reader.label:
+        raise NotTranslated(f"VTA has no operator {reader.kind}")
     if data is None or grid is None:
         source = "nothing" if data is None else data.label
         raise NotTranslated(f"the input of {reader.label} (from {source}) is not quantised")
@@ -114,7 +118,14 @@ def _dequantize(value: Value, target: ResultRange) -> Source:
     if grid == target.grid and (target.low, target.high) == (-128, 127):
         return source
     ratio = grid.scale / target.grid.scale
+    if target.tflite and all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
+        ratio = _tflite_ratio(grid.scale, target)  # of an activation that stands alone
     return step(ops.Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
+
+
+def _tflite_ratio(scale: float, target: ResultRange) -> float:
+    """Return a ratio of scales in float32, as most of TFLite's operators do."""
+    return float(np.float32(scale) / np.float32(target.grid.scale))
 
 
 def _sum(value: Value, target: ResultRange) -> Source:
@@ -126,6 +137,8 @@ def _add(value: Value, target: ResultRange) -> Source:
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
     left, right = value.args
+    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
+        return found
     if real(right) is not None or (sign > 0 and real(left) is not None):
         return _add_constant(value, target, sign)
     large, small, flipped = _broadcast(value)
@@ -135,10 +148,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     unit, zero = target.grid.scale, target.grid.zero_point
     clip = (target.low, target.high)
     if target.tflite:
-        op = ops.RescaledAdd.from_scales(
-            a_scale, b_scale, unit, sign=int(sign), zero_point=zero, clip=clip
-        )
-        return step(op, a, b, scale=unit)
+        return step(_tflite_sum(value, (a_scale, b_scale), target), a, b, scale=unit)
     ratios = a_scale / unit, sign * b_scale / unit
     return halves.total(ops.Add.from_ratios(*ratios, zero, clip), a, b, scale=unit)
 
@@ -162,6 +172,8 @@ def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
+    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
+        return found
     for tensor, constant in (value.args, value.args[::-1]):
         factor = real(constant)
         if factor is not None and tensor is not None:
@@ -179,7 +191,12 @@ def _multiply_constant(
         return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
     if len(shape_of(tensor)) not in (3, 4):
         raise NotTranslated(f"{value.label} multiplies something that is not an image")
-    return scaled(tensor, data, scale, constant).rounded(target)
+    sums = scaled(tensor, data, scale, constant)
+    if target.tflite:
+        unit = target.grid.scale
+        ratio = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
+        sums = replace(sums, scale=ratio.astype(np.float64) * unit)
+    return sums.rounded(target)
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
@@ -253,19 +270,23 @@ def _translated_image(value: Value, target: ResultRange) -> Source:
 def _mean(value: Value, target: ResultRange) -> Source:
     image, axes = first(value), reduced_axes(value)
     rank = len(shape_of(image))
-    if target.tflite and rank == 4 and axes == [1, 2]:
-        return _mean_of_last(value, target)
     if rank not in (3, 4) or axes != list(range(2, rank)):
         raise NotTranslated(f"{value.label} is a mean over the axes {axes} of {rank}")
     return _global_pool(value, target)
 
 
-def _mean_of_last(value: Value, target: ResultRange) -> Source:
-    """Translate a mean over the pixels of a channels-last image."""
+def _tflite_mean(value: Value, target: ResultRange) -> Source:
+    """Translate a mean over any axes: they become the pixels of an image."""
+    shape, axes = shape_of(first(value)), reduced_axes(value)
     data, scale = operand(first(value), value)
-    _, h, w, _ = shape_of(first(value))
-    scaling = _tflite_mean(scale / target.grid.scale, h * w, False, target)
-    image = _moved(ops.Transpose((0, 3, 1, 2)), data)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    scaling = _mean_scaling(
+        scale / target.grid.scale, math.prod(shape[axis] for axis in axes), False, target
+    )
+    if kept + axes != sorted(kept + axes):
+        data = _moved(ops.Transpose((*kept, *axes)), data)
+    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
+    image = reshaped(data, [math.prod(row) for row in rows])
     pooled = step(ops.AveragePool(requantization=scaling), image, scale=target.grid.scale)
     return reshaped(pooled, shape_of(value))
 
@@ -282,7 +303,7 @@ def _average(value: Value, target: ResultRange, count: int, **window: Any) -> So
     data = reshaped(data, image_shape(first(value)))
     ratio = scale / target.grid.scale
     if target.tflite:
-        scaling = _tflite_mean(ratio, count, bool(window), target)
+        scaling = _mean_scaling(ratio, count, bool(window), target)
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
@@ -296,7 +317,7 @@ def _average(value: Value, target: ResultRange, count: int, **window: Any) -> So
     return step(op, data, scale=target.grid.scale)
 
 
-def _tflite_mean(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
+def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
     """Return TFLite's rounding of a mean: as a pool, or as a product with one over the pixels."""
     zero, clip = target.grid.zero_point, (target.low, target.high)
     if pool and ratio == 1:
@@ -319,8 +340,7 @@ def _leaky(value: Value, target: ResultRange) -> Source:
 
 def _prelu(value: Value, target: ResultRange) -> Source:
     slope, shape = real(argument(value, 1)), shape_of(value)
-    per_channel = slope is not None and slope.shape == (shape[1], *(1,) * (len(shape) - 2))
-    if slope is None or (slope.size > 1 and not per_channel):
+    if slope is None or (slope.size > 1 and not is_per_channel(slope, shape)):
         raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
     return _leaky_table(value, slope.reshape(-1), target)
 
@@ -332,25 +352,55 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     if not target.tflite:
         x = _reals(grid)
         return _tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    steps = np.arange(-128, 128) - grid.zero_point
-    own, result = np.float32(scale), np.float32(target.grid.scale)
-    ratios = np.where(steps >= 0, own / result, own * np.float32(slopes[0]) / result)
-    values = np.array(
-        [_tflite_product(*pair) for pair in zip(steps.tolist(), ratios.tolist(), strict=True)]
+    found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
+    numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
+    grids = scale, grid.zero_point, target.grid.scale
+    return _of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
+
+
+def _tflite_function(
+    function: Callable[[tflite_tables.Grids], Array], value: Value, target: ResultRange
+) -> Source:
+    """Translate a function of one value to TFLite's table."""
+    data, scale = operand(first(value), value)
+    steps = function((scale, data.tensor.zero_point, target.grid.scale))
+    return _of_steps(steps, data, value.op.lower(), target)
+
+
+def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
+    """Translate a sum with a quantised number, or one per channel, to TFLite's table; else None.
+
+    So is a product with one number.
+    """
+    fixed = [operand is not None and operand.fixed for operand in value.args]
+    found = integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
+    if found is None or found[1].size != 1:
+        return None
+    if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
+        return None
+    data, scale = operand(argument(value, fixed.index(False)), value)
+    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)]
+    scales = [scale, float(found[1].reshape(()))]
+    if fixed[0]:
+        terms, scales = terms[::-1], scales[::-1]
+    op = _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    table = op.requantization.apply(op.sums(*terms), 0)
+    table = table[0] if len(table) == 1 else table
+    name, unit = value.op.lower(), target.grid.scale
+    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=unit)
+
+
+def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
+    sign, (a, b), unit = -1 if value.op == "Sub" else 1, scales, target.grid.scale
+    clip = target.low, target.high
+    return ops.RescaledAdd.from_scales(
+        a, b, unit, sign=sign, zero_point=target.grid.zero_point, clip=clip
     )
-    table = np.clip(values + target.grid.zero_point, target.low, target.high).astype(np.int8)
-    op = ops.LookupTable(table, target.grid.zero_point, name)
-    return step(op, data, scale=target.grid.scale)
 
 
-def _tflite_product(steps: int, ratio: float) -> int:
-    """Return TFLite's rounded product, whose sign is put on behind the rounding."""
-    if not ratio:
-        return 0
-    scaling = Requantization.tflite(abs(ratio))
-    half = int(scaling.half) + int(scaling.by_sign) * (-1 if steps < 0 else 1)
-    value = steps * int(scaling.multiplier) + half >> int(scaling.shift)
-    return value if ratio > 0 else -value
+def _tflite_product(scales: Sequence[float], target: ResultRange) -> ops.Multiply:
+    scale = np.float32(scales[0] * scales[1])  # TFLite computes this in float32
+    return ops.Multiply(target.requantization(_tflite_ratio(float(scale), target)))
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
@@ -372,9 +422,16 @@ def _tabulated(results: Array, data: Source, name: str, target: ResultRange) -> 
         steps = np.rint(results / np.float32(target.grid.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{name} is not finite on all 256 values")
+    return _of_steps(steps, data, name, target)
+
+
+def _of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Source:
+    """Return a table of results in steps above the zero point, in a row for each channel."""
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
-    op = ops.LookupTable(table[0] if len(table) == 1 else table, target.grid.zero_point, name)
-    return step(op, data, scale=target.grid.scale)
+    table = table[0] if len(table) == 1 else table
+    return step(
+        ops.LookupTable(table, target.grid.zero_point, name), data, scale=target.grid.scale
+    )
 
 
 # ---------------------------------------------------------------------- what clips
@@ -582,6 +639,14 @@ def _pad(value: Value, target: ResultRange) -> Source:
 def _is_power_of_two(ratio: float) -> bool:
     return math.frexp(ratio)[0] == 0.5
 
+
+TFLITE_RULES: dict[str, Rule] = {
+    "Abs": partial(_tflite_function, tflite_tables.absolute),
+    "HardSwish": partial(_tflite_function, tflite_tables.hard_swish),
+    "ReduceMean": _tflite_mean,
+    "Softmax": _softmax,
+}
+"""Operators that TFLite's reference kernels compute otherwise than the real numbers rounded."""
 
 RULES: dict[str, Rule] = {
     "DequantizeLinear": _dequantize,

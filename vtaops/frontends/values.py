@@ -235,6 +235,10 @@ class NetworkBuilder:
             read.readers += node.results
         return node.results
 
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value another name, or the next that is free."""
+        value.name = self._unique(name)
+
     def network(self, outputs: Sequence[Value], *, tflite: bool = False) -> OnnxNetwork:
         """Return the network with these outputs."""
         for value in outputs:

@@ -1,0 +1,859 @@
+"""Read TFLite files, int8, uint8 or float: one rule for each operator, named as in the file.
+
+Images are NHWC in a file. Every tensor of rank 4 has up to two forms, as written and as an NCHW
+image; one is converted to the other on demand. Convolutions, pools and resizes read images,
+operators whose axes can be renamed follow their operands, and all others read tensors as written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.shapes import Array, ceil_div
+from vtaops.frontends.tflite_files import CORRUPT, DTYPES, File, Operator, Tensor, read_file
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
+
+TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
+
+EIGHT_BITS = frozenset({"int8", "uint8"})
+
+
+def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> OnnxNetwork:
+    """Return the network of a file.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    shapes
+        Shapes of inputs, by name. A first dimension that is neither static nor given is 1.
+
+    Raises
+    ------
+    ModelError
+        If the file does not exist, is not a TFLite model, or is inconsistent.
+    UnsupportedError
+        If it has an operator or a type of numbers that cannot be read; the message names it.
+    """
+    return _Reader(read_file(path), shapes or {}).network()
+
+
+def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
+    """Return the tensors of a file that its graph computes, by their names there.
+
+    Each has its number, whether the graph has it as an NCHW image, and its name in the file.
+    """
+    reader = _Reader(read_file(path), {})
+    reader.network()
+    return reader.names
+
+
+class _Reader:
+    """The forms of all tensors, by their numbers: as written (False), and as an image (True)."""
+
+    def __init__(self, file: File, shapes: Mapping[str, Sequence[int]]) -> None:
+        self.file, self.checked, self.builder = file, not shapes, NetworkBuilder()
+        self.forms: dict[int, dict[bool, Value]] = {}
+        self.grids: dict[int, tuple[Value, Value]] = {}
+        self.names: dict[str, tuple[int, bool, str]] = {}
+        names = [file.tensors[number].name for number in file.inputs]
+        if unknown := sorted(set(shapes) - set(names)):
+            raise ModelError(f"{unknown[0]!r} is not an input of the model; it has {names}")
+        for number in file.inputs:
+            tensor = self.tensor(number)
+            shape = _static(tensor, shapes.get(tensor.name, tensor.shape))
+            self.forms[number] = {False: self.builder.input(tensor.name, shape, tensor.dtype)}
+
+    def network(self) -> OnnxNetwork:
+        """Read the operators that the outputs need."""
+        needed, operators = {*self.file.outputs}, []
+        for operator in reversed(self.file.operators):
+            if needed.intersection(operator.outputs):
+                operators.append(operator)
+                needed.update(operator.inputs)
+        for operator in reversed(operators):
+            _Call(self, operator).run()
+        outputs = [self.form(number, False) for number in self.file.outputs]
+        return self.builder.network(outputs, tflite=True)
+
+    def tensor(self, number: int) -> Tensor:
+        """Return a tensor of the file.
+
+        Raises
+        ------
+        UnsupportedError
+            If its numbers have a type that vtaops does not read.
+        """
+        tensor = self.file.tensors[number]
+        if not tensor.dtype:
+            raise UnsupportedError(f"the tensor {tensor.name!r} has a type that vtaops cannot read")
+        if tensor.scale is None or tensor.data is not None:
+            return tensor
+        if tensor.dtype not in EIGHT_BITS or tensor.scale.ndim:
+            raise UnsupportedError(
+                f"the activation {tensor.name!r} is {tensor.dtype} with {tensor.scale.size} scales; "
+                "vtaops reads int8 and uint8 with one: convert the model anew"
+            )
+        return tensor
+
+    def form(self, number: int, image: bool) -> Value:
+        """Return a tensor in one of its forms: quantised as integers."""
+        forms, tensor = self.forms.setdefault(number, {}), self.tensor(number)
+        if image not in forms and tensor.data is not None:
+            array = _as_image(tensor.data) if image else tensor.data
+            forms[image] = self.builder.constant(np.asarray(array, order="C"), tensor.name)
+        elif image not in forms:
+            axes, label = TO_IMAGE if image else FROM_IMAGE, f"layout of {tensor.name!r}"
+            real = self.real(number, forms[not image], label)
+            turned = self.builder.add("Transpose", real, name=label, label=label, perm=axes)
+            self.put(number, turned, image, label)
+        return forms[image]
+
+    def grid(self, number: int) -> tuple[Value, Value]:
+        """Return scale and zero point of a quantised tensor."""
+        if number not in self.grids:
+            tensor, constant = self.tensor(number), self.builder.constant
+            scale, zero = np.asarray(tensor.scale), np.asarray(tensor.zero)
+            names = f"{tensor.name}:scale", f"{tensor.name}:zero"
+            self.grids[number] = constant(scale, names[0]), constant(zero, names[1])
+        return self.grids[number]
+
+    def real(self, number: int, form: Value, label: str, **attrs: int) -> Value:
+        """Return a form of a tensor, if the tensor is quantised as floating-point numbers."""
+        tensor = self.tensor(number)
+        if tensor.scale is None:
+            return form
+        name, args = f"{tensor.name}:real", (form, *self.grid(number))
+        return self.builder.add("DequantizeLinear", *args, name=name, label=label, **attrs)
+
+    def put(self, number: int, value: Value, image: bool, label: str) -> None:
+        """Make a result a form of a tensor: rounded to its grid, or in its dtype.
+
+        An output of the network has the name of its tensor. So have all other forms before they
+        are rounded, but for the second one of a tensor.
+        """
+        tensor, add = self.tensor(number), self.builder.add
+        other = f"{tensor.name}:{'nchw' if image else 'nhwc'}"
+        is_output = number in self.file.outputs and not image
+        second = number in self.forms or number in self.file.outputs
+        name = other if second and not is_output else tensor.name
+        if value.node is not None and value.node.label == label:
+            self.builder.rename(value, f"{name}:real" if is_output else name)
+        if tensor.scale is not None and value.dtype == "float32":
+            name = name if is_output else f"{name}:{tensor.dtype}"
+            rounded = add("QuantizeLinear", value, *self.grid(number), name=name, label=label)
+            value, own = rounded, rounded.name if is_output else value.name
+        else:
+            value, own = self._as_declared(tensor, value, label), value.name
+        self.names[own] = number, image, tensor.name
+        self.forms.setdefault(number, {})[image] = value
+
+    def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
+        """Return a result in the dtype of its tensor."""
+        if value.dtype == tensor.dtype:
+            return value
+        if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
+            return self.builder.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
+        raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
+
+
+class _Call:
+    """An operator of the file: what it reads, and where its results go.
+
+    Attributes
+    ----------
+    image
+        Whether operands are read, and results written, as images.
+    """
+
+    def __init__(self, reader: _Reader, operator: Operator) -> None:
+        self.reader, self.operator, self.label = reader, operator, operator.label
+        self.option, self.image = operator.option, False
+
+    def run(self) -> None:
+        """Build the operator."""
+        kind = self.operator.kind
+        if kind not in RULES:
+            raise UnsupportedError(
+                f"{self.label} is an operator that vtaops cannot read; `vtaops ops --supported` "
+                "lists those that it can: end the model before it, or leave it out"
+            )
+        with raising(ModelError, f"{self.label} is malformed", *CORRUPT):
+            self.image = next(where(self) for where, rules in LAYOUTS.items() if kind in rules)
+            made = RULES[kind](self)
+            values = [made] if isinstance(made, Value) else made
+            for number, value in zip(self.operator.outputs, values, strict=True):
+                self._place(number, value)
+
+    def _place(self, number: int, value: Value) -> None:
+        """Make a value, behind the fused activation, a tensor of the file."""
+        reader, tensor = self.reader, self.reader.tensor(number)
+        if hasattr(self.operator.table, "FusedActivationFunction"):
+            function = self.option("FusedActivationFunction")
+            if function not in ACTIVATIONS:
+                raise UnsupportedError(f"{self.label} has the fused activation {function}")
+            value = ACTIVATIONS[function](self, value)
+        image, shape = self.image and len(_shape(value)) == 4, _shape(value)
+        shape = [shape[axis] for axis in FROM_IMAGE] if image else shape
+        if reader.checked and not _agree(shape, tensor.shape):
+            raise ModelError(
+                f"{self.label} has the shape {shape}; the file declares {[*tensor.shape]}"
+            )
+        reader.forms.pop(number, None)
+        reader.put(number, value, image, self.label)
+
+    # ------------------------------------------------------------------------ operands
+
+    def has(self, k: int) -> bool:
+        """Return whether there is an operand `k`."""
+        return k < len(self.operator.inputs) and self.operator.inputs[k] >= 0
+
+    def number(self, k: int) -> int:
+        """Return the number of the tensor that is operand `k`."""
+        if not self.has(k):
+            raise ModelError(f"{self.label} has no operand {k}")
+        return self.operator.inputs[k]
+
+    def tensor(self, k: int) -> Tensor:
+        """Return the tensor that is operand `k`."""
+        return self.reader.tensor(self.number(k))
+
+    def is_image(self, k: int) -> bool:
+        """Return whether operand `k` is computed as an image."""
+        return True in self.reader.forms.get(self.number(k), ())
+
+    def raw(self, k: int, image: bool | None = None) -> Value:
+        """Return operand `k`, by default in the operator's form: quantised as integers."""
+        return self.reader.form(self.number(k), self.image if image is None else image)
+
+    def real(self, k: int, image: bool | None = None) -> Value:
+        """Return operand `k` as `raw` does, but as floating-point numbers if it is quantised."""
+        axis = self.tensor(k).axis
+        return self.reader.real(self.number(k), self.raw(k, image), self.label, axis=axis)
+
+    def reals(self) -> list[Value]:
+        """Return all operands as `real` does."""
+        return [self.real(k) for k in range(len(self.operator.inputs))]
+
+    def ints(self, k: int) -> list[int]:
+        """Return the elements of operand `k`, which are integers.
+
+        Raises
+        ------
+        UnsupportedError
+            If they depend on an input.
+        """
+        array = self.raw(k, False).array
+        if array is None:
+            name = self.tensor(k).name
+            raise UnsupportedError(f"{self.label} reads {name!r}, which must be constant")
+        return [int(number) for number in array.astype(np.int64, casting="safe").flat]
+
+    def axis(self, axis: int, more: int = 0) -> int:
+        """Return an axis of the form that is read; `more` is by how much its rank is higher."""
+        axis = range(self.rank + more)[axis]
+        return FROM_IMAGE[axis] if self.image else axis
+
+    @property
+    def shape(self) -> list[int]:
+        """The shape of operand 0 as written."""
+        shape = _shape(self.raw(0))
+        return [shape[axis] for axis in FROM_IMAGE] if self.image else shape
+
+    @property
+    def rank(self) -> int:
+        """The highest rank of an operand."""
+        return max(len(self.tensor(k).shape) for k, _ in enumerate(self.operator.inputs))
+
+    def weight(self, k: int, axes: Sequence[int]) -> Value:
+        """Return operand `k` with its axes in another order; constants are turned now."""
+        tensor, number = self.tensor(k), self.number(k)
+        if tensor.data is None:
+            return self.emit("Transpose", self.real(k, False), perm=axes)
+        turned = np.ascontiguousarray(tensor.data.transpose(axes))
+        form = self.reader.builder.constant(turned, tensor.name)
+        return self.reader.real(number, form, self.label, axis=axes.index(tensor.axis))
+
+    def bias(self, k: int, x: int, weight: int) -> Value | None:
+        """Return operand `k`; integers count in steps of the products, whatever the file says."""
+        if not self.has(k):
+            return None
+        scales = [self.tensor(operand).scale for operand in (x, weight)]
+        if scales[0] is None or scales[1] is None or self.tensor(k).data is None:
+            return self.real(k, False)
+        scale = np.asarray(scales[0] * scales[1])
+        grid = self.const(scale, "float32"), self.const(np.zeros_like(scale), "int32")
+        return self.emit("DequantizeLinear", self.raw(k, False), *grid, axis=0)
+
+    # ----------------------------------------------------------------------- operators
+
+    def emit(self, op: str, *args: Value | None, **attrs: Any) -> Value:
+        """Add an operator of ONNX."""
+        return self.reader.builder.add(op, *args, name=f"{self.label}:{op}", label=self.label, **attrs)
+
+    def const(self, data: Any, dtype: str = "int64") -> Value:
+        """Return a constant."""
+        return self.reader.builder.constant(np.asarray(data, dtype))
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value in another shape."""
+        return self.emit("Reshape", value, self.const(shape))
+
+
+def _static(tensor: Tensor, shape: Sequence[int]) -> list[int]:
+    """Return the shape of an input whose first dimension may be open."""
+    found = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
+    if len(found) != len(tensor.shape) or min(found, default=1) < 0:
+        raise ModelError(
+            f"the input {tensor.name!r} has the shape {[*tensor.shape]}; give a static one of this "
+            f"rank by `shapes`, not {found}"
+        )
+    return found
+
+
+def _as_image(array: Array) -> Array:
+    """Return a constant as it is broadcast against images."""
+    if array.size == 1:
+        return array
+    return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_IMAGE)
+
+
+def _shape(value: Value) -> list[int]:
+    if value.shape is None:
+        raise UnsupportedError(f"{value.label} has a result whose shape depends on its input")
+    return [*value.shape]
+
+
+def _agree(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Return whether a shape is the declared one; a file may declare nothing, or -1 for a size."""
+    if not declared:
+        return True
+    pairs = zip(shape, declared, strict=False)
+    return len(shape) == len(declared) and all(b in (a, -1) for a, b in pairs)
+
+
+def _onnx_type(dtype: str) -> int:
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+# --------------------------------------------------------------------------------- layouts
+
+
+def _written(_: _Call) -> bool:
+    return False
+
+
+def _is_rank_4(call: _Call) -> bool:
+    return call.rank == 4
+
+
+def _follows(call: _Call) -> bool:
+    """Return whether an operand is computed as an image, and all can be read as one."""
+    given = [k for k, _ in enumerate(call.operator.inputs) if call.has(k)]
+    given = [k for k in given if call.tensor(k).data is None]
+    ranks = {len(call.tensor(k).shape) for k in given}
+    return ranks <= {0, 4} and any(call.is_image(k) for k in given)
+
+
+def _keeps_order(call: _Call) -> bool:
+    """Return whether a reduction of an image leaves its axes in the order of the file."""
+    if not _follows(call):
+        return False
+    left = {*range(4)} - {axis % 4 for axis in call.ints(1)}
+    order = [FROM_IMAGE[axis] for axis in sorted(left)]
+    return bool(call.option("KeepDims", False)) or order == sorted(order)
+
+
+def _keeps_axes(call: _Call) -> bool:
+    masks = ("NewAxisMask", "ShrinkAxisMask")
+    return _follows(call) and not any(call.option(mask, 0) for mask in masks)
+
+
+def _is_point(call: _Call) -> bool:
+    """Return whether the operand is an image of 1x1, whose elements lie as in the file."""
+    return call.tensor(0).shape[1:3] == (1, 1) and _follows(call)
+
+
+# ------------------------------------------------------------------------- windows, products
+
+
+def _window(call: _Call, x: Value, kernel: Sequence[int], *dilations: int) -> dict[str, Any]:
+    """Return the attributes of a window that reads an image."""
+    strides, pads = [call.option("StrideH"), call.option("StrideW")], [0] * 4
+    if min(*strides, *dilations, *kernel) < 1:
+        raise ModelError(f"{call.label} has a window of no size, stride or dilation")
+    for axis in range(2 if call.option("Padding") == SAME else 0):
+        size, reach = _shape(x)[axis + 2], (kernel[axis] - 1) * (dilations or (1, 1))[axis] + 1
+        total = max(0, (ceil_div(size, strides[axis]) - 1) * strides[axis] + reach - size)
+        pads[axis], pads[axis + 2] = total // 2, total - total // 2
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    return window | ({"dilations": dilations} if dilations else {})
+
+
+SAME = 0
+
+
+def _convolution(call: _Call, axes: Sequence[int] = TO_IMAGE) -> Value:
+    x, weight = call.real(0), call.weight(1, axes)
+    _, depth, *kernel = _shape(weight)
+    dilations = call.option("DilationHFactor"), call.option("DilationWFactor")
+    attrs = _window(call, x, kernel, *dilations) | {"group": _shape(x)[1] // max(1, depth)}
+    return call.emit("Conv", x, weight, call.bias(2, 0, 1), **attrs)
+
+
+def _transposed_convolution(call: _Call) -> Value:
+    (_, *size, _), weight, x = call.ints(0), call.weight(1, (3, 0, 1, 2)), call.real(2)
+    strides, pads, more = [call.option("StrideH"), call.option("StrideW")], [0] * 4, [0, 0]
+    for axis in range(2):
+        whole = (_shape(x)[axis + 2] - 1) * strides[axis] + _shape(weight)[axis + 2]
+        total, more[axis] = max(0, whole - size[axis]), max(0, size[axis] - whole)
+        pads[axis], pads[axis + 2] = total // 2, total - total // 2
+    attrs = {"strides": strides, "pads": pads, "output_padding": more}
+    return call.emit("ConvTranspose", x, weight, call.bias(3, 2, 1), **attrs)
+
+
+def _fully_connected(call: _Call) -> Value:
+    if call.option("WeightsFormat", 0):
+        raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
+    x, weight = call.real(0), call.weight(1, (1, 0))
+    if call.image or not (call.option("KeepNumDims", False) or len(_shape(x)) == 2):
+        x = call.reshape(x, [-1, _shape(weight)[0]])
+    product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
+    return product if bias is None else call.emit("Add", product, bias)
+
+
+def _batch_matmul(call: _Call) -> Value:
+    operands = call.reals()
+    for k, option in enumerate(("AdjX", "AdjY")):
+        *axes, row, column = range(len(_shape(operands[k])))
+        if call.option(option, False):
+            operands[k] = call.emit("Transpose", operands[k], perm=[*axes, column, row])
+    return call.emit("MatMul", *operands)
+
+
+def _pool(op: str, call: _Call, **attrs: int) -> Value:
+    x, kernel = call.real(0), [call.option("FilterHeight"), call.option("FilterWidth")]
+    return call.emit(op, x, **attrs, **_window(call, x, kernel))
+
+
+def _resize_bilinear(call: _Call) -> Value:
+    size, modes = call.ints(1), ("AlignCorners", "HalfPixelCenters")
+    corners, halves = (call.option(mode, False) for mode in modes)
+    scale, zero = call.tensor(0).scale, call.tensor(0).zero
+    if scale is None or zero is None:
+        mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
+        return _resized(call, size, mode="linear", coordinate_transformation_mode=mode)
+    x = call.emit("Cast", call.raw(0), to=_onnx_type("int32"))
+    for axis, after in zip((2, 3), size, strict=True):
+        places, weights = _between(_shape(x)[axis], after, corners, halves)
+        parts = [call.emit("Gather", x, call.const(place), axis=axis) for place in places]
+        columns = [weight.reshape(-1, *[1] * (3 - axis)) for weight in weights]
+        factors = [call.const(column, "int32") for column in columns]
+        x = call.emit("Add", *map(partial(call.emit, "Mul"), parts, factors))
+    half, one, least = (call.const(number, "int32") for number in (1 << 19, 1 << 20, zero))
+    steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
+    steps = call.emit("Sub", call.emit("Mul", call.emit("Sign", x), steps), least)
+    return call.emit(
+        "Mul", call.emit("Cast", steps, to=_onnx_type("float32")), call.const(scale, "float32")
+    )
+
+
+def _between(
+    before: int, after: int, corners: bool, halves: bool
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return between which pixels those of a resized row lie, and their weights in 1024ths.
+
+    This is the arithmetic of TFLite's kernels for integers.
+    """
+    less = int(corners and after > 1)
+    scale = (((before - less) << 10) + (after - less) // 2) // (after - less)
+    place = np.arange(after) * scale + (scale // 2 - 512 if halves else 0)
+    low, high = np.maximum(place >> 10, 0), (place + 1023) >> 10
+    ends = np.minimum(low, before - 1), np.clip(high, 0, before - 1)
+    return ends, (1024 - place + (low << 10), place - (low << 10))
+
+
+def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
+    x = call.real(0)
+    sizes = call.const([*_shape(x)[:2], *size])
+    return call.emit("Resize", x, None, None, sizes, **attrs)
+
+
+def _resize_nearest(call: _Call) -> Value:
+    x, size = call.real(0), call.ints(1)
+    pixels = [_nearest(call, *pair) for pair in zip(_shape(x)[2:], size, strict=True)]
+    factors = [math.gcd(after, before) and after // before for before, after in zip(_shape(x)[2:], size, strict=True)]
+    repeated = [np.arange(len(p)) // max(1, f) for p, f in zip(pixels, factors, strict=True)]
+    if not all(map(np.array_equal, pixels, repeated)):
+        return _taken(call, x, dict(enumerate(pixels, start=2)))
+    attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    return _resized(call, size, mode="nearest", **attrs)
+
+
+def _nearest(call: _Call, before: int, after: int) -> Array:
+    """Return which pixels of a row a resize to the nearest takes, in TFLite's float32."""
+    corners, halves = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
+    less = int(corners and after > 1)
+    scale = np.float32((before - less) / (after - less))
+    place = (np.arange(after, dtype=np.float32) + np.float32(0.5 if halves else 0)) * scale
+    place = np.floor(place + np.float32(0.5 if corners else 0))
+    return np.minimum(place.astype(np.int64), before - 1)
+
+
+def _taken(call: _Call, x: Value, pixels: Mapping[int, Array]) -> Value:
+    """Return the elements of some indices along each axis."""
+    for axis, indices in pixels.items():
+        if not np.array_equal(indices, np.arange(_shape(x)[axis])):
+            x = call.emit("Gather", x, call.const(indices), axis=axis)
+    return x
+
+
+# --------------------------------------------------------------------------------- elements
+
+
+def _same(op: str, call: _Call, **attrs: Any) -> Value:
+    """Return an operator that is ONNX's."""
+    return call.emit(op, *call.reals(), **attrs)
+
+
+def _clip(low: int, high: int, call: _Call, value: Value | None = None) -> Value:
+    x = value or call.real(0)
+    return call.emit("Clip", x, call.const(low, x.dtype), call.const(high, x.dtype))
+
+
+def _square(call: _Call, value: Value | None = None) -> Value:
+    x = value or call.real(0)
+    return call.emit("Mul", x, x)
+
+
+def _floor_div(call: _Call) -> Value:
+    a, b = call.reals()
+    if "float" in a.dtype:
+        return call.emit("Floor", call.emit("Div", a, b))
+    return call.emit("Div", call.emit("Sub", a, call.emit("Mod", a, b)), b)
+
+
+def _softmax(call: _Call) -> Value:
+    x, beta = call.real(0), call.option("Beta", 1.0)
+    x = x if beta == 1 else call.emit("Mul", x, call.const(beta, x.dtype))
+    return call.emit("Softmax", x, axis=-1)
+
+
+def _gelu(call: _Call) -> Value:
+    approximate = "tanh" if call.option("Approximate", False) else "none"
+    return call.emit("Gelu", call.real(0), approximate=approximate)
+
+
+def _cast(call: _Call) -> Value:
+    """Return the operand as the dtype that the file declares; halves of floats become float32."""
+    (number,) = call.operator.outputs
+    x, dtype = call.raw(0), call.reader.tensor(number).dtype
+    return call.emit("Cast", x, to=_onnx_type(dtype))
+
+
+# ------------------------------------------------------------------------------- reductions
+
+
+def _reduction(op: str, call: _Call) -> Value:
+    axes = call.const(sorted(call.axis(axis) for axis in call.ints(1)))
+    kept = int(call.option("KeepDims", False))
+    return call.emit(op, call.real(0), axes, keepdims=kept, noop_with_empty_axes=1)
+
+
+def _arg(op: str, call: _Call) -> Value:
+    (axis,) = call.ints(1)
+    return call.emit(op, call.real(0), axis=axis, keepdims=0)
+
+
+def _cumulated(call: _Call) -> Value:
+    (axis,) = call.ints(1)
+    flags = {key: int(call.option(key.title(), False)) for key in ("exclusive", "reverse")}
+    return call.emit("CumSum", call.real(0), call.const(axis), **flags)
+
+
+# --------------------------------------------------------------------------------- movement
+
+
+def _pads(call: _Call) -> Array:
+    """Return how much is padded before and behind each axis of operand 0."""
+    rows = np.reshape(call.ints(1), (call.rank, 2))
+    return rows[[*TO_IMAGE]] if call.image else rows
+
+
+def _pad(call: _Call) -> Value:
+    x, pads = call.real(0), call.const(_pads(call).T.flat)
+    value = call.reshape(call.real(2, False), []) if call.has(2) else call.const(0, x.dtype)
+    return call.emit("Pad", x, pads, value)
+
+
+def _mirror_pad(call: _Call) -> Value:
+    x, pads = call.real(0), _pads(call)
+    if not call.option("Mode", 0):
+        return call.emit("Pad", x, call.const(pads.T.flat), mode="reflect")
+    sizes = zip(_shape(x), pads, strict=True)
+    pixels = [np.pad(np.arange(size), both, "symmetric") for size, both in sizes]
+    return _taken(call, x, dict(enumerate(pixels)))
+
+
+def _reshape(call: _Call) -> Value:
+    x, call.image = call.real(0), False
+    given = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
+    return call.reshape(x, given)
+
+
+def _squeeze(call: _Call) -> Value:
+    x, given = call.real(0), np.atleast_1d(call.option("SqueezeDimsAsNumpy", 0))
+    ones = [axis for axis, size in enumerate(_shape(x)) if size == 1]
+    axes = given if call.option("SqueezeDimsLength", 0) else ones
+    return call.emit("Squeeze", x, call.const(axes))
+
+
+def _transpose(call: _Call) -> Value:
+    axes = [call.axis(axis) for axis in call.ints(1)]
+    x, call.image = call.real(0), False
+    return x if axes == sorted(axes) else call.emit("Transpose", x, perm=axes)
+
+
+def _concat(call: _Call) -> Value:
+    return call.emit("Concat", *call.reals(), axis=call.axis(call.option("Axis")))
+
+
+def _pack(call: _Call) -> Value:
+    axis = call.axis(call.option("Axis", 0), 1)
+    parts = [call.emit("Unsqueeze", x, call.const([axis])) for x in call.reals()]
+    return call.emit("Concat", *parts, axis=axis)
+
+
+def _split(call: _Call, x: int, axis: int, sizes: list[int] | None = None) -> list[Value]:
+    """Split operand `x` along an axis, by default into equal parts; a size of -1 is the rest."""
+    value, axis, count = call.real(x), call.axis(axis), len(call.operator.outputs)
+    extent = _shape(value)[axis]
+    sizes = sizes or [extent // count] * count
+    rest = extent - sum(sizes) - 1
+    args = value, call.const([rest if size == -1 else size for size in sizes])
+    names, attrs = [f"{call.label}:Split"] * count, {"axis": axis}
+    return call.reader.builder.add_many("Split", args, names, label=call.label, attrs=attrs)
+
+
+def _unpack(call: _Call) -> list[Value]:
+    axis = call.axis(call.option("Axis", 0))
+    parts = _split(call, 0, axis)
+    return [call.emit("Squeeze", part, call.const([axis])) for part in parts]
+
+
+def _gather(call: _Call) -> Value:
+    if call.option("BatchDims", 0):
+        raise UnsupportedError(f"{call.label} has batch_dims; vtaops reads those without")
+    return call.emit("Gather", call.real(0), call.real(1), axis=call.option("Axis", 0))
+
+
+def _cut(call: _Call, ranges: Sequence[range]) -> Value:
+    """Return what ranges of indices, one for each axis as written, leave of operand 0."""
+    x, shape = call.real(0), call.shape
+    cuts = {call.axis(k): cut for k, cut in enumerate(ranges) if cut != range(shape[k])}
+    if not cuts:
+        return x
+    parts = [(cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()]
+    starts, stops, steps = (call.const(ends) for ends in zip(*parts, strict=True))
+    return call.emit("Slice", x, starts, stops, call.const([*cuts]), steps)
+
+
+BEFORE_ALL = -(1 << 31)
+"""The end of a slice that runs backwards to the first element; -1 is the last one."""
+
+
+def _slice(call: _Call) -> Value:
+    limits = zip(call.ints(1), call.ints(2), call.shape, strict=True)
+    return _cut(call, [range(a, size if n == -1 else a + n) for a, n, size in limits])
+
+
+def _strided_slice(call: _Call) -> Value:
+    names = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
+    masks, offset = [call.option(name, 0) for name in names], call.option("Offset", False)
+    entries: list[slice | int | EllipsisType | None] = []
+    for k, (begin, end, step) in enumerate(zip(*map(call.ints, (1, 2, 3)), strict=True)):
+        no_begin, no_end, ellipsis, new, shrink = (mask >> k & 1 for mask in masks)
+        stop = None if no_end else begin + end if offset else end
+        cut = slice(None if no_begin else begin, stop, step)
+        one = 0 if no_begin else begin
+        entries.append(... if ellipsis else None if new else one if shrink else cut)
+    return _indexed(call, entries)
+
+
+def _indexed(call: _Call, entries: list[slice | int | EllipsisType | None]) -> Value:
+    """Return operand 0 indexed as an array is indexed in NumPy."""
+    entries = entries if ... in entries else [*entries, ...]
+    left = len(call.shape) + 1 - sum(entry is not None for entry in entries)
+    place = entries.index(...)
+    entries[place : place + 1] = [slice(None)] * left
+    whole = (range(size) for size in call.shape)
+    cuts = [(None if entry is None else next(whole), entry) for entry in entries]
+    ranges = [r[e] if isinstance(e, slice) else r[r[e] :][:1] for r, e in cuts if r is not None]
+    x = _cut(call, ranges)
+    if all(isinstance(entry, slice) for entry in entries):
+        return x
+    sizes = iter(ranges)
+    shape = [1 if r is None else len(next(sizes)) for r, _ in cuts]
+    kept = [size for size, entry in zip(shape, entries, strict=True) if not isinstance(entry, int)]
+    return call.reshape(x, kept)
+
+
+def _reverse(call: _Call) -> Value:
+    axes = {range(call.rank)[axis] for axis in call.ints(1)}
+    return _cut(call, [range(n)[:: -1 if k in axes else 1] for k, n in enumerate(call.shape)])
+
+
+def _space_to_batch(call: _Call) -> Value:
+    x, block, pads = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    m, rank = len(block), call.rank
+    if pads.any():
+        around = np.pad(pads, ((1, rank - m - 1), (0, 0))).T.flat
+        x = call.emit("Pad", x, call.const(around), call.const(0, x.dtype))
+    n, *sizes = _shape(x)
+    parts = [part for size, b in zip(sizes, block, strict=False) for part in (size // b, b)]
+    x = call.reshape(x, [n, *parts, *sizes[m:]])
+    axes = [*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, rank + m)]
+    x = call.emit("Transpose", x, perm=axes)
+    return call.reshape(x, [n * math.prod(block), *parts[::2], *sizes[m:]])
+
+
+def _batch_to_space(call: _Call) -> Value:
+    x, block, crops = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    m, (n, *sizes) = len(block), _shape(x)
+    n //= math.prod(block)
+    x = call.reshape(x, [*block, n, *sizes])
+    axes = [axis for k in range(m) for axis in (m + 1 + k, k)]
+    x = call.emit("Transpose", x, perm=[m, *axes, *range(2 * m + 1, m + 1 + len(sizes))])
+    whole = [size * b for size, b in zip(sizes, block, strict=False)]
+    x = call.reshape(x, [n, *whole, *sizes[m:]])
+    if not crops.any():
+        return x
+    starts, stops = call.const(crops[:, 0]), call.const(np.array(whole) - crops[:, 1])
+    return call.emit("Slice", x, starts, stops, call.const(range(1, m + 1)))
+
+
+def _zeros(call: _Call) -> Value:
+    x = call.real(0)
+    return call.emit("Expand", call.const(0, x.dtype), call.const(_shape(x)))
+
+
+# ------------------------------------------------------------------------------------ table
+
+ACTIVATIONS: Mapping[int, Callable[[_Call, Value], Value]] = {
+    0: lambda _, value: value,
+    1: lambda call, value: call.emit("Relu", value),
+    2: partial(_clip, -1, 1),
+    3: partial(_clip, 0, 6),
+    4: lambda call, value: call.emit("Tanh", value),
+}
+"""Fused activations by their numbers."""
+
+Rule = Callable[[_Call], Value | Iterable[Value]]
+
+LIKE_ONNX = (
+    *("ABS", "ADD", "CEIL", "COS", "DIV", "ELU", "EQUAL", "EXP", "FLOOR", "GREATER", "LESS"),
+    *("LOG", "MUL", "NEG", "POW", "RELU", "ROUND", "SIGN", "SIN", "SQRT", "SUB", "TANH"),
+)
+"""Operators on elements with the names of ONNX."""
+
+ELEMENTWISE: dict[str, Rule] = {
+    **{kind: partial(_same, kind.title()) for kind in LIKE_ONNX},
+    "ADD_N": partial(_same, "Sum"),
+    "MAXIMUM": partial(_same, "Max"),
+    "MINIMUM": partial(_same, "Min"),
+    "LOGISTIC": partial(_same, "Sigmoid"),
+    "HARD_SWISH": partial(_same, "HardSwish"),
+    "PRELU": partial(_same, "PRelu"),
+    "SELECT": partial(_same, "Where"),
+    "SELECT_V2": partial(_same, "Where"),
+    "LESS_EQUAL": partial(_same, "LessOrEqual"),
+    "GREATER_EQUAL": partial(_same, "GreaterOrEqual"),
+    "NOT_EQUAL": lambda call: call.emit("Not", _same("Equal", call)),
+    "LOGICAL_AND": partial(_same, "And"),
+    "LOGICAL_OR": partial(_same, "Or"),
+    "LOGICAL_NOT": partial(_same, "Not"),
+    "RELU6": partial(_clip, 0, 6),
+    "RELU_N1_TO_1": partial(_clip, -1, 1),
+    "RELU_0_TO_1": partial(_clip, 0, 1),
+    "LEAKY_RELU": lambda call: _same("LeakyRelu", call, alpha=float(call.option("Alpha"))),
+    "GELU": _gelu,
+    "SQUARE": _square,
+    "SQUARED_DIFFERENCE": lambda call: _square(call, _same("Sub", call)),
+    "RSQRT": lambda call: call.emit("Reciprocal", _same("Sqrt", call)),
+    "FLOOR_DIV": _floor_div,
+    "ZEROS_LIKE": _zeros,
+    "QUANTIZE": lambda call: call.real(0),
+    "DEQUANTIZE": lambda call: _cast(call) if call.tensor(0).scale is None else call.real(0),
+    "CAST": _cast,
+    "CONCATENATION": _concat,
+    "SPLIT": lambda call: _split(call, 1, *call.ints(0)),
+    "SPLIT_V": lambda call: _split(call, 0, *call.ints(2), sizes=call.ints(1)),
+    "SLICE": _slice,
+    "REVERSE_V2": _reverse,
+    "TRANSPOSE": _transpose,
+    "SHAPE": lambda call: call.const(call.shape, DTYPES[call.option("OutType", 2)]),
+}
+
+LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
+    _follows: ELEMENTWISE,
+    _keeps_order: {
+        "MEAN": partial(_reduction, "ReduceMean"),
+        "SUM": partial(_reduction, "ReduceSum"),
+        "REDUCE_MAX": partial(_reduction, "ReduceMax"),
+        "REDUCE_MIN": partial(_reduction, "ReduceMin"),
+        "REDUCE_PROD": partial(_reduction, "ReduceProd"),
+        "REDUCE_ANY": partial(_reduction, "ReduceMax"),
+        "REDUCE_ALL": partial(_reduction, "ReduceMin"),
+    },
+    _keeps_axes: {"STRIDED_SLICE": _strided_slice},
+    _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
+    _is_rank_4: {
+        "CONV_2D": _convolution,
+        "DEPTHWISE_CONV_2D": partial(_convolution, axes=(3, 0, 1, 2)),
+        "TRANSPOSE_CONV": _transposed_convolution,
+        "AVERAGE_POOL_2D": partial(_pool, "AveragePool", count_include_pad=0),
+        "MAX_POOL_2D": partial(_pool, "MaxPool"),
+        "RESIZE_BILINEAR": _resize_bilinear,
+        "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
+        "DEPTH_TO_SPACE": lambda c: _same("DepthToSpace", c, blocksize=c.option("BlockSize")),
+        "SPACE_TO_DEPTH": lambda c: _same("SpaceToDepth", c, blocksize=c.option("BlockSize")),
+        "PAD": _pad,
+        "PADV2": _pad,
+        "MIRROR_PAD": _mirror_pad,
+    },
+    _written: {
+        "BATCH_MATMUL": _batch_matmul,
+        "SOFTMAX": _softmax,
+        "LOG_SOFTMAX": partial(_same, "LogSoftmax", axis=-1),
+        "L2_NORMALIZATION": partial(_same, "LpNormalization", axis=-1, p=2),
+        "ARG_MAX": partial(_arg, "ArgMax"),
+        "ARG_MIN": partial(_arg, "ArgMin"),
+        "CUMSUM": _cumulated,
+        "SQUEEZE": _squeeze,
+        "EXPAND_DIMS": lambda call: call.emit("Unsqueeze", call.real(0), call.const(call.ints(1))),
+        "PACK": _pack,
+        "UNPACK": _unpack,
+        "GATHER": _gather,
+        "EMBEDDING_LOOKUP": lambda call: call.emit("Gather", call.real(1), call.real(0)),
+        "SPACE_TO_BATCH_ND": _space_to_batch,
+        "BATCH_TO_SPACE_ND": _batch_to_space,
+        "TILE": lambda call: call.emit("Tile", call.real(0), call.const(call.ints(1))),
+        "BROADCAST_TO": lambda call: call.emit("Expand", call.real(0), call.const(call.ints(1))),
+        "FILL": lambda call: call.emit("Expand", call.real(1), call.const(call.ints(0))),
+        "RANGE": partial(_same, "Range"),
+        "DENSIFY": lambda call: call.real(0),
+    },
+}
+"""The rule for each operator of TFLite, below what says whether it reads images."""
+
+RULES = {kind: rule for rules in LAYOUTS.values() for kind, rule in rules.items()}

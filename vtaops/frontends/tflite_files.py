@@ -1,0 +1,294 @@
+"""Read TFLite files: FlatBuffers into tensors and operators, checked before anything is built."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.base.files import NETWORK, open_file, read_open, reason_of
+from vtaops.base.shapes import Array
+from vtaops.graph.onnx_files import require
+
+IDENTIFIER = b"TFL3"
+
+DTYPES: Mapping[int, str] = {
+    **{0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16"},
+    **{9: "int8", 10: "float64", 12: "uint64", 15: "uint32", 16: "uint16", 17: "int8"},
+}
+"""NumPy dtypes by the numbers of TFLite's types; 4-bit integers are read as int8."""
+
+INT4 = 17
+
+CORRUPT = (
+    *(TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError),
+    struct.error,
+)
+"""What flatbuffers raises if it follows an offset to nowhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    shape
+        Its shape as declared; -1 marks a dimension that is not static.
+    dtype
+        Name of its NumPy dtype; empty if it has none.
+    scale, zero
+        Scale and zero point: of shape (), or one per index of `axis`; None if it is not quantised.
+    axis
+        The axis along which scales differ.
+    data
+        Its elements, if they are constant.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scale: Array | None
+    zero: Array | None
+    axis: int
+    data: Array | None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator: its name in TFLite, numbers of tensors (-1 for an absent one), and options."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    label: str
+    table: Any
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return an option; the default, if there is one, where the file has no options.
+
+        Raises
+        ------
+        ModelError
+            If the file lacks the option.
+        """
+        if self.table is None and default is not None:
+            return default
+        with raising(ModelError, f"{self.label} has no valid option {name}", *CORRUPT):
+            return getattr(self.table, name)()
+
+
+@dataclass(frozen=True)
+class File:
+    """The first subgraph of a file."""
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def read_file(path: Path) -> File:
+    """Return the content of a file.
+
+    Raises
+    ------
+    ModelError
+        If the file does not exist, is not a TFLite model, or is inconsistent.
+    UnsupportedError
+        If its weights lie in another part of the file than the model.
+    """
+    with (
+        raising(ModelError, f"cannot read {path}", OSError, told=reason_of),
+        open_file(path) as file,
+    ):
+        if file.read(8)[4:] != IDENTIFIER:
+            raise ModelError(f"{path} is not a TFLite model: it has no identifier TFL3")
+        content = read_open(file, NETWORK)
+    model = require("tflite").Model.GetRootAsModel(content, 0)
+    try:
+        found = _content(model)
+    except (ModelError, UnsupportedError) as error:
+        raise type(error)(f"{path} is damaged: {error}") from None
+    except CORRUPT as error:
+        raise ModelError(f"{path} is damaged: an offset leads out of its tables") from error
+    return found
+
+
+def _content(model: Any) -> File:
+    if not model.SubgraphsLength():
+        raise ModelError("it has no subgraph")
+    graph = model.Subgraphs(0)
+    buffers = [model.Buffers(number) for number in range(model.BuffersLength())]
+    tensors = [graph.Tensors(number) for number in range(graph.TensorsLength())]
+    found = tuple(_tensor(tensor, number, buffers) for number, tensor in enumerate(tensors))
+    kinds = [_kind(model.OperatorCodes(code)) for code in range(model.OperatorCodesLength())]
+    inputs, outputs = _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy())
+    known = set(inputs).union(n for n, tensor in enumerate(found) if tensor.data is not None)
+    operators = []
+    for number in range(graph.OperatorsLength()):
+        operator = graph.Operators(number)
+        if wrong := _wrong_operator(operator, len(kinds), len(found), known):
+            raise ModelError(f"its operator {number} {wrong}")
+        operators.append(_operator(operator, kinds[operator.OpcodeIndex()], found))
+        known.update(operators[-1].outputs)
+    if outside := {*inputs, *outputs} - {*range(len(found))}:
+        raise ModelError(f"its inputs or outputs name the tensor {min(outside)} of {len(found)}")
+    if outside := set(outputs) - known:
+        raise ModelError(f"no operator computes its output, the tensor {min(outside)}")
+    return File(found, tuple(operators), inputs, outputs)
+
+
+# --------------------------------------------------------------------------------- operators
+
+
+@cache
+def _names(enumeration: str) -> dict[int, str]:
+    """Return the names of an enumeration of TFLite's schema by their numbers."""
+    members = vars(getattr(require("tflite"), enumeration)).items()
+    return {number: name for name, number in members if isinstance(number, int)}
+
+
+def _kind(code: Any) -> str:
+    """Return the name of an operator; of a custom one, its own name behind "CUSTOM"."""
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    name = _names("BuiltinOperator").get(number, f"operator {number}")
+    return f"CUSTOM {(code.CustomCode() or b'').decode()}" if name == "CUSTOM" else name
+
+
+def _operator(operator: Any, kind: str, tensors: tuple[Tensor, ...]) -> Operator:
+    outputs = _numbers(operator.OutputsAsNumpy())
+    label = f"{kind} {tensors[outputs[0]].name!r}" if outputs else kind
+    table, name = operator.BuiltinOptions(), _names("BuiltinOptions")
+    options = None
+    if table is not None and operator.BuiltinOptionsType() in name:
+        options = getattr(require("tflite"), name[operator.BuiltinOptionsType()])()
+        options.Init(table.Bytes, table.Pos)
+    return Operator(kind, _numbers(operator.InputsAsNumpy()), outputs, label, options)
+
+
+def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
+    """Return the error in an operator that may read the tensors `known`; empty if there is none."""
+    code = operator.OpcodeIndex()
+    if code >= codes:
+        return f"has the code {code} of {codes}"
+    inputs = {read for read in _numbers(operator.InputsAsNumpy()) if read != -1}
+    for tensor in sorted(inputs.union(_numbers(operator.OutputsAsNumpy()))):
+        if not 0 <= tensor < tensors:
+            return f"names the tensor {tensor}; it has {tensors}"
+    unknown = inputs - known
+    return f"reads the tensor {min(unknown)} before it is computed" if unknown else ""
+
+
+# ----------------------------------------------------------------------------------- tensors
+
+
+def _tensor(tensor: Any, number: int, buffers: list[Any]) -> Tensor:
+    buffer, shape = tensor.Buffer(), _numbers(tensor.ShapeAsNumpy())
+    if not tensor.Name() or buffer >= len(buffers):
+        raise ModelError(f"its tensor {number} has no name, or refers to a missing buffer {buffer}")
+    if buffers[buffer].Offset() > 1:
+        raise UnsupportedError(f"its tensor {number} lies outside of the model: convert it anew")
+    size = buffers[buffer].DataLength()
+    dtype = DTYPES.get(tensor.Type(), "")
+    try:
+        _check_size(tensor, shape, size)
+        scale, zero, axis = _grid(tensor, shape)
+    except ModelError as error:
+        raise ModelError(f"its tensor {number} {error}") from None
+    raw = buffers[buffer].DataAsNumpy() if size else np.zeros(0, np.uint8)
+    constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
+    data = _elements(raw, tensor, shape, dtype) if constant else None
+    return Tensor(tensor.Name().decode(), shape, dtype, scale, zero, axis, data)
+
+
+def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:
+    if tensor.Sparsity() is not None:
+        return _dense(raw.view(dtype), tensor.Sparsity(), shape)
+    if tensor.Type() != INT4:
+        return raw.view(dtype).reshape(shape)
+    both = np.stack([raw << 4, raw], axis=-1).view(np.int8) >> 4  # the low half comes first
+    return both.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
+def _dense(values: Array, sparsity: Any, shape: tuple[int, ...]) -> Array:
+    """Return sparse elements as an array: each level of the tree of indices is dense or a CSR."""
+    order, blocks = _numbers(sparsity.TraversalOrderAsNumpy()), _numbers(sparsity.BlockMapAsNumpy())
+    place, indices = np.zeros(1, np.int64), dict[int, Array]()
+    for level, axis in enumerate(order):
+        index, parent, place = _level(sparsity.DimMetadata(level), place)
+        indices = {known: earlier[parent] for known, earlier in indices.items()} | {axis: index}
+    for inner, axis in enumerate(blocks, start=len(shape)):
+        size = sparsity.DimMetadata(order.index(inner)).DenseSize()
+        indices[axis] = indices[axis] * size + indices[inner]
+    dense = np.zeros(shape, values.dtype)
+    dense[tuple(indices[axis] for axis in range(len(shape)))] = values[place]
+    return dense
+
+
+def _level(level: Any, place: Array) -> tuple[Array, Array, Array]:
+    """Return the index, the parent and the place of each element of a level."""
+    if level.Format() == 0:
+        size = level.DenseSize()
+        parent, index = (part.reshape(-1) for part in np.indices((len(place), size)))
+        return index, parent, place[parent] * size + index
+    segments = _vector(level.ArraySegmentsType(), level.ArraySegments())
+    counts = segments[place + 1] - segments[place]
+    parent = np.repeat(np.arange(len(place)), counts)
+    inner = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = segments[place[parent]] + inner
+    return _vector(level.ArrayIndicesType(), level.ArrayIndices())[found], parent, found
+
+
+def _vector(kind: int, table: Any) -> Array:
+    vector = getattr(require("tflite"), _names("SparseIndexVector")[kind])()
+    vector.Init(table.Bytes, table.Pos)
+    return np.array(vector.ValuesAsNumpy(), np.int64)
+
+
+def _check_size(tensor: Any, shape: tuple[int, ...], size: int) -> None:
+    """Check the shape of a tensor whose buffer has `size` bytes."""
+    if min(shape, default=1) < -1:
+        raise ModelError(f"has the shape {[*shape]}")
+    dtype = DTYPES.get(tensor.Type())
+    if not size or not dtype or tensor.Sparsity() is not None:
+        return
+    needed = math.prod(shape) * np.dtype(dtype).itemsize
+    needed = -(-needed // 2) if tensor.Type() == INT4 else needed
+    if size != needed:
+        raise ModelError(f"has {size} bytes; its shape {[*shape]} needs {needed}")
+
+
+def _grid(tensor: Any, shape: tuple[int, ...]) -> tuple[Array | None, Array | None, int]:
+    """Return scales, zero points and their axis; None for what is not quantised."""
+    grid, dtype = tensor.Quantization(), DTYPES.get(tensor.Type(), "")
+    if grid is None or not grid.ScaleLength() or "int" not in dtype:
+        return None, None, 0
+    scale = np.array(grid.ScaleAsNumpy(), np.float32)
+    zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else [0])
+    if not ((scale > 0) & (scale < math.inf)).all():
+        given = scale[:4].tolist()
+        raise ModelError(f"is quantised with the scales {given}; they must be positive and finite")
+    if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
+        given = zero[:4].tolist()
+        raise ModelError(f"has {scale.size} scales of {dtype} and the zero points {given}")
+    zero, axis = np.resize(zero.astype(dtype), scale.shape), grid.QuantizedDimension()
+    if scale.size == 1:
+        return scale.reshape(()), zero.reshape(()), 0
+    if not (0 <= axis < len(shape) and shape[axis] == scale.size):
+        raise ModelError(f"has {scale.size} scales along the axis {axis} of its shape {[*shape]}")
+    return scale, zero, axis
+
+
+def _numbers(vector: Any) -> tuple[int, ...]:
+    """Return a vector of numbers; flatbuffers returns 0 for a missing vector."""
+    return () if isinstance(vector, int) else tuple(vector.tolist())
