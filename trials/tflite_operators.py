@@ -151,8 +151,10 @@ def cases(batch: int = 1) -> Iterator[Case]:
     for mode in (0, 1):
         yield Case("MIRROR_PAD", (image, pads), (padded,), {"Mode": mode}, same=True)
     yield Case("RESHAPE", (image, ints(n, -1)), ((n, 240),), {}, same=True)
-    yield Case("SQUEEZE", ((n, 1, 1, 8),), ((n, 8),), {}, same=True) if n > 1 else Case(
-        "SQUEEZE", ((2, 1, 1, 8),), ((2, 8),), {}, same=True
+    yield (
+        Case("SQUEEZE", ((n, 1, 1, 8),), ((n, 8),), {}, same=True)
+        if n > 1
+        else Case("SQUEEZE", ((2, 1, 1, 8),), ((2, 8),), {}, same=True)
     )
     yield Case("EXPAND_DIMS", (image, ints(1)[0]), ((n, 1, 5, 6, 8),), {}, same=True)
     yield Case("TRANSPOSE", (image, ints(0, 3, 1, 2)), ((n, 8, 5, 6),), {}, same=True)
@@ -168,7 +170,9 @@ def cases(batch: int = 1) -> Iterator[Case]:
     yield Case("UNPACK", ((n, 3, 4),), ((n, 4),) * 3, {"Num": 3, "Axis": 1}, same=True)
     yield Case("GATHER", (image, ints(2, 0, 3)), ((n, 3, 6, 8),), {"Axis": 1}, same=True)
     yield Case("GATHER_ND", (image, ints([0, 2], [0, 3])), ((2, 6, 8),), {}, same=True)
-    yield Case("SLICE", (image, ints(0, 1, 2, 3), ints(-1, 3, -1, 4)), ((n, 3, 4, 4),), {}, same=True)
+    yield Case(
+        "SLICE", (image, ints(0, 1, 2, 3), ints(-1, 3, -1, 4)), ((n, 3, 4, 4),), {}, same=True
+    )
     yield Case(
         "STRIDED_SLICE", (image, ints(0, 1, -1, 0), ints(1, 5, 0, 8), ints(1, 2, -2, 3)),
         ((n, 2, 3, 3),), {"BeginMask": 0, "EndMask": 5}, same=True,
@@ -191,7 +195,13 @@ def cases(batch: int = 1) -> Iterator[Case]:
     yield Case("TILE", (image, ints(1, 2, 1, 3)), ((n, 10, 6, 24),), {}, same=True)
     yield Case("BROADCAST_TO", ((n, 1, 6, 8), ints(*image)), (image,), {}, same=True)
     yield Case("CUMSUM", (image, ints(2)[0]), (image,), {"Exclusive": True}, floats_only=True)
-    yield Case("LOCAL_RESPONSE_NORMALIZATION", (image,), (image,), {"Radius": 2, "Bias": 1.0, "Alpha": 0.1, "Beta": 0.75}, floats_only=True)
+    yield Case(
+        "LOCAL_RESPONSE_NORMALIZATION",
+        (image,),
+        (image,),
+        {"Radius": 2, "Bias": 1.0, "Alpha": 0.1, "Beta": 0.75},
+        floats_only=True,
+    )
     product = (n, 3, 4, 6), (n, 3, 6, 5)
     yield Case("BATCH_MATMUL", product, ((n, 3, 4, 5),), {"AdjX": False, "AdjY": False})
     product = (n, 3, 6, 4), (n, 3, 5, 6)
@@ -201,6 +211,13 @@ def cases(batch: int = 1) -> Iterator[Case]:
     yield Case("GREATER", (image, image), (image,), {}, result_kind="bool")
     yield Case("NOT_EQUAL", (image, image), (image,), {}, result_kind="bool")
     yield Case("SHAPE", (image,), ((4,),), {"OutType": 2}, result_kind="int32")
-    yield Case("CAST", (image,), (image,), {"InDataType": 0, "OutDataType": 2}, floats_only=True, result_kind="int32")
+    yield Case(
+        "CAST",
+        (image,),
+        (image,),
+        {"InDataType": 0, "OutDataType": 2},
+        floats_only=True,
+        result_kind="int32",
+    )
     yield Case("ZEROS_LIKE", (image,), (image,), {}, floats_only=True)
     yield Case("ADD_N", (image, image, image), (image,), {}, floats_only=True)

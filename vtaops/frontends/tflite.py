@@ -297,7 +297,9 @@ class _Call:
 
     def emit(self, op: str, *args: Value | None, **attrs: Any) -> Value:
         """Add an operator of ONNX."""
-        return self.reader.builder.add(op, *args, name=f"{self.label}:{op}", label=self.label, **attrs)
+        return self.reader.builder.add(
+            op, *args, name=f"{self.label}:{op}", label=self.label, **attrs
+        )
 
     def const(self, data: Any, dtype: str = "int64") -> Value:
         """Return a constant."""
@@ -492,7 +494,10 @@ def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
 def _resize_nearest(call: _Call) -> Value:
     x, size = call.real(0), call.ints(1)
     pixels = [_nearest(call, *pair) for pair in zip(_shape(x)[2:], size, strict=True)]
-    factors = [math.gcd(after, before) and after // before for before, after in zip(_shape(x)[2:], size, strict=True)]
+    factors = [
+        math.gcd(after, before) and after // before
+        for before, after in zip(_shape(x)[2:], size, strict=True)
+    ]
     repeated = [np.arange(len(p)) // max(1, f) for p, f in zip(pixels, factors, strict=True)]
     if not all(map(np.array_equal, pixels, repeated)):
         return _taken(call, x, dict(enumerate(pixels, start=2)))
@@ -663,7 +668,9 @@ def _cut(call: _Call, ranges: Sequence[range]) -> Value:
     cuts = {call.axis(k): cut for k, cut in enumerate(ranges) if cut != range(shape[k])}
     if not cuts:
         return x
-    parts = [(cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()]
+    parts = [
+        (cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()
+    ]
     starts, stops, steps = (call.const(ends) for ends in zip(*parts, strict=True))
     return call.emit("Slice", x, starts, stops, call.const([*cuts]), steps)
 

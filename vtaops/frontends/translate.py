@@ -19,7 +19,15 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends import halves, tflite_tables
 from vtaops.frontends.constants import axis_of, integers, number, real, whole_numbers
-from vtaops.frontends.functions import affine_of, apply, argument_of, bounds, is_elementwise, is_per_channel, names
+from vtaops.frontends.functions import (
+    affine_of,
+    apply,
+    argument_of,
+    bounds,
+    is_elementwise,
+    is_per_channel,
+    names,
+)
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid, through_pairs
 from vtaops.frontends.pixels import moved_pixels
 from vtaops.frontends.steps import (
@@ -383,7 +391,9 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     scales = [scale, float(found[1].reshape(()))]
     if fixed[0]:
         terms, scales = terms[::-1], scales[::-1]
-    op = _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    op = (
+        _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    )
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
     name, unit = value.op.lower(), target.grid.scale
@@ -429,9 +439,7 @@ def _of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Sou
     """Return a table of results in steps above the zero point, in a row for each channel."""
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
     table = table[0] if len(table) == 1 else table
-    return step(
-        ops.LookupTable(table, target.grid.zero_point, name), data, scale=target.grid.scale
-    )
+    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=target.grid.scale)
 
 
 # ---------------------------------------------------------------------- what clips
