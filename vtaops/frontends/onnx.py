@@ -11,9 +11,9 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import qoperators
-from vtaops.frontends.inference import UNKNOWN, dtype_of, type_of
+from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
 from vtaops.frontends.pairs import FileOperator, add_pair
-from vtaops.frontends.values import OPSET, PAIR, NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
@@ -77,7 +77,7 @@ class _Reader:
         operator = FileOperator(node.op_type, args, _attributes(node), label, [*node.output])
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
-        elif node.domain in ("", "ai.onnx") or node.op_type in PAIR:
+        elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
             captured = [self._values[name] for name in _read_outside(node) if name in self._values]
             results = RULES.get(node.op_type, _as_it_is)(self, replace(operator, captured=captured))
         else:

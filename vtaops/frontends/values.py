@@ -21,8 +21,6 @@ from vtaops.frontends import inference
 OPSET = 21
 """The opset of networks that were no ONNX file."""
 
-PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
-
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
