@@ -6,6 +6,7 @@ zero points are anything. Free scales have a multiplier and a shift, half of the
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -49,6 +50,8 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
+    views = False
+
     def __init__(
         self,
         seed: int,
@@ -57,9 +60,11 @@ class RandomGraph:
         free: bool = False,
         wide: bool = False,
         batch: int = 0,
+        views: bool = False,
     ) -> None:
         self.free = free
         self.wide = wide
+        self.views = views
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
         self.batch = batch or random.Random(f"batch {seed}").randint(1, 4)
@@ -126,6 +131,8 @@ class RandomGraph:
         ]
         if self.batch > 1:
             kinds += [self.split, self.concat]
+        if self.views:
+            kinds += [self.line, self.last, self.rows] * 3
         if self.wide:
             kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
@@ -371,6 +378,65 @@ class RandomGraph:
         *leading, rows, columns = range(len(matrices.shape))
         return self.graph.add(Transpose((*leading, columns, rows)), matrices)
 
+    def line(self):
+        """Images as lines (N, C, L), on which something may happen, and as images again."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        line = self.graph.add(Reshape((n, channels, height * width)), x)
+        kind = self.rng.randint(0, 3)
+        if kind == 1:
+            line = self.graph.add(Requantize(self.scaling(1, channels)), line)
+        elif kind == 2:
+            line = self.graph.add(Concat(self.rng.choice([1, 1, 2])), line, line)
+        elif kind == 3 and channels > 1:
+            line = self.graph.add(Slice(1, self.rng.randint(0, channels - 1), channels), line)
+        n, channels, length = line.shape
+        if math.prod(line.shape) > LARGEST:
+            return None
+        size = self.rng.choice([(height, length // height), (1, length), (length, 1)])
+        return self.graph.add(Reshape((n, channels, *size)), line)
+
+    def dense(self, x, outputs: int):
+        op = Dense(
+            self.weights(outputs, x.shape[-1]),
+            self.bias(outputs),
+            self.scaling(self.rng.randint(5, 10), outputs),
+        )
+        return self.graph.add(op, x)
+
+    def last(self):
+        """Products with channels last: by axes, or as rows."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        outputs = self.rng.choice([channels, 16, self.rng.randint(1, 20)])
+        if n * outputs * height * width > LARGEST:
+            return None
+        as_rows = self.rng.random() < 0.4
+        if as_rows:
+            x = self.graph.add(Reshape((n, channels, height * width)), x)
+        y = self.dense(
+            self.graph.add(Transpose((0, 2, 1) if as_rows else (0, 2, 3, 1)), x), outputs
+        )
+        if self.rng.random() < 0.5:
+            y = self.graph.add(Requantize(self.scaling(1)), y)
+        y = self.graph.add(Transpose((0, 2, 1) if as_rows else (0, 3, 1, 2)), y)
+        return self.graph.add(Reshape((n, outputs, height, width)), y) if as_rows else y
+
+    def rows(self):
+        """A product with the last axis of an image, in some rank."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        shape = self.rng.choice(
+            [x.shape, (n, channels, 1, height, width), (n * channels, height, width)]
+        )
+        y = self.graph.add(Reshape(shape), x) if shape != x.shape else x
+        y = self.dense(y, self.rng.randint(1, 20))
+        if self.rng.random() < 0.5:
+            y = self.graph.add(Add((1, 1), self.scaling(1)), y, y)
+        if y.elements > LARGEST:
+            return None
+        return self.graph.add(Reshape((n, channels, height, y.shape[-1])), y)
+
     def finish(self) -> None:
         # A product that came to nothing may have read the last of them.
         unread = [t for t in self.values if not self.graph.consumers(t)] or self.values[-1:]
@@ -387,13 +453,23 @@ class RandomGraph:
 
 
 def random_graph(
-    seed: int, *, operators: int = 10, free: bool = False, wide: bool = False, batch: int = 0
+    seed: int,
+    *,
+    operators: int = 10,
+    free: bool = False,
+    wide: bool = False,
+    batch: int = 0,
+    views: bool = False,
 ) -> Graph:
     """Return the random network of a seed; a wide one has gates, PReLUs, moved pixels as well.
 
+    With `views`, tensors of other ranks lie between images, and channels come last.
+
     Without a `batch`, the seed draws one of 1 to 4.
     """
-    return RandomGraph(seed, operators=operators, free=free, wide=wide, batch=batch).graph
+    return RandomGraph(
+        seed, operators=operators, free=free, wide=wide, batch=batch, views=views
+    ).graph
 
 
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:

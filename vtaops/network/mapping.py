@@ -28,7 +28,7 @@ from vtaops.network import rules
 from vtaops.network.averages import parts, scaled
 from vtaops.network.epilogue import MappedEpilogue, as_int32, uniform
 from vtaops.network.gathering import gathered
-from vtaops.network.places import Places, image_of, unique
+from vtaops.network.places import Places, unique
 from vtaops.network.rules import Target
 from vtaops.network.storage import (
     NO_SIDES,
@@ -209,7 +209,7 @@ class Mapper(Places):
         dense = getattr(node.op, "groups", 1) == 1
         if len(node.inputs) > 1 and dense and not self.is_fixed(result):
             return self.places[node.inputs[1].name].relative(self.block)
-        return packed_lanes(image_of(result)[1])
+        return packed_lanes(self.image_of(result)[1])
 
     def _lanes_of(self, lanes: Lanes) -> int:
         """Return the number of lanes of the blocks that hold these lanes, from the first block."""
@@ -282,7 +282,7 @@ class Mapper(Places):
     def _is_for(self, node: Node, data: TensorPlace) -> bool:
         """Return whether the host packs the first input of a node for this node only."""
         tensor = node.inputs[0]
-        if data.memory.role != "input" or tensor in self.graph.outputs:
+        if tensor not in self.inputs or tensor in self.graph.outputs:
             return False
         twice = node.inputs.count(tensor) > 1  # it may also be the residual
         return not twice and [n for n in self.nodes if tensor in n.inputs] == [node]
@@ -342,8 +342,9 @@ class Mapper(Places):
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
         if h * w > 1 or self.target.needs_product(op.requantization):
-            # A flattened image: a convolution of the image's size.
-            weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
+            # A product for each pixel, or of a flattened image: a convolution of its size.
+            size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)
+            weight = op.weight.reshape(len(op.weight), len(data.lanes), *size)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return
 
@@ -551,7 +552,9 @@ class Mapper(Places):
         self.places[name] = TensorPlace(self._slots[name].memory, tuple(lanes))
 
     @_map.register
-    def _(self, op: ops.Slice | ops.ChannelShuffle | ops.Reshape, node: Node) -> None:
+    def _(
+        self, op: ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose, node: Node
+    ) -> None:
         """Map an operator that moves no data to another view of the same image."""
         place = self.places[node.inputs[0].name]
         lanes = place.lanes

@@ -193,7 +193,7 @@ def _(op: ops.Reshape, node: Node, given: Sequence[Span]) -> Span:
 
 @_span.register
 def _(op: ops.Convolution | ops.Dense, node: Node, given: Sequence[Span]) -> Span | None:
-    if len(given) > 1 or len(node.inputs[0].shape) == 3:
+    if len(given) > 1 or (isinstance(op, ops.Dense) and len(node.inputs[0].shape) > 2):
         return None
     low, high = _interval(op, node, given[0])
     return _applied(op.requantization, low), _applied(op.requantization, high)
@@ -211,6 +211,8 @@ def _real(span: Span, tensor: Tensor, *, padded: bool = False) -> Span:
 
 def _interval(op: Weighted, node: Node, span: Span) -> Span:
     """Return the minimum and maximum sum of each output channel."""
+    if len(node.inputs[0].shape) != op.rank:  # channels are not on axis 1
+        span = span[0].min(), span[1].max()
     padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     weight = op.weight.astype(np.int64)
     weight = np.moveaxis(weight, op.outputs_axis, 0)

@@ -6,6 +6,7 @@ without a reason is mapped by `vtaops.network.mapping`, which relies on it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
@@ -15,14 +16,14 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
-from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import Graph, Node, Requantization
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
-from vtaops.network.storage import image_shape, reason_not_stored
+from vtaops.network.views import Storage, made, storages
 
 LARGEST_WEIGHT = 127
 
@@ -59,15 +60,51 @@ class Target:
         return "table" in self.config.extensions
 
 
+_ON_HOST = ops.Host | ops.FloatOperator | ops.Quantize | ops.Dequantize
+
+
 def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
     """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
-        if not isinstance(node.op, ops.Host | ops.FloatOperator | ops.Quantize | ops.Dequantize):
-            if tensor.dtype != "int8":
-                return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-            if not isinstance(node.op, ops.Matmul) and (reason := reason_not_stored(tensor)):
-                return reason
-    return _reason(node.op, node, graph, target) or _rounding_reason(node.op, target)
+        if not isinstance(node.op, _ON_HOST) and tensor.dtype != "int8":
+            return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
+    return (
+        _reason(node.op, node, graph, target)
+        or _reason_of_storage(node, graph)
+        or _rounding_reason(node.op, target)
+    )
+
+
+MAX_EXTENT = 1 << 18
+"""Maximum size of an image axis, because the compiler lists them; vocabularies are smaller."""
+
+
+def _reason_of_storage(node: Node, graph: Graph) -> str:
+    """Return why an operator cannot read or write the images that hold its tensors."""
+    if isinstance(node.op, _ON_HOST | ops.Matmul):
+        return ""
+    known, found = storages(graph), []
+    for tensor in (*node.inputs, *node.outputs):
+        if (storage := known.get(tensor.name)) is None:
+            return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images need 2 or more"
+        if (extent := max(storage.image)) > MAX_EXTENT:
+            return f"{tensor.name} has an axis of {extent:,}; an image's are at most {MAX_EXTENT:,}"
+        found.append(storage)
+    given, result = found[:-1], found[-1]
+    return "" if made(node.op, node, given) == result else _misfit(node, given)
+
+
+def _misfit(node: Node, given: Sequence[Storage]) -> str:
+    """Return why an operator cannot read its inputs as they are stored."""
+    data = node.inputs[0]
+    before, after = data.shape, node.outputs[0].shape
+    if isinstance(node.op, ops.Reshape | ops.Transpose):
+        return f"its bytes move: {before} to {after}"
+    if isinstance(node.op, ops.Concat | ops.Slice):
+        does = "joins" if isinstance(node.op, ops.Concat) else "cuts"
+        return f"it {does} axis {node.op.axis} of {before}; VTA {does} channels"
+    stored = " and ".join(map(str, given))
+    return f"{data.name} lies as {stored}, as others read it; {node.op.kind} has other channels"
 
 
 def _rounding_reason(op: GraphOperator, target: Target) -> str:
@@ -82,7 +119,8 @@ def _rounding_reason(op: GraphOperator, target: Target) -> str:
 
 def is_free(op: GraphOperator) -> bool:
     """Whether an operator moves no data on VTA: its result is another view of its input."""
-    return isinstance(op, ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape)
+    views = ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose
+    return isinstance(op, views)
 
 
 @singledispatch
@@ -133,8 +171,6 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
-    if len(node.inputs[0].shape) > 3:
-        return f"it multiplies the last axis of {node.inputs[0].shape}; VTA's images end in pixels"
     if target.needs_product(op.requantization):
         return _product_reason(op, node, target)
     return _sum_reason(op.weight, op.bias, op.requantization, node, target)
@@ -220,17 +256,15 @@ def _(op: ops.LookupTable, node: Node, graph: Graph, target: Target) -> str:
 
 
 @_reason.register
-def _(op: ops.Concat | ops.Slice, node: Node, graph: Graph, target: Target) -> str:
-    rank = len(node.inputs[0].shape)
-    if rank in (2, 4) and op.axis % rank == 1:
-        return ""
-    does = "joins" if isinstance(op, ops.Concat) else "cuts"
-    return f"it {does} axis {op.axis}; images lie in blocks of channels, axis 1"
-
-
-@_reason.register
 def _(
-    op: ops.MaxPool | ops.ChannelShuffle | ops.Upsample | ops.Pad,
+    op: ops.MaxPool
+    | ops.ChannelShuffle
+    | ops.Upsample
+    | ops.Pad
+    | ops.Concat
+    | ops.Slice
+    | ops.Reshape
+    | ops.Transpose,
     node: Node,
     graph: Graph,
     target: Target,
@@ -238,22 +272,15 @@ def _(
     return ""
 
 
-@_reason.register
-def _(op: ops.Reshape, node: Node, graph: Graph, target: Target) -> str:
-    before, after = node.inputs[0], node.outputs[0]
-    if same_image(before, after) or is_flattening(node, graph):
-        return ""
-    return f"its bytes move: {before.shape} to {after.shape}"
-
-
-def same_image(before: Tensor, after: Tensor) -> bool:
-    """Return whether two shapes of the same scalars have the same bytes on the device."""
-    return image_shape(before.shape) == image_shape(after.shape)
-
-
-def moves_for_dense(node: Node) -> bool:
-    """Return whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
-    return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
+def flattens(node: Node, graph: Graph) -> bool:
+    """Return whether a reshape flattens images for dense layers, which can also read images."""
+    if not isinstance(node.op, ops.Reshape):
+        return False
+    storage = storages(graph)[node.outputs[0].name]
+    readers = graph.consumers(node.outputs[0])
+    return storage.pixels > 1 and all(
+        isinstance(n.op, ops.Dense) and not storage.ends_in(n.op.weight.shape[1]) for n in readers
+    )
 
 
 def one_tap(op: ops.TransposedConvolution) -> bool:
@@ -268,18 +295,6 @@ def constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
     """Return the weights that multiply the zero point of the input, output channels first."""
     weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
     return weight[..., :1, :1] if one_tap(op) else weight
-
-
-def is_flattening(node: Node, graph: Graph) -> bool:
-    """Return whether a reshape flattens images for dense layers, which can also read images."""
-    before, after = node.inputs[0].shape, node.outputs[0].shape
-    return (
-        len(before) == 4
-        and len(after) == 2
-        and before[0] == after[0]
-        and node.outputs[0] not in graph.outputs
-        and all(isinstance(n.op, ops.Dense) for n in graph.consumers(node.outputs[0]))
-    )
 
 
 # ------------------------------------------------------------------------------ integers
