@@ -337,12 +337,31 @@ class RandomGraph:
         channels = self.rng.choice([16, self.rng.randint(1, 20)])
         if x.elements > LARGEST // 4:
             return None
+        if self.views:
+            return self.grouped_transposed(x)
         op = TransposedConvolution(
             self.weights(x.shape[1], channels, self.rng.randint(1, 4), self.rng.randint(2, 3)),
             self.bias(channels),
             self.scaling(self.rng.randint(6, 14), channels),
             strides=(self.rng.randint(1, 2), 2),
             padding=(self.rng.randint(0, 1), 0, 0, self.rng.randint(0, 1)),
+        )
+        return self.graph.add(op, x)
+
+    def grouped_transposed(self, x):
+        inputs = x.shape[1]
+        groups = self.rng.choice([d for d in range(1, inputs + 1) if inputs % d == 0])
+        outputs = self.rng.randint(1, 3) if groups > 4 else self.rng.randint(1, 8)
+        strides = self.rng.randint(1, 3), self.rng.randint(1, 2)
+        op = TransposedConvolution(
+            self.weights(inputs, outputs, self.rng.randint(1, 3), self.rng.randint(1, 3)),
+            self.bias(outputs * groups),
+            self.scaling(self.rng.randint(6, 14), outputs * groups),
+            strides=strides,
+            padding=self.sides(),
+            output_padding=(self.rng.randint(0, strides[0] - 1), 0),
+            dilation=self.rng.choice([(1, 1), (1, 2), (2, 1)]),
+            groups=groups,
         )
         return self.graph.add(op, x)
 
@@ -501,7 +520,7 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
         assert np.array_equal(a, b), tensor.name
     if "table" in model.config.extensions:
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
-    parts = (row.name.removesuffix(":part") for row in model.plan)
+    parts = (row.name.split(":part")[0] for row in model.plan)
     assert list(dict.fromkeys(parts)) == [node.name for node in graph.nodes]
     on_host = {
         name for stage in model.stages if not hasattr(stage, "program") for name in stage.nodes

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-import vtaops
-from trials import c_bundles
+from tests.helpers.networks import RNG, compiled, int8, on_host, scaling
 from vtaops.graph import (
     Add,
     Concat,
@@ -20,23 +19,10 @@ from vtaops.graph import (
     Slice,
     Transpose,
     TransposedConvolution,
-    evaluate,
 )
 from vtaops.network.views import storages
 
-RNG = np.random.default_rng(11)
 CONFIGS = ["pynq", "pynq_ext", "fsim", "tiny"]
-
-
-def int8(*shape):
-    return RNG.integers(-128, 128, shape).astype(np.int8)
-
-
-def scaling(config, channels=1, zero_point=3):
-    """Return far scales where the hardware has them."""
-    if "ext" not in config:
-        return Requantization(1, 9, zero_point)
-    return Requantization(RNG.integers(1 << 15, 1 << 16, channels), 25, zero_point)
 
 
 def dense(inputs, outputs, config="pynq", bias=True):
@@ -48,26 +34,6 @@ def convolution(inputs, outputs, kernel=(1, 3), config="pynq", **options):
     weight = int8(outputs, inputs, *kernel)
     bias = RNG.integers(-900, 900, outputs).astype(np.int32)
     return Convolution(weight, bias, scaling(config, outputs), **options)
-
-
-def compiled(graph, config="pynq", launches=1):
-    """Compile; compare model, C and executor; return the model."""
-    model = vtaops.compile_model(graph, config)
-    assert len(model.programs) == launches, [row for row in model.plan if row.where == "host"]
-    assert model.report().proven == launches
-    arrays = [int8(*tensor.shape) for tensor in graph.inputs]
-    found, expected = model.run(*arrays), evaluate(graph, *arrays)
-    found = found if isinstance(found, tuple) else (found,)
-    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-    if c_bundles.compilers():
-        status, found = c_bundles.load(model).run(*arrays)
-        assert status == c_bundles.OK
-        assert c_bundles.same(found, expected)
-    return model
-
-
-def on_host(model):
-    return [row.operator for row in model.plan if row.where == "host"]
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -181,8 +181,6 @@ class Weighted(Requantized):
     requantization: Requantization = field(default_factory=Requantization)
     rank: ClassVar[int] = 4
     """Rank of the weights."""
-    outputs_axis: ClassVar[int] = 0
-    """Output-channel axis of the weights."""
     channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -194,7 +192,7 @@ class Weighted(Requantized):
             )
         if 0 in weight.shape:
             raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
-        channels = weight.shape[self.outputs_axis]
+        channels = len(self.by_output)
         if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
@@ -203,10 +201,15 @@ class Weighted(Requantized):
             _check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 
+    @property
+    def by_output(self) -> npt.NDArray[np.int8]:
+        """The weights with output channels first."""
+        return self.weight
+
     def bound(self, data: Tensor) -> Integers:
         """Return the largest magnitude of the sums of each output channel."""
-        others = tuple(axis for axis in range(self.rank) if axis != self.outputs_axis)
-        sums: Integers = np.abs(self.weight.astype(np.int64)).sum(axis=others) * _reach(data)
+        weight = np.abs(self.by_output.astype(np.int64))
+        sums: Integers = weight.reshape(len(weight), -1).sum(axis=1) * _reach(data)
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:
@@ -303,49 +306,62 @@ class TransposedConvolution(Weighted):
 
     Parameters
     ----------
-    weight : ndarray of int8, shape (C, O, KH, KW)
+    weight : ndarray of int8, shape (C, O // groups, KH, KW)
         Weights.
     bias, requantization
         As for `Convolution`.
-    strides : (int, int)
+    strides, dilation : (int, int)
         (height, width).
     padding : (int, int, int, int)
         Output pixels cut off: (top, left, bottom, right).
     output_padding : (int, int)
-        Rows and columns added at the bottom and the right; less than the stride.
+        Rows and columns added at the bottom and the right; less than the stride or the dilation.
+    groups : int
+        Groups of channels.
     """
 
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     output_padding: Pair = (0, 0)
-    outputs_axis = 1
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    @property
+    def by_output(self) -> npt.NDArray[np.int8]:
+        inputs, outputs, *kernel = self.weight.shape
+        if self.groups < 1 or inputs % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {inputs} input channels")
+        grouped = self.weight.reshape(self.groups, -1, outputs, *kernel).swapaxes(1, 2)
+        found: npt.NDArray[np.int8] = grouped.reshape(self.groups * outputs, -1, *kernel)
+        return found
 
     @property
     def window(self) -> Window:
         """The window over the result."""
-        return Window(self.weight.shape[2:], self.strides, self.padding)
+        return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         i, o, *_ = self.weight.shape
         if i != c:
             raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
-        if any(a >= b for a, b in zip(self.output_padding, self.strides, strict=True)):
+        most = tuple(map(max, self.strides, self.dilation))
+        if any(a >= b for a, b in zip(self.output_padding, most, strict=True)):
             raise ShapeError(
                 f"output_padding is {self.output_padding}; it must be less than the strides "
-                f"{self.strides}"
+                f"{self.strides} or the dilation {self.dilation}"
             )
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
         check_accumulator(self.kind, self.bound(inputs[0]))
-        return self.result((n, o, rows, columns))
+        return self.result((n, o * self.groups, rows, columns))
 
     def sums(self, *real: Integers) -> Integers:
         (data,) = real
         *_, height, width = data.shape
         size = self.window.transposed_size(height, width, self.output_padding)
-        return self.biased(convolve_transposed(data, self.weight, self.window, size))
+        return self.biased(convolve_transposed(data, self.weight, self.window, size, self.groups))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1179,6 +1195,17 @@ def narrow(ratio: float) -> tuple[int, int]:
     while factor % 2 == 0 and shift:
         factor, shift = factor // 2, shift - 1
     return factor, shift
+
+
+def spread(weight: npt.NDArray[np.int8], dilation: Pair) -> npt.NDArray[np.int8]:
+    """Return the weights (..., KH, KW) with zeros between dilated taps."""
+    if dilation == (1, 1):
+        return weight
+    *outer, kh, kw = weight.shape
+    (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
+    found = np.zeros((*outer, *size), np.int8)
+    found[..., ::down, ::across] = weight
+    return found
 
 
 def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:

@@ -1,10 +1,11 @@
-"""Replace operators that VTA lacks by two that it has, with the same integer results.
+"""Replace operators that VTA lacks by others that it has, with the same integer results.
 
 A leaky ReLU whose tensor has a zero point, or whose factors differ by channel, is a sum of the
 tensor and its negative part: ``p * v + (n - p) * min(v, 0)``. The negative part is a clip at the
 zero point, and the sum is a depthwise convolution with a residual.
 
-A transposed convolution of a tensor with a zero point uses other taps, and hence another constant,
+A transposed convolution with groups or a dilation is one with zeros between its weights. One of a
+tensor with a zero point uses other taps, and hence another constant,
 for each phase of its result. A convolution computes every phase in separate channels; then a
 transposed convolution with one tap moves the pixels of the phases into place.
 """
@@ -19,42 +20,50 @@ import numpy as np
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Graph, Node, Requantization
 from vtaops.graph import operators as ops
-from vtaops.graph.operators import GraphOperator
+from vtaops.graph.operators import GraphOperator, spread
 from vtaops.network.rules import Target, reason_for_host
 
-First = tuple[GraphOperator, GraphOperator, bool]
-"""The first operator, its operand, and whether the second operator also reads the input."""
+Recipe = tuple[tuple[GraphOperator, tuple[int, ...]], ...]
+"""Operators, each with its operands: inputs of the node from 0 on, or -1 for the one before."""
 
 
 def decomposed(graph: Graph, target: Target) -> Graph:
     """Return an equivalent graph that replaces operators which VTA lacks."""
-    found = {node.name: pair for node in graph.nodes if (pair := pair_of(node, graph, target))}
+    found = {n.name: recipe for n in graph.nodes if (recipe := recipe_of(n, graph, target))}
     if not found:
         return graph
 
     def put(result: Graph, node: Node) -> None:
-        if node.name not in found:
+        if node.name in found:
+            _add(result, node, found[node.name])
+        else:
             result.add_like(node)
-            return
-        first, second, both = found[node.name]
-        inputs = [tensor.name for tensor in node.inputs]
-        scale = (node.inputs if isinstance(first, ops.Requantize) else node.outputs)[0].scale
-        read = (result.tensors[name] for name in inputs)
-        part = result.add(first, *read, name=f"{node.name}:part", scale=scale).name
-        result.add_like(node, second, [part, *inputs] if both else [part])
 
     return graph.rewritten(put)
 
 
-def pair_of(node: Node, graph: Graph, target: Target) -> First | None:
-    """Return two operators for a node that VTA cannot execute as one; None if there are none."""
+def _add(result: Graph, node: Node, recipe: Recipe) -> None:
+    """Add the operators of a recipe; the last one makes the node's result."""
+    given, part = [tensor.name for tensor in node.inputs], ""
+    for number, (op, operands) in enumerate(recipe[:-1]):
+        read = [result.tensors[part if index < 0 else given[index]] for index in operands]
+        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Pad | ops.Reshape)
+        scale = (read if unscaled else node.outputs)[0].scale
+        name = f"{node.name}:part{number or ''}"
+        part = result.add(op, *read, name=name, scale=scale).name
+    op, operands = recipe[-1]
+    result.add_like(node, op, [part if index < 0 else given[index] for index in operands])
+
+
+def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
     if make is None or len(node.inputs[0].shape) != 4 or not reason_for_host(node, graph, target):
         return None
-    return make(node)
+    return make(node, graph, target)
 
 
-def _leaky_relu(node: Node) -> First | None:
+def _leaky_relu(node: Node, graph: Graph, target: Target) -> Recipe | None:
     op, data = node.op, node.inputs[0]
     assert isinstance(op, ops.LeakyRelu)
     channels, zero = data.shape[1], data.zero_point
@@ -66,13 +75,36 @@ def _leaky_relu(node: Node) -> First | None:
     total = ops.Convolution(
         weight, None, op.requantization, groups=channels, residual_factor=op.positive
     )
-    return negative, total, True
+    return (negative, (0,)), (total, (-1, 0))
 
 
-def _transposed(node: Node) -> First | None:
-    op, data = node.op, node.inputs[0]
-    assert isinstance(op, ops.TransposedConvolution)
-    *_, height, width = data.shape
+def _transposed(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    assert isinstance(node.op, ops.TransposedConvolution)
+    op = _plain(node.op)
+    if op is None:
+        return None
+    if op is not node.op and not reason_for_host(replace(node, op=op), graph, target):
+        return ((op, (0,)),)
+    return _by_phases(op, node)
+
+
+def _plain(op: ops.TransposedConvolution) -> ops.TransposedConvolution | None:
+    """Return an equal transposed convolution without groups and dilation; None if too large."""
+    if op.groups == 1 and op.dilation == (1, 1):
+        return op
+    weight = spread(op.weight, op.dilation)
+    inputs, outputs, *kernel = weight.shape
+    if weight.size * op.groups > MOST_WEIGHTS:
+        return None
+    dense = np.zeros((op.groups, inputs // op.groups, op.groups, outputs, *kernel), np.int8)
+    each = range(op.groups)
+    dense[each, :, each] = weight.reshape(op.groups, -1, outputs, *kernel)
+    whole = dense.reshape(inputs, -1, *kernel)
+    return replace(op, weight=whole, groups=1, dilation=(1, 1))
+
+
+def _by_phases(op: ops.TransposedConvolution, node: Node) -> Recipe | None:
+    *_, height, width = node.inputs[0].shape
     rows, columns = node.outputs[0].shape[2:]
     window, (top, left, *_) = op.window, op.padding
     (stride_h, stride_w), outputs = window.strides, op.weight.shape[1]
@@ -94,7 +126,7 @@ def _transposed(node: Node) -> First | None:
     placed = ops.TransposedConvolution(
         weight, None, unchanged, strides=(stride_h, stride_w), padding=cut
     )
-    return first, placed, False
+    return (first, (0,)), (placed, (-1,))
 
 
 MOST_WEIGHTS = 1 << 24
@@ -123,7 +155,7 @@ def _repeated(scaling: Requantization, count: int) -> Requantization:
     return replace(scaling, multiplier=multiplier, shift=shift)
 
 
-_DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node], First | None]] = {
+_DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node, Graph, Target], Recipe | None]] = {
     ops.LeakyRelu: _leaky_relu,
     ops.TransposedConvolution: _transposed,
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,8 @@ def _(op: ops.MaxPool | ops.Upsample, node: Node, given: Sequence[Span]) -> Span
 @_span.register
 def _(op: ops.Reshape, node: Node, given: Sequence[Span]) -> Span:
     size, (low, high) = given[0][0].size, given[0]
-    kept = size == 1 or (node.outputs[0].shape[1:] == (size,) and node.inputs[0].shape[1] == size)
+    rows = node.inputs[0].shape[:2]  # the channels stay on axis 1
+    kept = size == 1 or (node.outputs[0].shape == rows and node.inputs[0].elements == prod(rows))
     return given[0] if kept else (low.min(), high.max())
 
 
@@ -214,8 +216,7 @@ def _interval(op: Weighted, node: Node, span: Span) -> Span:
     if len(node.inputs[0].shape) != op.rank:  # channels are not on axis 1
         span = span[0].min(), span[1].max()
     padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
-    weight = op.weight.astype(np.int64)
-    weight = np.moveaxis(weight, op.outputs_axis, 0)
+    weight = op.by_output.astype(np.int64)
     outputs, inputs = weight.shape[:2]
     low, high = (
         np.broadcast_to(part, (inputs * getattr(op, "groups", 1),)).reshape(-1, 1, inputs)

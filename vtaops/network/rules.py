@@ -164,6 +164,11 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
 @_reason.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
     zero_point = node.inputs[0].zero_point
+    if op.groups > 1 or op.dilation != (1, 1):
+        return (
+            f"it has {op.groups} groups and the dilation {op.dilation}; with zeros between its "
+            f"weights, they would be too many or its sums not those of VTA"
+        )
     if zero_point and not one_tap(op):  # each phase has other taps, hence another constant
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
     return _sum_reason(constant_weight(op), op.bias, op.requantization, node, target)

@@ -104,7 +104,8 @@ def _(op: ops.Convolution, given: Inputs) -> Terms:
 def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
     *_, height, width = given.results[0].shape
     data, zero = given.real(0), given.tensors[0].zero_point
-    sums = convolve_transposed(given.fields, data, op.weight, op.window, (height, width), zero)
+    size = height, width
+    sums = convolve_transposed(given.fields, data, op.weight, op.window, size, zero, op.groups)
     return given.requantized(op.requantization, sums, bias=op.bias)
 
 

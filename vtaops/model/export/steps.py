@@ -12,6 +12,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
 from vtaops.graph.fixed_softmax import exponentials
+from vtaops.graph.operators import spread
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
 from vtaops.model.export.boxes import Patchwork, joined
@@ -61,10 +62,11 @@ def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
     (n, o, *size), (down, across), blob = node.outputs[0].shape, op.strides, values.blob
     shape = n, o, ceil_div(size[0], down), ceil_div(size[1], across)
     data, rows = values.slot(node.inputs[0]), []
+    taps = spread(op.by_output, op.dilation)
     for row in range(down):
         columns = []
         for column in range(across):
-            weight, top = _taps(op.weight.transpose(1, 0, 2, 3), 2, row + op.padding[0], down)
+            weight, top = _taps(taps, 2, row + op.padding[0], down)
             weight, left = _taps(weight, 3, column + op.padding[1], across)
             window = Window(weight.shape[2:], padding=(top, left, 0, 0))
             slots = data, blob.temporary(math.prod(shape))
