@@ -19,9 +19,11 @@ from vtaops.graph import (
     AveragePool,
     ChannelShuffle,
     Concat,
+    Constant,
     Convolution,
     Dense,
     Dequantize,
+    Expand,
     Graph,
     LeakyRelu,
     LookupTable,
@@ -132,7 +134,8 @@ class RandomGraph:
         if self.batch > 1:
             kinds += [self.split, self.concat]
         if self.views:
-            kinds += [self.line, self.last, self.rows] * 3
+            kinds += [self.line, self.last, self.rows, self.repeated, self.border] * 3
+            kinds += [self.odd_pool] * 4
         if self.wide:
             kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
@@ -455,6 +458,52 @@ class RandomGraph:
         if y.elements > LARGEST:
             return None
         return self.graph.add(Reshape((n, channels, height, y.shape[-1])), y)
+
+    def repeated(self):
+        """The sum of an image and a smaller one, or a constant."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        if self.rng.random() < 0.4:
+            shape = tuple(self.rng.choice([1, extent]) for extent in x.shape)
+            small = self.graph.add(Constant(self.weights(*shape), self.zero_point()))
+        else:
+            kernel = self.rng.choice([height, 1]), self.rng.choice([width, 1])
+            small = self.graph.add(MaxPool(kernel, kernel), self.pick(lambda t: t.shape == x.shape))
+            if self.rng.random() < 0.5:
+                weights = self.weights(1, channels, 1, 1)
+                small = self.graph.add(Convolution(weights, None, self.scaling(7)), small)
+        if small.shape != (n, channels, 1, 1) or self.rng.random() < 0.5:
+            small = self.graph.add(Expand(x.shape), small)
+        op = Add((self.rng.choice([1, 2, -1]), 1), self.scaling(1))
+        return self.graph.add(op, x, small)
+
+    def border(self):
+        x = self.pick()
+        return self.graph.add(Pad(self.sides(), self.rng.choice(["edge", "reflect"])), x)
+
+    def odd_pool(self):
+        """Sizes that are rounded up, and windows that skip pixels."""
+        x = self.pick()
+        kernel = self.rng.randint(1, 3), self.rng.randint(1, 3)
+        window = {
+            "kernel": kernel,
+            "strides": self.rng.choice([(1, 1), (2, 2), (3, 2)]),
+            "padding": tuple(self.rng.randint(0, kernel[i % 2] // 2) for i in range(4)),
+            "ceil": self.rng.random() < 0.7,
+        }
+        dilation = self.rng.choice([(1, 1), (1, 1), (2, 1), (1, 3)])
+        if self.rng.random() < 0.3:
+            return self.graph.add(MaxPool(**window, dilation=dilation), x)
+        pool = AveragePool.from_ratio(
+            self.rng.choice([0.37, 1.4] if self.free else [0.5, 1.0]),
+            kernel[0] * kernel[1],
+            shifts_only=not self.free,
+            zero_point=self.zero_point(),
+            exclude_padding=self.rng.random() < 0.4,
+            dilation=dilation,
+            **window,
+        )
+        return self.graph.add(pool, x)
 
     def finish(self) -> None:
         # A product that came to nothing may have read the last of them.

@@ -202,7 +202,7 @@ class Graph:
             self._require(tensor)
         if op.arity is not None and len(inputs) != op.arity:
             raise ShapeError(f"{op.kind} takes {op.arity} inputs; {len(inputs)} given")
-        if not inputs:
+        if not inputs and op.arity != 0:
             raise ShapeError(f"{op.kind} needs an input")
         for tensor in inputs:
             if tensor.dtype not in op.takes:

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.graph import Graph, Node, Requantization
+from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator, spread
-from vtaops.network.rules import Target, reason_for_host
+from vtaops.network.rules import ON_HOST, Target, reason_for_host
+from vtaops.network.views import PIXELWISE, POINTWISE
 
 Recipe = tuple[tuple[GraphOperator, tuple[int, ...]], ...]
 """Operators, each with its operands: inputs of the node from 0 on, or -1 for the one before."""
@@ -47,7 +49,7 @@ def _add(result: Graph, node: Node, recipe: Recipe) -> None:
     given, part = [tensor.name for tensor in node.inputs], ""
     for number, (op, operands) in enumerate(recipe[:-1]):
         read = [result.tensors[part if index < 0 else given[index]] for index in operands]
-        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Pad | ops.Reshape)
+        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Expand)
         scale = (read if unscaled else node.outputs)[0].scale
         name = f"{node.name}:part{number or ''}"
         part = result.add(op, *read, name=name, scale=scale).name
@@ -58,7 +60,7 @@ def _add(result: Graph, node: Node, recipe: Recipe) -> None:
 def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
     """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
-    if make is None or len(node.inputs[0].shape) != 4 or not reason_for_host(node, graph, target):
+    if make is None or not reason_for_host(node, graph, target):
         return None
     return make(node, graph, target)
 
@@ -66,6 +68,8 @@ def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
 def _leaky_relu(node: Node, graph: Graph, target: Target) -> Recipe | None:
     op, data = node.op, node.inputs[0]
     assert isinstance(op, ops.LeakyRelu)
+    if len(data.shape) != 4:
+        return None
     channels, zero = data.shape[1], data.zero_point
     rest = np.broadcast_to(np.asarray(op.negative) - op.positive, (channels,))
     if rest.min() < -128 or rest.max() > 127:
@@ -155,8 +159,63 @@ def _repeated(scaling: Requantization, count: int) -> Requantization:
     return replace(scaling, multiplier=multiplier, shift=shift)
 
 
+def _expanded(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    (data,), (result,) = node.inputs, node.outputs
+    readers = graph.consumers(result)
+    if not any(isinstance(reader.op, PIXELWISE | POINTWISE) for reader in readers):
+        return None
+    return _repeated_pixels(data, result.shape, graph)
+
+
+def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Recipe | None:
+    """Return operators that repeat channels and pixels; None if the host can do so for nothing."""
+    maker = next((n for n in graph.nodes if data in n.outputs), None)
+    if maker is None or isinstance(maker.op, ON_HOST) or len(data.shape) != 4:
+        return None
+    (n, c, h, w), (batch, channels, height, width) = data.shape, shape
+    if n != batch:
+        return None
+    found: list[GraphOperator] = []
+    if w < width:
+        found.append(ops.Upsample((1, width)))
+    if h < height:
+        found.append(ops.Upsample((height, 1)))
+    if c < channels:
+        ones = np.ones((channels, 1, 1, 1), np.int8)
+        found.append(ops.Convolution(ones, None, Requantization(1, 0, data.zero_point)))
+    return tuple((op, (-1 if number else 0,)) for number, op in enumerate(found))
+
+
+def _added(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return the sum of an image and one value for each of its channels."""
+    image, other = node.inputs
+    if image.shape == other.shape:
+        return None
+    found = _repeated_pixels(other, image.shape, graph) or ((ops.Expand(image.shape), (0,)),)
+    (first, _), *others = found
+    return (first, (1,)), *others, (node.op, (0, -1))
+
+
+def _multiplied(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return the product of as many matrices by as many."""
+    assert isinstance(node.op, ops.Matmul)
+    a, b = node.inputs
+    leading = node.op.leading(node.inputs)
+    if prod(b.shape[:-2]) == 1:
+        return None
+    if b.shape[:-2] == leading:
+        return (ops.Expand((*leading, *a.shape[-2:])), (0,)), (node.op, (-1, 1))
+    if a.shape[:-2] == leading:
+        return (ops.Expand((*leading, *b.shape[-2:])), (1,)), (node.op, (0, -1))
+    return None
+
+
 _DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node, Graph, Target], Recipe | None]] = {
+    ops.Add: _added,
+    ops.Expand: _expanded,
     ops.LeakyRelu: _leaky_relu,
+    ops.Matmul: _multiplied,
+    ops.RescaledAdd: _added,
     ops.TransposedConvolution: _transposed,
 }
 """Decompositions by operator."""

@@ -384,7 +384,7 @@ class Mapper(Places):
             channels=self.width(place),
             kernel=op.kernel,
             strides=op.strides,
-            padding=op.padding,
+            padding=op.window(node.inputs[0]).padding,
         )
         self._step(node, pool, {"data": data, "res": self._kept(node, place)})
 
@@ -395,20 +395,19 @@ class Mapper(Places):
     @_map.register
     def _(self, op: ops.AveragePool, node: Node) -> None:
         data = self.places[node.inputs[0].name]
-        kernel = op.window(node.inputs[0]).kernel
-        if op.exclude_padding and any(op.padding):
+        window = op.window(node.inputs[0])
+        if op.differs(node.inputs[0]):
             self._average_in_parts(node, op)
             return
-        if self._average(node, op, kernel):
+        if window.dilation == (1, 1) and self._average(node, op, window.kernel):
             return
-        weight = np.full((len(data.lanes), 1, *kernel), op.factor, np.int8)
-        convolution = ops.Convolution(
-            weight, None, op.requantization, op.strides, op.padding, groups=len(weight)
-        )
+        weight = np.full((len(data.lanes), 1, *window.kernel), op.factor, np.int8)
+        around, each = (op.padding, op.dilation), len(weight)
+        convolution = ops.Convolution(weight, None, op.requantization, op.strides, *around, each)
         self._depthwise(node, weight, convolution)
 
     def _average_in_parts(self, node: Node, op: ops.AveragePool) -> None:
-        """Map a mean that excludes its padding to one pool for each part of the result."""
+        """Map a mean whose windows differ to one pool for each part of the result."""
         (source,), (result,) = node.inputs, node.outputs
         data = self._alike(node)
         res = self._kept(node, data)
@@ -568,9 +567,27 @@ class Mapper(Places):
     def _(self, op: ops.Pad, node: Node) -> None:
         data = self._alike(node)
         place = self._kept(node, data).place
-        place.memory.filled = True
+        place.memory.filled = op.mode == "constant"
         top, left, bottom, right = op.padding
         self._copy(node.name, data, place, (-top, -left, -bottom, -right))
+        if op.mode != "constant":
+            self._repeat_border(node, op, place)
+
+    def _repeat_border(self, node: Node, op: ops.Pad, place: TensorPlace) -> None:
+        """Copy rows of an image to its border, and then columns with their ends."""
+        inside, size = (self.image_of(t)[2:] for t in (node.inputs[0], node.outputs[0]))
+        across = {0: (op.padding[1], op.padding[3]), 1: (0, 0)}
+        for axis in (0, 1):
+            before, behind = op.sources(axis, inside[axis])
+            first, beyond = op.padding[axis], size[axis] - 1
+            for to, source in [*enumerate(before), *enumerate(behind, first + inside[axis])]:
+                data, res = (
+                    Use(place, _all_but(axis, (at, beyond - at), across[axis]))
+                    for at in (first + source, to)
+                )
+                shape = data.extents["batch"], self.width(place), *list(data.extents.values())[1:]
+                copy = Elementwise(function="identity", shape=shape, clip=None)
+                self._append(node.name, copy, {"data": data, "res": res})
 
     @_map.register
     def _(self, op: ops.Upsample, node: Node) -> None:
@@ -590,6 +607,12 @@ class Mapper(Places):
             clip=None,
         )
         self._step(node, transposed, uses, kernel=weight)
+
+
+def _all_but(axis: int, along: tuple[int, int], across: tuple[int, int]) -> Sides:
+    """Return the sides of all but a row (axis 0) or a column of an image, as negative numbers."""
+    (top, bottom), (left, right) = (along, across) if axis == 0 else (across, along)
+    return -top, -left, -bottom, -right
 
 
 def _zeros(node: str, *shape: int) -> Array:

@@ -347,7 +347,7 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
     low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
     if scaling.rounding == "quotient":
         return _quotient(op, node, target)
-    if op.exclude_padding or not scaling.multiplier.any():
+    if op.differs(source) or not scaling.multiplier.any():
         return None
     if target.fine:
         chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
@@ -355,10 +355,14 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
         return Form(made, chosen[0].differing, high - low + 1)
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     shifts = not target.scales
-    window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
     zero, clip = scaling.zero_point, scaling.clip
     made = ops.AveragePool.from_ratio(
-        ratio * size * op.factor, size, shifts_only=shifts, zero_point=zero, clip=clip, **window
+        ratio * size * op.factor,
+        size,
+        shifts_only=shifts,
+        zero_point=zero,
+        clip=clip,
+        **op.windowed,
     )
     sums = np.arange(low, high + 1)
     off = made.requantization.apply(sums * made.factor) != scaling.apply(sums * op.factor)
@@ -370,20 +374,18 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
     (source,) = node.inputs
     size, scaling = op.window(source).count, op.requantization
     counts = [size]
-    if op.exclude_padding:
+    if op.differs(source):
         counts = np.unique(np.multiply.outer(*op.counts(source))).tolist()
     if target.fine:
         off = sum(quotient_scale(count).differing for count in counts)
         return Form(op, off, 255 * sum(counts))
-    window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
     made = ops.AveragePool.from_ratio(
         1.0,
         size,
         shifts_only=not target.scales,
         zero_point=scaling.zero_point,
         clip=scaling.clip,
-        exclude_padding=op.exclude_padding,
-        **window,
+        **op.windowed,
     )
     off = total = 0
     for count in counts:

@@ -6,6 +6,7 @@ without a reason is mapped by `vtaops.network.mapping`, which relies on it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -60,13 +61,22 @@ class Target:
         return "table" in self.config.extensions
 
 
-_ON_HOST = ops.Host | ops.FloatOperator | ops.Quantize | ops.Dequantize
+ON_HOST = (
+    ops.Host
+    | ops.FloatOperator
+    | ops.Quantize
+    | ops.Dequantize
+    | ops.Constant
+    | ops.FromUint8
+    | ops.ToUint8
+)
+"""Operators that always run on the host."""
 
 
 def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
     """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
-        if not isinstance(node.op, _ON_HOST) and tensor.dtype != "int8":
+        if not isinstance(node.op, ON_HOST) and tensor.dtype != "int8":
             return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
     return (
         _reason(node.op, node, graph, target)
@@ -81,7 +91,7 @@ MAX_EXTENT = 1 << 18
 
 def _reason_of_storage(node: Node, graph: Graph) -> str:
     """Return why an operator cannot read or write the images that hold its tensors."""
-    if isinstance(node.op, _ON_HOST | ops.Matmul):
+    if isinstance(node.op, ON_HOST | ops.Matmul):
         return ""
     known, found = storages(graph), []
     for tensor in (*node.inputs, *node.outputs):
@@ -185,6 +195,9 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
     if op.requantization.fine:
         return "it has a fine scale; VTA multiplies two tensors with coarse ones"
+    a, b = (tensor.shape[:-2] for tensor in node.inputs)
+    if math.prod(b) > 1 and a != b:
+        return f"it multiplies {a} by {b} matrices; VTA by as many, or by one"
     if target.scales:
         return ""
     shift = op.requantization.right_shift
@@ -200,15 +213,14 @@ def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
-    if op.exclude_padding and any(op.padding):
-        (data,), (result,) = node.inputs, node.outputs
+    (data,), (result,) = node.inputs, node.outputs
+    if op.differs(data):
         try:
             list(parts(op, data, result, target.scales))
         except ShapeError as error:
             return f"in parts of equal windows: {error}"
         return ""
-    size = op.window(node.inputs[0]).kernel
-    weight = np.full((1, 1, *size), op.factor, np.int8)
+    weight = np.full((1, 1, *op.window(data).kernel), op.factor, np.int8)
     return _sum_reason(weight, None, op.requantization, node, target)
 
 
@@ -261,9 +273,31 @@ def _(op: ops.LookupTable, node: Node, graph: Graph, target: Target) -> str:
 
 
 @_reason.register
+def _(op: ops.MaxPool, node: Node, graph: Graph, target: Target) -> str:
+    if op.dilation != (1, 1):
+        return f"its windows have the dilation {op.dilation}; VTA compares adjacent pixels"
+    return ""
+
+
+@_reason.register
+def _(op: ops.Constant, node: Node, graph: Graph, target: Target) -> str:
+    return "a constant, which the host passes"
+
+
+@_reason.register
+def _(op: ops.FromUint8 | ops.ToUint8, node: Node, graph: Graph, target: Target) -> str:
+    return "the uint8 boundary"
+
+
+@_reason.register
+def _(op: ops.Expand, node: Node, graph: Graph, target: Target) -> str:
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    return f"it repeats {before} to {after}; VTA repeats channels and pixels of images that it made"
+
+
+@_reason.register
 def _(
-    op: ops.MaxPool
-    | ops.ChannelShuffle
+    op: ops.ChannelShuffle
     | ops.Upsample
     | ops.Pad
     | ops.Concat
