@@ -450,15 +450,14 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.Add, node: Node) -> None:
-        if self.scales:
-            constant = rules.addition_zeros(op, node)
-            self._elementwise(node, op, "add", *op.factors, constant=constant)
-            return
         shift = op.requantization.right_shift
-        assert shift is not None
-        found = rules.addition(op.factors, shift)
-        assert found is not None
+        found = None if self.scales else rules.addition(op.factors, shift or 0)
+        if found is None:
+            whole = rules.addition_zeros if self.scales else rules.wide_constant
+            self._elementwise(node, op, "add", *op.factors, constant=whole(op, node))
+            return
         swapped, first, second, bits = found
+        assert shift is not None
         data = self._alike(node)
         lanes, size = data.relative(self.block), self.width(data)
         other = self._second(node, lanes)
@@ -512,7 +511,7 @@ class Mapper(Places):
         if self.scales:
             scaling = uniform(op.requantization)
             assert scaling is not None
-            fields = {**scaling, "constant": as_int32(constant)}
+            fields = scaling
         if isinstance(op, ops.Multiply):
             (image, first), (gate, second) = ((t.shape, -t.zero_point) for t in node.inputs)
             fields |= {"data_offset": first, "other_offset": second, "by_channel": image != gate}
@@ -522,6 +521,7 @@ class Mapper(Places):
             scale=factor,
             other_scale=other_factor,
             clip=op.requantization.clip,
+            constant=as_int32(constant),
             **fields,
         )
         uses = {"data": Use(data), "other": Use(other), "res": self._kept(node, data)}

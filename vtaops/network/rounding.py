@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -140,10 +140,11 @@ def _is_tflite(op: GraphOperator) -> bool:
 def _changes(op: GraphOperator, target: Target) -> bool:
     """Whether hardware may round an operator in another way: one of TFLite, or any on plain VTA.
 
-    There the ALU multiplies the sums of each channel, or factors are the nearest of 8 bits.
+    There the ALU multiplies the sums of each channel, or factors are the nearest ones.
     """
-    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.Add | ops.AveragePool
+    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.AveragePool
     plain = target.multiplies and isinstance(op, kinds)
+    plain = plain or (not target.scales and isinstance(op, ops.Add))
     scaling = getattr(op, "requantization", None)
     return _is_tflite(op) or (plain and scaling is not None and scaling.right_shift is None)
 
@@ -462,27 +463,45 @@ def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -
 
 @_form.register
 def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) -> Form:
-    return _addition(op, node, given, fine=target.fine)
+    return _addition(op, node, given, fine=target.fine, plain=not target.scales)
 
 
 @_form.register
 def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    """Plain hardware multiplies by int8 factors."""
+    if target.scales:
+        return None
     scaling = op.requantization
-    if not scaling.multiplier.any():
-        return None
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
-    shift = min(int(np.log2(127 / (ratio * max(map(abs, op.factors))))), MAX_SHIFT)
-    first, second = (round(factor * ratio * 2**shift) for factor in op.factors)
-    if shift < 0 or not first or not second or max(abs(first), abs(second)) > 127:
+    made = _shifted_sum(op.factors[0] * ratio, op.factors[1] * ratio, scaling)
+    if made is None:
         return None
-    made = ops.Add((first, second), replace(scaling, multiplier=1, shift=shift))
     a, b = _values(node, given)
     results = scaling.apply(op.sums(a[:, None], b[None, :]))
     return Form(made, _pairs_off(made, a, b, results), results.size)
 
 
-def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool) -> Form:
+LONGEST = 22
+"""Largest shift of sums to which plain hardware adds any zero point, within int32."""
+
+
+def _shifted_sum(first: float, second: float, scaling: Requantization) -> ops.Add | None:
+    """Return the nearest sum of plain hardware: factors of two digits, and a shift."""
+    greatest = max(abs(first), abs(second))
+    if not greatest or greatest > TWO_DIGITS:
+        return None
+    shift = min(int(np.log2(TWO_DIGITS / greatest)), LONGEST)
+    factors = [round(factor * 2.0**shift) for factor in (first, second)]
+    while not any(factor % 2 for factor in factors) and shift and any(factors):
+        factors, shift = [factor // 2 for factor in factors], shift - 1
+    if not all(factors):
+        return None
+    shifts = Requantization(1, shift, scaling.zero_point, scaling.clip)
+    return ops.Add((factors[0], factors[1]), shifts)
+
+
+def _addition(
+    op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool, plain: bool = False
+) -> Form:
     a, b = _values(node, given)
     results = op.requantization.apply(op.sums(a[:, None], b[None, :]))
     unit = [m / 2.0**s * (1 << 20) for m, s in zip(op.multipliers, op.shifts, strict=True)]
@@ -490,6 +509,8 @@ def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: b
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     first, second = (each * ratio for each in unit)
     best = ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
+    if plain:
+        best = _shifted_sum(first, second, scaling) or best
     fewest = _pairs_off(best, a, b, results)
     if fine:
         for factors in _factors(first, second):

@@ -25,6 +25,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
 from vtaops.network.views import Storage, made, storages
+from vtaops.ops.epilogue import offset_stages
 
 LARGEST_WEIGHT = 127
 
@@ -232,14 +233,14 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     if target.scales:
         return _wide("its factors are", op.factors)
     shift = op.requantization.right_shift
-    if shift is None:
+    if shift is None or shift > MAX_SHIFT:
         return no_shift(op.requantization)
-    if shift < 0 or addition(op.factors, shift) is None:
-        return f"its factors {op.factors} are not int8 times a power of two up to 2**{shift}"
+    if shift < 0:
+        return f"its scales need a shift to the left by {-shift}"
     constant = addition_constant(op, node)
     if 128 * sum(map(abs, op.factors)) + abs(constant) >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"
-    return ""
+    return "" if addition(op.factors, shift) else _wide_sum_reason(op, node, shift)
 
 
 @_reason.register
@@ -377,6 +378,21 @@ def addition_zeros(op: ops.Add, node: Node) -> int:
 def addition_constant(op: ops.Add, node: Node) -> int:
     """Return the constant that VTA adds to the sums of an addition; like `sum_constant`."""
     return addition_zeros(op, node) + op.requantization.constant
+
+
+def _wide_sum_reason(op: ops.Add, node: Node, shift: int) -> str:
+    """Return why VTA cannot shift sums with factors of two digits; empty if it can."""
+    try:
+        offset_stages("sum", wide_constant(op, node), shift, "half_up")
+    except ShapeError as error:
+        return f"its constant of the zero points: {error}"
+    return _wide("its factors are", op.factors)
+
+
+def wide_constant(op: ops.Add, node: Node) -> int:
+    """Return the constant of sums that round by themselves; as `addition_constant`."""
+    scaling = op.requantization
+    return addition_zeros(op, node) + (scaling.zero_point << (scaling.right_shift or 0))
 
 
 def _factor_reason(op: ops.Convolution) -> str:
