@@ -18,7 +18,9 @@ from vtaops.graph import (
     Multiply,
     Pad,
     Requantization,
+    Reshape,
     ToUint8,
+    Transpose,
     TransposedConvolution,
     Upsample,
 )
@@ -293,3 +295,19 @@ def test_uint8_is_int8_and_128(config):
     assert found.dtype == np.int8
     assert found.tolist() == [[*range(-128, 128)]]
     assert np.array_equal(ToUint8().meaning([], [found]), values)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("as_line", ["transpose", "reshape"])
+def test_a_convolution_across_channels_is_a_product(config, as_line):
+    """The gate of ECA: the mean of each channel, a Conv1d over the channels, one launch."""
+    graph = Graph()
+    x = image(graph, config, 20)
+    mean = graph.add(AveragePool.from_ratio(1.0, 30, shifts_only="pynq_e" not in config), x)
+    line = graph.add(Reshape((2, 20, 1)), mean)
+    line = graph.add(Transpose((0, 2, 1)) if as_line == "transpose" else Reshape((2, 1, 20)), line)
+    line = graph.add(Reshape((2, 1, 1, 20)), line)
+    op = Convolution(int8(1, 1, 1, 5), bias(1), scaling(config), padding=(0, 2, 0, 2))
+    gate = graph.add(Reshape((2, 20, 1, 1)), graph.add(op, line))
+    graph.output(graph.add(Add((1, 1), Requantization(1, 1)), x, gate))
+    assert not on_host(compiled(graph, config))

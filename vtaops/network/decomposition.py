@@ -18,6 +18,7 @@ from math import prod
 
 import numpy as np
 
+from vtaops.base.exact import convolve
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -49,7 +50,7 @@ def _add(result: Graph, node: Node, recipe: Recipe) -> None:
     given, part = [tensor.name for tensor in node.inputs], ""
     for number, (op, operands) in enumerate(recipe[:-1]):
         read = [result.tensors[part if index < 0 else given[index]] for index in operands]
-        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Expand)
+        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Expand | ops.Reshape)
         scale = (read if unscaled else node.outputs)[0].scale
         name = f"{node.name}:part{number or ''}"
         part = result.add(op, *read, name=name, scale=scale).name
@@ -60,9 +61,23 @@ def _add(result: Graph, node: Node, recipe: Recipe) -> None:
 def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
     """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
-    if make is None or not reason_for_host(node, graph, target):
+    across = isinstance(node.op, ops.Convolution) and _reads_channels(node, graph, target)
+    if make is None or not (across or reason_for_host(node, graph, target)):
         return None
     return make(node, graph, target)
+
+
+def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
+    """Return whether a convolution of one line reads one that VTA made as channels."""
+    assert isinstance(node.op, ops.Convolution)
+    shape = node.inputs[0].shape
+    if node.op.weight.shape[:2] != (1, 1) or 1 not in shape[2:] or len(node.inputs) > 1:
+        return False
+    moves, maker = False, graph.maker(node.inputs[0])
+    while maker is not None and isinstance(maker.op, ops.Reshape | ops.Transpose):
+        moves = moves or bool(reason_for_host(maker, graph, target))
+        maker = graph.maker(maker.inputs[0])
+    return moves and maker is not None and not isinstance(maker.op, ON_HOST)
 
 
 def _leaky_relu(node: Node, graph: Graph, target: Target) -> Recipe | None:
@@ -159,6 +174,25 @@ def _repeated(scaling: Requantization, count: int) -> Requantization:
     return replace(scaling, multiplier=multiplier, shift=shift)
 
 
+def _convolution(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return the product of a line with the matrix that holds the taps of a convolution."""
+    op, (line,), (result,) = node.op, node.inputs[:1], node.outputs
+    assert isinstance(op, ops.Convolution)
+    batch, size = line.shape[0], prod(line.shape)
+    if (
+        not _reads_channels(node, graph, target)
+        or size // batch * prod(result.shape) > MOST_WEIGHTS
+    ):
+        return None
+    each = np.eye(size // batch, dtype=np.int8).reshape(-1, *line.shape[1:])
+    taps = convolve(each, op.weight, op.window).reshape(len(each), -1).T
+    bias = None if op.bias is None else np.repeat(op.bias, len(taps))
+    one = {name: getattr(op.requantization, name).reshape(()) for name in ("multiplier", "shift")}
+    product = ops.Dense(taps.astype(np.int8), bias, replace(op.requantization, **one))
+    rows = ops.Reshape((batch, len(each)))
+    return (rows, (0,)), (product, (-1,)), (ops.Reshape(result.shape), (-1,))
+
+
 def _expanded(node: Node, graph: Graph, target: Target) -> Recipe | None:
     (data,), (result,) = node.inputs, node.outputs
     readers = graph.consumers(result)
@@ -169,7 +203,7 @@ def _expanded(node: Node, graph: Graph, target: Target) -> Recipe | None:
 
 def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Recipe | None:
     """Return operators that repeat channels and pixels; None if the host can do so for nothing."""
-    maker = next((n for n in graph.nodes if data in n.outputs), None)
+    maker = graph.maker(data)
     if maker is None or isinstance(maker.op, ON_HOST) or len(data.shape) != 4:
         return None
     (n, c, h, w), (batch, channels, height, width) = data.shape, shape
@@ -212,6 +246,7 @@ def _multiplied(node: Node, graph: Graph, target: Target) -> Recipe | None:
 
 _DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node, Graph, Target], Recipe | None]] = {
     ops.Add: _added,
+    ops.Convolution: _convolution,
     ops.Expand: _expanded,
     ops.LeakyRelu: _leaky_relu,
     ops.Matmul: _multiplied,
