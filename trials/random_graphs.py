@@ -135,7 +135,7 @@ class RandomGraph:
             kinds += [self.split, self.concat]
         if self.views:
             kinds += [self.line, self.last, self.rows, self.repeated, self.border] * 3
-            kinds += [self.odd_pool] * 4
+            kinds += [self.odd_pool, self.stacked] * 4
         if self.wide:
             kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
@@ -480,6 +480,24 @@ class RandomGraph:
     def border(self):
         x = self.pick()
         return self.graph.add(Pad(self.sides(), self.rng.choice(["edge", "reflect"])), x)
+
+    def stacked(self):
+        """Groups of channels on an axis of their own: swapped, cut, joined."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        groups = self.rng.choice([d for d in range(1, channels + 1) if channels % d == 0])
+        y = self.graph.add(Reshape((n, groups, channels // groups, height, width)), x)
+        if self.rng.random() < 0.5:
+            y = self.graph.add(Transpose((0, 2, 1, 3, 4)), y)
+        axis = self.rng.choice([1, 2, -4, -3])
+        if self.rng.random() < 0.5:
+            start = self.rng.randint(0, y.shape[axis] - 1)
+            part = self.graph.add(Slice(axis, start, y.shape[axis]), y)
+            y = self.graph.add(Concat(axis), y, part) if self.rng.random() < 0.5 else part
+        n, groups, each, *_ = y.shape
+        if y.elements > LARGEST:
+            return None
+        return self.graph.add(Reshape((n, groups * each, height, width)), y)
 
     def odd_pool(self):
         """Sizes that are rounded up, and windows that skip pixels."""

@@ -159,3 +159,28 @@ def test_a_long_chain_is_decided_in_little_time():
         x = graph.add(Add((1, 1), Requantization(1, 1)), x, graph.add(Reshape((2, 3, 8)), x))
     graph.output(x)
     assert storages(graph)[x.name].image == (6, 8, 1, 1)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext", "tiny"])
+def test_groups_of_channels_are_swapped_cut_and_joined_for_nothing(config, batch):
+    """A shuffle as PyTorch writes it, branches that are stacked, parts of a query."""
+    graph = Graph()
+    x = graph.input("x", (batch, 6, 5, 4), zero_point=-5)
+    image = graph.add(convolution(6, 36, (1, 1), config), x)
+    groups = graph.add(Reshape((batch, 3, 12, 5, 4)), image)
+    swapped = graph.add(Transpose((0, 2, 1, 3, 4)), groups)
+    shuffled = graph.add(Reshape((batch, 36, 5, 4)), swapped)
+    first = graph.add(convolution(36, 12, (3, 3), config), shuffled)
+    query = graph.add(Reshape((batch, 2, 6, 3, 2)), first)
+    parts = [graph.add(Slice(1, k, k + 1), query) for k in range(2)]
+    total = graph.add(Add((1, 1), Requantization(1, 1, 3)), *parts)
+    again = graph.add(Concat(1), total, query, total)
+    joined = graph.add(Concat(-3), again, again)
+    graph.output(
+        graph.add(convolution(48, 5, (1, 1), config), graph.add(Reshape((batch, 48, 3, 2)), joined))
+    )
+    model = compiled(graph, config)
+    assert not on_host(model)
+    kinds = [record.kind for record in model.programs[0].operators]
+    assert kinds.count("Conv2d") >= 3

@@ -539,16 +539,23 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.Concat, node: Node) -> None:
-        lanes: list[int] = []
+        lanes = []
         for position, tensor in enumerate(node.inputs):
             place = self.places[tensor.name]
             slot = self.joined(node, position)
             if slot is not None:
                 self._copy(node.name, place, slot)
                 place = slot
-            lanes += place.lanes
-        name = node.outputs[0].name
-        self.places[name] = TensorPlace(self._slots[name].memory, tuple(lanes))
+            lanes.append(self._channels(tensor, place.lanes))
+        name, found = node.outputs[0].name, np.concatenate(lanes, op.axis)
+        self.places[name] = TensorPlace(self._slots[name].memory, tuple(found.ravel().tolist()))
+
+    def _channels(self, tensor: Tensor, lanes: Lanes) -> Array:
+        """Return the lanes of a tensor by the axes of its channels; others have one element."""
+        axes = self.storages[tensor.name].channel_axes(tensor.shape) or range(0)
+        return np.array(lanes).reshape(
+            [extent if axis in axes else 1 for axis, extent in enumerate(tensor.shape)]
+        )
 
     @_map.register
     def _(
@@ -556,12 +563,15 @@ class Mapper(Places):
     ) -> None:
         """Map an operator that moves no data to another view of the same image."""
         place = self.places[node.inputs[0].name]
-        lanes = place.lanes
+        lanes = np.array(place.lanes)
         if isinstance(op, ops.Slice):
-            lanes = lanes[op.start : op.stop : op.step]
+            by_axis = self._channels(node.inputs[0], place.lanes)
+            lanes = by_axis.take(range(op.start, op.stop, op.step), op.axis)
         elif isinstance(op, ops.ChannelShuffle):
-            lanes = tuple(np.array(lanes).reshape(op.groups, -1).T.ravel().tolist())
-        self.places[node.outputs[0].name] = replace(place, lanes=lanes)
+            lanes = lanes.reshape(op.groups, -1).T
+        elif isinstance(op, ops.Transpose):
+            lanes = self._channels(node.inputs[0], place.lanes).transpose(op.axes)
+        self.places[node.outputs[0].name] = replace(place, lanes=tuple(lanes.ravel().tolist()))
 
     @_map.register
     def _(self, op: ops.Pad, node: Node) -> None:

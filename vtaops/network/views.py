@@ -39,6 +39,9 @@ POINTWISE = (
 )
 
 
+_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice
+
+
 @dataclass(frozen=True)
 class Storage:
     """How an image holds a tensor.
@@ -77,13 +80,23 @@ class Storage:
         """Return whether the last axis of the tensor, of this extent, are the channels."""
         return self.image[1] == channels and (self.last or min(self.pixels, channels) == 1)
 
+    def channel_axes(self, shape: Shape) -> range | None:
+        """Return the axes of the tensor, whose shape this is, that are the channels together.
+
+        Axes of one element beside them belong to them. None if there are none.
+        """
+        n, channels = self.image[:2]
+        before = n * self.pixels if self.last else n
+        reached = [1, *accumulate(shape, mul)]
+        ends = before, before * channels
+        if not {*ends} <= {*reached}:
+            return None
+        return range(reached.index(before), len(reached) - 1 - reached[::-1].index(ends[1]))
+
     def channels_on(self, axis: int, shape: Shape) -> bool:
-        """Return whether an axis of the tensor, whose shape this is, are the channels."""
-        before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        first, last = before == self.image[0], behind == 1
-        both = min(self.image[1], self.pixels) == 1
-        fits = (first or last) if both else (last if self.last else first)
-        return shape[axis] == self.image[1] and fits
+        """Return whether one axis of the tensor, whose shape this is, holds all channels."""
+        axes = self.channel_axes(shape)
+        return axes is not None and axis in axes and shape[axis] == self.image[1]
 
     def with_channels(self, channels: int, *, last: bool = False) -> Storage:
         """Return the storage of a tensor with another number of channels.
@@ -162,19 +175,22 @@ def viewed(node: Node, storage: Storage) -> Storage | None:
 
 
 def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
-    """Return the storage after a transposition, which may swap channels and pixels."""
-    own = [axis for axis in range(len(shape)) if shape[axis] > 1]
-    moved = [axis for axis in axes if shape[axis] > 1]
-    if moved == own:
-        return storage
-    batch, channels = storage.image[:2]
-    ends = batch, batch * (storage.pixels if storage.last else channels)
-    reached = [1, *accumulate((shape[axis] for axis in own), mul)]
-    if not {*ends} <= {*reached}:
+    """Return the storage after a transposition that moves channels, or swaps them and pixels."""
+    group = storage.channel_axes(shape)
+    if group is None:
         return None
-    first, second = map(reached.index, ends)
-    swaps = moved == [*own[:first], *own[second:], *own[first:second]]
-    return Storage.of(storage.image, last=not storage.last) if swaps else None
+    moved = [axis for axis in axes if shape[axis] > 1]
+    channels = [axis for axis in moved if axis in group]
+    others = [axis for axis in moved if axis not in group]
+    if others != sorted(others):
+        return None
+    reached = [1, *accumulate((shape[axis] for axis in others), mul)]
+    place = moved.index(channels[0]) if channels else 0
+    if moved[place : place + len(channels)] != channels or not channels:
+        return storage if moved == sorted(moved) else None
+    if reached[place] == storage.image[0] and storage.pixels > 1:
+        return Storage.of(storage.image)
+    return Storage.of(storage.image, last=True) if place == len(others) else None
 
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
@@ -206,7 +222,7 @@ def _of_result(
     """Return the storage of a result; None if its readers decide."""
     given = [found[tensor.name] for tensor in node.inputs if tensor.name in found]
     result = made(node.op, node, given) if len(given) == len(node.inputs) else None
-    if result is None or not isinstance(node.op, ops.Reshape | ops.Transpose):
+    if result is None or not isinstance(node.op, _VIEWS):
         return result
     wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape)
     return result if result == own or (wish and wish.takes(result)) else None
@@ -295,15 +311,22 @@ def multiplied(op: ops.Dense, node: Node, given: Storage) -> Storage | None:
 
 def joined(node: Node, given: list[Storage]) -> Storage | None:
     """Return the storage of joined or cut channels; None if others are joined or cut."""
+    found = {
+        _resized(storage, tensor.shape, node)
+        for storage, tensor in zip(given, node.inputs, strict=True)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _resized(storage: Storage, shape: Shape, node: Node) -> Storage | None:
+    """Return the storage of a tensor if another extent of one of its axes gives the result."""
     assert isinstance(node.op, ops.Concat | ops.Slice)
-    shapes = [tensor.shape for tensor in node.inputs]
-    axis, (result,) = node.op.axis % len(shapes[0]), node.outputs
-    pairs = zip(given, shapes, strict=True)
-    images = {storage.with_channels(1) for storage in given}
-    if len(images) > 1 or not all(storage.channels_on(axis, shape) for storage, shape in pairs):
+    result, axis = node.outputs[0].shape, node.op.axis % len(shape)
+    axes = storage.channel_axes(shape)
+    if axes is None or axis not in axes:
         return None
-    last = math.prod(shapes[0][axis + 1 :]) == 1
-    return given[0].with_channels(result.shape[axis], last=last)
+    last = math.prod(shape[axes.stop :]) == 1
+    return storage.with_channels(math.prod(result[at] for at in axes), last=last)
 
 
 # ------------------------------------------------------------------- what operators want
@@ -376,16 +399,17 @@ def _(op: ops.Dense, node: Node, shape: Shape, beyond: Wish | None) -> Wish | No
 def _(op: ops.Concat | ops.Slice, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
     if beyond is None:
         return None
-    axis, result = op.axis % len(shape), node.outputs[0].shape
-    last = math.prod(shape[axis + 1 :]) == 1
-    best = beyond.best
-    if best is not None:
-        fits = best.channels_on(axis, result)
-        best = best.with_channels(shape[axis], last=last) if fits else None
+    axis, result, best = op.axis % len(shape), node.outputs[0].shape, beyond.best
+    axes = best.channel_axes(result) if best else None
+    if best is not None and axes is not None and axis in axes:
+        last = math.prod(shape[axes.stop :]) == 1
+        best = best.with_channels(math.prod(shape[at] for at in axes), last=last)
+    else:
+        best = None
 
     def takes(storage: Storage) -> bool:
-        found = storage.channels_on(axis, shape)
-        return found and beyond.takes(storage.with_channels(result[axis], last=last))
+        found = _resized(storage, shape, node)
+        return found is not None and beyond.takes(found)
 
     return Wish(best, takes, beyond)
 
