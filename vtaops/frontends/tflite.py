@@ -299,6 +299,10 @@ class _Call:
         """Add an operator of ONNX."""
         return self.reader.builder.add(op, *args, name=f"{self.label}:{op}", label=self.label, **attrs)
 
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Return a value in another dtype."""
+        return self.emit("Cast", value, to=_onnx_type(dtype))
+
     def const(self, data: Any, dtype: str = "int64") -> Value:
         """Return a constant."""
         return self.reader.builder.constant(np.asarray(data, dtype))
@@ -449,23 +453,34 @@ def _pool(op: str, call: _Call, **attrs: int) -> Value:
 def _resize_bilinear(call: _Call) -> Value:
     size, modes = call.ints(1), ("AlignCorners", "HalfPixelCenters")
     corners, halves = (call.option(mode, False) for mode in modes)
-    scale, zero = call.tensor(0).scale, call.tensor(0).zero
-    if scale is None or zero is None:
-        mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
-        return _resized(call, size, mode="linear", coordinate_transformation_mode=mode)
-    x = call.emit("Cast", call.raw(0), to=_onnx_type("int32"))
+    mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
+    attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
+    tensor, x = call.tensor(0), call.real(0)
+    if tensor.scale is None:
+        return _resized(call, x, size, **attrs)
+    if tensor.dtype == "uint8":  # which TFLite computes in floats
+        x = _resized(call, call.cast(call.raw(0), "float32"), size, **attrs)
+        steps = call.cast(
+            call.emit("Floor", call.emit("Add", x, call.const(0.5, x.dtype))), "int32"
+        )
+    else:
+        steps = _resized_integers(call, size, bool(corners), bool(halves))
+    steps = call.emit("Sub", steps, call.const(tensor.zero, "int32"))
+    return call.emit("Mul", call.cast(steps, "float32"), call.const(tensor.scale, "float32"))
+
+
+def _resized_integers(call: _Call, size: Sequence[int], corners: bool, halves: bool) -> Value:
+    """Return a bilinear resize of integers in TFLite's 10-bit fixed point."""
+    x = call.cast(call.raw(0), "int32")
     for axis, after in zip((2, 3), size, strict=True):
         places, weights = _between(_shape(x)[axis], after, corners, halves)
         parts = [call.emit("Gather", x, call.const(place), axis=axis) for place in places]
         columns = [weight.reshape(-1, *[1] * (3 - axis)) for weight in weights]
         factors = [call.const(column, "int32") for column in columns]
         x = call.emit("Add", *map(partial(call.emit, "Mul"), parts, factors))
-    half, one, least = (call.const(number, "int32") for number in (1 << 19, 1 << 20, zero))
+    half, one = (call.const(number, "int32") for number in (1 << 19, 1 << 20))
     steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
-    steps = call.emit("Sub", call.emit("Mul", call.emit("Sign", x), steps), least)
-    return call.emit(
-        "Mul", call.emit("Cast", steps, to=_onnx_type("float32")), call.const(scale, "float32")
-    )
+    return call.emit("Mul", call.emit("Sign", x), steps)
 
 
 def _between(
@@ -483,8 +498,7 @@ def _between(
     return ends, (1024 - place + (low << 10), place - (low << 10))
 
 
-def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
-    x = call.real(0)
+def _resized(call: _Call, x: Value, size: Sequence[int], **attrs: str) -> Value:
     sizes = call.const([*_shape(x)[:2], *size])
     return call.emit("Resize", x, None, None, sizes, **attrs)
 
@@ -497,7 +511,7 @@ def _resize_nearest(call: _Call) -> Value:
     if not all(map(np.array_equal, pixels, repeated)):
         return _taken(call, x, dict(enumerate(pixels, start=2)))
     attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
-    return _resized(call, size, mode="nearest", **attrs)
+    return _resized(call, x, size, mode="nearest", **attrs)
 
 
 def _nearest(call: _Call, before: int, after: int) -> Array:
@@ -557,8 +571,7 @@ def _gelu(call: _Call) -> Value:
 def _cast(call: _Call) -> Value:
     """Return the operand as the dtype that the file declares; halves of floats become float32."""
     (number,) = call.operator.outputs
-    x, dtype = call.raw(0), call.reader.tensor(number).dtype
-    return call.emit("Cast", x, to=_onnx_type(dtype))
+    return call.cast(call.raw(0), call.reader.tensor(number).dtype)
 
 
 # ------------------------------------------------------------------------------- reductions

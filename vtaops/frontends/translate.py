@@ -304,6 +304,9 @@ def _average(value: Value, target: ResultRange, count: int, **window: Any) -> So
     ratio = scale / target.grid.scale
     if target.tflite:
         scaling = _mean_scaling(ratio, count, bool(window), target)
+        is_uint8 = first(first(value)).dtype == "uint8"
+        if scaling.rounding == "quotient" and is_uint8:
+            scaling = _halves_up(value, scaling, window["exclude_padding"])
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
@@ -325,6 +328,16 @@ def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> 
     multiplier, shift = quantized_multiplier(ratio)
     more = min(count.bit_length() - 1, 32, 62 - shift)
     return Requantization((multiplier << more) // count, shift + more, zero, clip, "twice")
+
+
+def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantization:
+    """Return the rounding of a pool of uint8, whose halves go up: away from the least value."""
+    count = int(scaling.multiplier)
+    if count % 2 and not varies:
+        return scaling
+    if count & (count - 1) or varies:
+        raise NotTranslated(f"{value.label} rounds halves of uint8 up")
+    return replace(scaling, multiplier=1, shift=count.bit_length() - 1, rounding="half_up")
 
 
 def _softmax(value: Value, target: ResultRange) -> Source:
