@@ -6,7 +6,7 @@ import tflite
 
 KINDS = {
     **{"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6},
-    **{"int16": 7, "int8": 9},
+    **{"int16": 7, "int8": 9, "int4": 17},
 }
 
 

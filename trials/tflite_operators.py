@@ -58,6 +58,11 @@ class Case:
         w.operator(self.kind, numbers, results, **self.options)
         return w.finish(inputs, results)
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of activations with which it is tried."""
+        return ("float32",) if self.floats_only else ("float32", "int8", "uint8")
+
     @staticmethod
     def _activation(w: Writer, shape: Shape, dtype: str, low: float, high: float) -> int:
         if dtype == "float32":
@@ -79,6 +84,16 @@ RANGES = {
     "MUL": (-9.0, 9.0),
     "BATCH_MATMUL": (-30.0, 30.0),
 }
+
+
+def inputs(case: Case, dtype: str, seed: int = 1) -> list[np.ndarray]:
+    """Return activations for a case: over the whole range of the dtype."""
+    rng = np.random.default_rng(seed)
+    shapes = [operand for operand in case.operands if isinstance(operand, tuple)]
+    if dtype == "float32":
+        return [rng.uniform(case.low, 3, shape).astype(np.float32) for shape in shapes]
+    limits = np.iinfo(dtype)
+    return [rng.integers(limits.min, limits.max + 1, s).astype(dtype) for s in shapes]
 
 
 def ints(*numbers: Any) -> np.ndarray:
@@ -110,8 +125,7 @@ def cases(batch: int = 1) -> Iterator[Case]:
         yield Case(kind, (image,), (image,), {}, floats_only=True)
     for kind in ("LOG", "SQRT", "RSQRT"):
         yield Case(kind, (image,), (image,), {}, low=0.1, floats_only=kind == "SQRT")
-    for kind in ("FLOOR_DIV", "FLOOR_MOD"):
-        yield Case(kind, (image, image), (image,), {}, low=0.5, floats_only=True)
+    yield Case("FLOOR_DIV", (image, image), (image,), {}, low=0.5, floats_only=True)
     yield Case("LEAKY_RELU", (image,), (image,), {"Alpha": 0.2})
     for approximate in (False, True):
         yield Case("GELU", (image,), (image,), {"Approximate": approximate})
@@ -125,7 +139,6 @@ def cases(batch: int = 1) -> Iterator[Case]:
         window |= {"FilterWidth": 3, **none}
         yield Case("AVERAGE_POOL_2D", (image,), ((n, *size, 8),), window, same=True)
         yield Case("MAX_POOL_2D", (image,), ((n, *size, 8),), window, same=True)
-        yield Case("L2_POOL_2D", (image,), ((n, *size, 8),), window, floats_only=True)
     for kind in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"):
         same = kind in ("REDUCE_MAX", "REDUCE_MIN")
         for axes in ((1, 2), (3,), (1,), (1, 2, 3), (-1, 1)):
@@ -167,7 +180,6 @@ def cases(batch: int = 1) -> Iterator[Case]:
     yield Case("SPLIT_V", (image, ints(3, 1, -1), ints(3)[0]), shapes, options, same=True)
     yield Case("UNPACK", ((n, 3, 4),), ((n, 4),) * 3, {"Num": 3, "Axis": 1}, same=True)
     yield Case("GATHER", (image, ints(2, 0, 3)), ((n, 3, 6, 8),), {"Axis": 1}, same=True)
-    yield Case("GATHER_ND", (image, ints([0, 2], [0, 3])), ((2, 6, 8),), {}, same=True)
     yield Case("SLICE", (image, ints(0, 1, 2, 3), ints(-1, 3, -1, 4)), ((n, 3, 4, 4),), {}, same=True)
     yield Case(
         "STRIDED_SLICE", (image, ints(0, 1, -1, 0), ints(1, 5, 0, 8), ints(1, 2, -2, 3)),
@@ -191,16 +203,13 @@ def cases(batch: int = 1) -> Iterator[Case]:
     yield Case("TILE", (image, ints(1, 2, 1, 3)), ((n, 10, 6, 24),), {}, same=True)
     yield Case("BROADCAST_TO", ((n, 1, 6, 8), ints(*image)), (image,), {}, same=True)
     yield Case("CUMSUM", (image, ints(2)[0]), (image,), {"Exclusive": True}, floats_only=True)
-    yield Case("LOCAL_RESPONSE_NORMALIZATION", (image,), (image,), {"Radius": 2, "Bias": 1.0, "Alpha": 0.1, "Beta": 0.75}, floats_only=True)
     product = (n, 3, 4, 6), (n, 3, 6, 5)
     yield Case("BATCH_MATMUL", product, ((n, 3, 4, 5),), {"AdjX": False, "AdjY": False})
     product = (n, 3, 6, 4), (n, 3, 5, 6)
     yield Case("BATCH_MATMUL", product, ((n, 3, 4, 5),), {"AdjX": True, "AdjY": True})
     yield Case("ARG_MAX", (image, ints(3)[0]), ((n, 5, 6),), {"OutputType": 2}, result_kind="int32")
     yield Case("ARG_MIN", (image, ints(1)[0]), ((n, 6, 8),), {"OutputType": 2}, result_kind="int32")
-    yield Case("GREATER", (image, image), (image,), {}, result_kind="bool")
-    yield Case("NOT_EQUAL", (image, image), (image,), {}, result_kind="bool")
-    yield Case("SHAPE", (image,), ((4,),), {"OutType": 2}, result_kind="int32")
+    for kind in ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", "NOT_EQUAL"):
+        yield Case(kind, (image, image), (image,), {}, result_kind="bool")
     yield Case("CAST", (image,), (image,), {"InDataType": 0, "OutDataType": 2}, floats_only=True, result_kind="int32")
-    yield Case("ZEROS_LIKE", (image,), (image,), {}, floats_only=True)
     yield Case("ADD_N", (image, image, image), (image,), {}, floats_only=True)

@@ -111,7 +111,7 @@ class _Reader:
             array = _as_image(tensor.data) if image else tensor.data
             forms[image] = self.builder.constant(np.asarray(array, order="C"), tensor.name)
         elif image not in forms:
-            axes, label = TO_IMAGE if image else FROM_IMAGE, f"layout of {tensor.name!r}"
+            axes, label = TO_IMAGE if image else FROM_IMAGE, f"Transpose {tensor.name!r}"
             real = self.real(number, forms[not image], label)
             turned = self.builder.add("Transpose", real, name=label, label=label, perm=axes)
             self.put(number, turned, image, label)
@@ -142,9 +142,10 @@ class _Reader:
         """
         tensor, add = self.tensor(number), self.builder.add
         other = f"{tensor.name}:{'nchw' if image else 'nhwc'}"
-        is_output = number in self.file.outputs and not image
-        second = number in self.forms or number in self.file.outputs
-        name = other if second and not is_output else tensor.name
+        is_end = number in self.file.outputs
+        is_output = is_end and not image
+        name = other if (is_end or number in self.forms) and not is_output else tensor.name
+        is_output &= tensor.scale is not None
         if value.node is not None and value.node.label == label:
             self.builder.rename(value, f"{name}:real" if is_output else name)
         if tensor.scale is not None and value.dtype == "float32":
@@ -212,9 +213,14 @@ class _Call:
 
     # ------------------------------------------------------------------------ operands
 
+    @property
+    def given(self) -> list[int]:
+        """Which operands there are."""
+        return [k for k, number in enumerate(self.operator.inputs) if number >= 0]
+
     def has(self, k: int) -> bool:
         """Return whether there is an operand `k`."""
-        return k < len(self.operator.inputs) and self.operator.inputs[k] >= 0
+        return k in self.given
 
     def number(self, k: int) -> int:
         """Return the number of the tensor that is operand `k`."""
@@ -271,7 +277,7 @@ class _Call:
     @property
     def rank(self) -> int:
         """The highest rank of an operand."""
-        return max(len(self.tensor(k).shape) for k, _ in enumerate(self.operator.inputs))
+        return max(len(self.tensor(k).shape) for k in self.given)
 
     def weight(self, k: int, axes: Sequence[int]) -> Value:
         """Return operand `k` with its axes in another order; constants are turned now."""
@@ -363,8 +369,7 @@ def _is_rank_4(call: _Call) -> bool:
 
 def _follows(call: _Call) -> bool:
     """Return whether an operand is computed as an image, and all can be read as one."""
-    given = [k for k, _ in enumerate(call.operator.inputs) if call.has(k)]
-    given = [k for k in given if call.tensor(k).data is None]
+    given = [k for k in call.given if call.tensor(k).data is None]
     ranks = {len(call.tensor(k).shape) for k in given}
     return ranks <= {0, 4} and any(call.is_image(k) for k in given)
 
