@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.errors import FileMismatch, ModelError, UnsupportedError, VTAError
+from vtaops.base.errors import FileMismatch, ModelError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.frontends.importing import Shapes, import_model
@@ -433,8 +433,11 @@ def _differences(
         If something else differs.
     """
     theirs = stated.values
-    if theirs.shape != ours.shape:
-        raise _wrong(node, stated, f"of shape {theirs.shape}", f"of shape {ours.shape}", 1.0)
+    if theirs.shape != ours.shape:  # an input states it, or an axis
+        raise ShapeError(
+            f"the file's tensor {stated.name!r} has the shape {theirs.shape} for this input; the "
+            f"graph's {node.op.kind} has {ours.shape}"
+        )
     if theirs.dtype != np.int8:
         far = _far_apart(theirs, ours)
         if far.any():

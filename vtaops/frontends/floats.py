@@ -6,7 +6,7 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import real
-from vtaops.frontends.steps import argument, first, reduced_axes, shape_of
+from vtaops.frontends.steps import NotTranslated, argument, first, reduced_axes, shape_of
 from vtaops.frontends.values import Value
 from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Mean, Softmax
 
@@ -17,7 +17,12 @@ Found = tuple[GraphOperator, Value] | None
 def float_operator(value: Value) -> Found:
     """Return the graph operator of a float32 value; None if there is none."""
     rule = _RULES.get(value.op)
-    return rule(value) if rule and value.dtype == "float32" and value.shape is not None else None
+    if rule is None or value.dtype != "float32":
+        return None
+    try:
+        return rule(value)
+    except NotTranslated:
+        return None
 
 
 def _softmax(value: Value) -> Found:

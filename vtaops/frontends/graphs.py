@@ -21,6 +21,7 @@ from vtaops.frontends.values import OnnxNetwork, Value
 from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
 from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED
+from vtaops.graph.tensor import DTYPES
 
 NO_OPERATOR = "VTA has no operator "
 BETWEEN_FLOATS = ": not between quantised tensors"
@@ -234,12 +235,19 @@ class _Emitter:
 
     def _output(self, value: Value) -> Tensor:
         if value.fixed:
-            raise UnsupportedError(f"the output {value.name!r} of the model is a constant")
+            return self._constant(value)
         if value.dtype != "uint8" or value in self._floats:
             return self._float(value)
         function = host_function(self._network, [value], [value])
         op = Host(function, (_tensor(value),), ("Cast",), "the model's output is uint8")
         return self.graph.add(op, self._float(value))
+
+    def _constant(self, value: Value) -> Tensor:
+        """Return an output that depends on no input; a graph's operators read at least one."""
+        unread = self._network.inputs[:1]
+        function = host_function(self._network, unread, [value])
+        op = Host(function, (_tensor(value),), (value.kind,), "it depends on no input")
+        return self.graph.add(op, *map(self._float, unread))
 
     def _host(self, phase: int) -> None:
         """Add the host's part of a phase: operators, or one function."""
@@ -286,5 +294,10 @@ def _tensor(value: Value) -> Tensor:
         raise ModelError(
             f"the tensor {value.name!r}, which {value.label} computes, has no static shape; VTA's "
             "programs need one"
+        )
+    if value.dtype not in DTYPES:
+        raise UnsupportedError(
+            f"the tensor {value.name!r} is {value.dtype or 'no tensor'}; a network's inputs, "
+            f"outputs, and what its parts exchange are {', '.join(DTYPES)}: convert it first"
         )
     return Tensor("-", value.shape, value.dtype)

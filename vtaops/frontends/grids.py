@@ -64,7 +64,7 @@ def natural_grid(value: Value) -> Grid | None:
         return grid
     if value.op == "input":
         return _input_grid(value)
-    if value.op not in KEEPING:
+    if value.op not in KEEPING or (value.index and value.op != "Split"):
         return None
     moved = value.args if value.op == "Concat" else value.args[:1]
     grids = {None if part is None else natural_grid(part) for part in moved}

@@ -64,13 +64,16 @@ class _Reader:
     def network(self) -> OnnxNetwork:
         """Return the network."""
         for node in self._graph.node:
-            label = f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
-            with raising(ModelError, f"{label} is malformed", IndexError, TypeError, KeyError):
-                self._read(node, label)
+            self.read(node)
         return self.builder.network([self._values[value.name] for value in self._graph.output])
 
-    def _read(self, node: NodeProto, label: str) -> None:
+    def read(self, node: NodeProto) -> None:
         """Read a node by its rule, or as it is."""
+        label = f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
+        with raising(ModelError, f"{label} is malformed", IndexError, TypeError, KeyError):
+            self._read(node, label)
+
+    def _read(self, node: NodeProto, label: str) -> None:
         attrs = _attributes(node)
         args = [self._values[name] if name else None for name in node.input]
         if node.domain in ("", "ai.onnx") or node.op_type in PAIR:
@@ -87,6 +90,18 @@ class _Reader:
         results = rule(self, node, args, attrs, label)
         for name, value in zip(node.output, results, strict=False):
             self._values[name] = value
+
+    def branch(self, graph: Any) -> list[Value]:
+        """Read the nodes of a subgraph that is always run, and return its outputs."""
+        for tensor in graph.initializer:
+            array = onnx_files.require("onnx").numpy_helper.to_array(tensor)
+            self._values[tensor.name] = self.builder.constant(array, tensor.name)
+        self._declared |= {value.name: type_of(value.type) for value in graph.value_info}
+        self._read_names |= {value.name for value in graph.output}
+        self._read_names = self._read_names.union(*(node.input for node in graph.node))
+        for node in graph.node:
+            self.read(node)
+        return [self._values[value.name] for value in graph.output]
 
     def is_output(self, name: str) -> bool:
         """Return whether a tensor is an output of the model."""
@@ -209,6 +224,16 @@ def _folded(
     return [value for value in [left] if value is not None]
 
 
+def _if(
+    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
+) -> Sequence[Value]:
+    """Read the branch that is always taken; both if data decide."""
+    condition = args[0].array if args[0] is not None else None
+    if condition is None:
+        return reader.add(node, args, attrs, label)
+    return reader.branch(attrs["then_branch" if condition.item() else "else_branch"])
+
+
 def _cast(
     reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
 ) -> Sequence[Value]:
@@ -229,6 +254,7 @@ RULES: dict[str, Rule] = {
     "Max": _folded,
     "Min": _folded,
     "Cast": _cast,
+    "If": _if,
 }
 """How operators are read that are not taken as they are."""
 

@@ -73,7 +73,7 @@ def translate_root(value: Value, target: ResultRange) -> Source:
     if target.tflite:
         rule = TFLITE_RULES.get(value.op, rule)
     try:
-        if rule is None:
+        if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(f"VTA has no operator {value.kind}")
         with shapes_translated():
             return rule(value, target)

@@ -57,12 +57,9 @@ def load(
         If the file does not exist or is not an ONNX model, external weights cannot be read, a shape
         stays symbolic, or a name in `shapes` is not an input.
     UnsupportedError
-        If the model computes in float16, bfloat16 or float64, has other unsupported types, or uses
-        unknown operator domains.
+        If the model has unsupported types, or uses unknown operator domains.
     """
-    model = checked(opened(source, shapes))
-    _refuse_other_floats(model)
-    return model
+    return checked(opened(source, shapes))
 
 
 def opened(
@@ -134,6 +131,9 @@ def require(package: str) -> Any:
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Replace symbolic dimensions of the inputs in place (see `load`)."""
+    for value in model.graph.input:
+        if not value.type.tensor_type.elem_type:
+            raise UnsupportedError(f"input {value.name!r} is not a tensor")
     inputs = {value.name: value for value in graph_inputs(model)}
     if unknown := sorted(set(shapes) - set(inputs)):
         raise ModelError(f"unknown input {unknown[0]!r}; the model's inputs: {', '.join(inputs)}")
@@ -146,7 +146,7 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
     del model.graph.value_info[:]
     for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_value < 1:
+            if dim.dim_value < 0:
                 dim.Clear()
 
 
@@ -431,7 +431,7 @@ def _fix_dims(name: str, value: ValueInfoProto) -> None:
     """Set a dynamic batch to 1; reject other dynamic dimensions."""
     written = shape_text(value)
     for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-        if dim.dim_value <= 0:  # 0 if there is none
+        if not dim.HasField("dim_value") or dim.dim_value < 0:
             if axis:
                 raise ModelError(
                     f"input {name!r} has the dynamic shape {written}; VTA's programs "
@@ -451,10 +451,8 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         dim.dim_value = int(size)
 
 
-def _refuse_other_floats(model: ModelProto) -> None:
-    for value in model.graph.input:
-        if not value.type.tensor_type.elem_type:
-            raise UnsupportedError(f"input {value.name!r} is not a tensor")
+def refuse_other_floats(model: ModelProto) -> None:
+    """Raise UnsupportedError if a model computes in float16, bfloat16 or float64."""
     graph, types = model.graph, require("onnx").TensorProto
     refused = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
     kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}

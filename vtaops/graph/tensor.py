@@ -19,7 +19,7 @@ class Tensor:
     name : str
         Unique in its graph.
     shape : tuple of int
-        Extents; images are NCHW.
+        Extents; images are NCHW. Tensors of the host may be empty.
     dtype : str
         ``"int8"`` on the accelerator; other types occur between host operators.
     scale : float
@@ -30,7 +30,7 @@ class Tensor:
     Raises
     ------
     ShapeError
-        If an extent is not positive, or dtype, scale or zero point is invalid.
+        If an extent is negative, or 0 for int8, or dtype, scale or zero point is invalid.
     """
 
     name: str
@@ -42,13 +42,14 @@ class Tensor:
     def __post_init__(self) -> None:
         if not self.name:
             raise ShapeError("a tensor needs a name")
-        if any(not isinstance(e, int) or isinstance(e, bool) or e < 1 for e in self.shape):
-            raise ShapeError(
-                f"{self.name} has shape {self.shape}; every extent must be a positive integer "
-                f"(networks have static shapes)"
-            )
         if self.dtype not in DTYPES:
             raise ShapeError(f"{self.name} has dtype {self.dtype}; it must be one of {DTYPES}")
+        least = 1 if self.dtype == "int8" else 0
+        if any(not isinstance(e, int) or isinstance(e, bool) or e < least for e in self.shape):
+            raise ShapeError(
+                f"{self.name} has shape {self.shape}; every extent of an {self.dtype} tensor must "
+                f"be an integer of at least {least} (networks have static shapes)"
+            )
         if not 2.0**-149 <= self.scale < 2.0**128:  # what float32 has
             raise ShapeError(
                 f"{self.name} has scale {self.scale}; it must be a positive, finite float32"

@@ -24,6 +24,7 @@ from vtaops.graph.onnx_files import (
     input_shapes,
     load,
     read,
+    refuse_other_floats,
     require,
 )
 from vtaops.quantization import sources
@@ -280,6 +281,7 @@ def _load(
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
     source = load(model, shapes)
+    refuse_other_floats(source)
     types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 
