@@ -110,9 +110,11 @@ def test_random_networks_of_all_operators(seed, tmp_path):
     noise = rng.integers(limits.min, limits.max + 1, given.shape).astype(given.dtype)
     named = 0
     for name, node, _, theirs, ours in compare(path, graph, [noise]):
+        if not name:
+            continue
         near = isinstance(node.op, LookupTable | Quantize)
         assert np.abs(theirs.astype(int) - ours).max(initial=0) <= near, name
-        named += bool(name)
+        named += 1
     assert named >= 2
     if seed < 4:
         model = vtaops.compile_model(path, "pynq_exact")

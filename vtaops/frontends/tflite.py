@@ -234,7 +234,7 @@ class _Call:
 
     def is_image(self, k: int) -> bool:
         """Return whether operand `k` is computed as an image."""
-        return True in self.reader.forms.get(self.number(k), ())
+        return self.tensor(k).data is None and True in self.reader.forms[self.number(k)]
 
     def raw(self, k: int, image: bool | None = None) -> Value:
         """Return operand `k`, by default in the operator's form: quantised as integers."""
@@ -368,10 +368,21 @@ def _is_rank_4(call: _Call) -> bool:
 
 
 def _follows(call: _Call) -> bool:
-    """Return whether an operand is computed as an image, and all can be read as one."""
-    given = [k for k in call.given if call.tensor(k).data is None]
-    ranks = {len(call.tensor(k).shape) for k in given}
-    return ranks <= {0, 4} and any(call.is_image(k) for k in given)
+    """Return whether an operand is an image, or has a number per channel of one.
+
+    All others can then be read as images.
+    """
+    tensors = {k: call.tensor(k) for k in call.given}
+    ranks = {len(tensor.shape) for tensor in tensors.values() if tensor.data is None}
+    wanted = any(call.is_image(k) or _differs_by_channel(tensor) for k, tensor in tensors.items())
+    return {4} <= ranks <= {0, 4} and wanted
+
+
+def _differs_by_channel(tensor: Tensor) -> bool:
+    array = tensor.data
+    if array is None or array.dtype in (np.int32, np.int64):
+        return False
+    return array.ndim > 0 and array.size == array.shape[-1] > 1
 
 
 def _keeps_order(call: _Call) -> bool:
