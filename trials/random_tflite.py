@@ -362,7 +362,9 @@ class _Network:
         """A function of each element."""
         x = self._image()
         shape = self.writer.shapes[x]
-        kind = str(self.rng.choice(["LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "RELU", "RELU6"]))
+        kind = str(
+            self.rng.choice(["LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "RELU", "RELU6"])
+        )
         options = {"Alpha": float(self.rng.uniform(-0.5, 1.2))} if kind == "LEAKY_RELU" else {}
         y = self._result(shape, self.spread[x])
         if kind in ("LOGISTIC", "TANH"):

@@ -1,4 +1,4 @@
-"""TFLite files, int8, uint8 and float: LiteRT's reference kernels judge what each operator means."""
+"""TFLite files, int8, uint8 and float: LiteRT's reference kernels say what each operator means."""
 
 import numpy as np
 import pytest
@@ -151,7 +151,9 @@ def test_weights_of_four_bits(write):
     image = np.random.default_rng(1).integers(-128, 128, (1, 4, 4, 3)).astype(np.int8)
     (node,) = [node for node in import_model(write(content)).nodes if node.op.kind == "convolution"]
     assert np.array_equal(node.op.weight, data.transpose(0, 3, 1, 2))
-    assert np.array_equal(evaluate(import_model(write(content)), image)[0], judge(content)(image)[0])
+    assert np.array_equal(
+        evaluate(import_model(write(content)), image)[0], judge(content)(image)[0]
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])

@@ -19,7 +19,15 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends import halves, tflite_tables
 from vtaops.frontends.constants import axis_of, integers, number, real, whole_numbers
-from vtaops.frontends.functions import affine_of, apply, argument_of, bounds, is_elementwise, is_per_channel, names
+from vtaops.frontends.functions import (
+    affine_of,
+    apply,
+    argument_of,
+    bounds,
+    is_elementwise,
+    is_per_channel,
+    names,
+)
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid, through_pairs
 from vtaops.frontends.pixels import moved_pixels
 from vtaops.frontends.steps import (
@@ -365,10 +373,14 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     if not target.tflite:
         x = _reals(grid)
         return _tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
+    found = None if value.op == "LeakyRelu" else _integers(argument(value, 1))
     numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
     grids = scale, grid.zero_point, target.grid.scale
     return _of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
+
+
+def _integers(value: Value | None) -> tuple[Array, Array] | None:
+    return None if value is None else integers(value)
 
 
 def _tflite_function(
@@ -386,7 +398,7 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     So is a product with one number.
     """
     fixed = [operand is not None and operand.fixed for operand in value.args]
-    found = integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
+    found = _integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
     if found is None or found[1].size != 1:
         return None
     if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
@@ -396,7 +408,9 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     scales = [scale, float(found[1].reshape(()))]
     if fixed[0]:
         terms, scales = terms[::-1], scales[::-1]
-    op = _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    op = (
+        _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    )
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
     name, unit = value.op.lower(), target.grid.scale
@@ -442,9 +456,7 @@ def _of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Sou
     """Return a table of results in steps above the zero point, in a row for each channel."""
     table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
     table = table[0] if len(table) == 1 else table
-    return step(
-        ops.LookupTable(table, target.grid.zero_point, name), data, scale=target.grid.scale
-    )
+    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=target.grid.scale)
 
 
 # ---------------------------------------------------------------------- what clips
