@@ -234,6 +234,19 @@ def _if(
     return reader.branch(attrs["then_branch" if condition.item() else "else_branch"])
 
 
+def _cast_like(
+    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
+) -> Sequence[Value]:
+    """Cast to a type that is known, so that a constant stays one."""
+    data, like = args
+    if data is None or like is None or not like.dtype:
+        return reader.add(node, args, attrs, label)
+    if data.dtype == like.dtype:
+        return _alias(reader, node, [data], attrs, label)
+    kind = onnx_files.require("onnx").helper.np_dtype_to_tensor_dtype(np.dtype(like.dtype))
+    return [reader.builder.add("Cast", data, name=node.output[0], label=label, to=kind)]
+
+
 def _cast(
     reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
 ) -> Sequence[Value]:
@@ -254,6 +267,7 @@ RULES: dict[str, Rule] = {
     "Max": _folded,
     "Min": _folded,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "If": _if,
 }
 """How operators are read that are not taken as they are."""

@@ -72,7 +72,7 @@ def _needed(
         if value in known:
             continue
         known.add(value)
-        if value.constant is not None:
+        if _is_known(value):
             constants[value] = None
         elif value.node is not None:
             nodes.add(value.node)
@@ -84,10 +84,13 @@ def _proto(node: OnnxNode) -> NodeProto:
     return node_proto(node, [value.name for value in node.results])
 
 
+def _is_known(value: Value) -> bool:
+    """Return whether a value is written as a constant: all but the weights that are dequantised."""
+    return value.fixed and value.op != "DequantizeLinear" and value.array is not None
+
+
 def _weight(value: Value) -> object:
-    return require("onnx").numpy_helper.from_array(
-        np.asarray(value.constant, order="C"), value.name
-    )
+    return require("onnx").numpy_helper.from_array(np.asarray(value.array, order="C"), value.name)
 
 
 def _is_shifted(value: Value) -> bool:
