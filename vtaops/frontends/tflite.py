@@ -363,17 +363,20 @@ def _is_rank_4(call: _Call) -> bool:
 
 
 def _follows(call: _Call) -> bool:
-    """Return whether an operand is an image, or has a number per channel of one.
+    """Return whether an operand is an image, or has one number per channel of another.
 
     All others can then be read as images.
     """
-    tensors = {k: call.tensor(k) for k in call.given}
-    ranks = {len(tensor.shape) for tensor in tensors.values() if tensor.data is None}
-    wanted = any(call.is_image(k) or _differs_by_channel(tensor) for k, tensor in tensors.items())
+    tensors = [call.tensor(k) for k in call.given]
+    ranks = {len(tensor.shape) for tensor in tensors if tensor.data is None}
+    pixels = {tensor.shape[1:3] for tensor in tensors if len(tensor.shape) == 4}
+    gates = (1, 1) in pixels and len(pixels) > 1
+    wanted = gates or any(map(call.is_image, call.given)) or any(map(_is_vector, tensors))
     return {4} <= ranks <= {0, 4} and wanted
 
 
-def _differs_by_channel(tensor: Tensor) -> bool:
+def _is_vector(tensor: Tensor) -> bool:
+    """Return whether a tensor is constant and has one number per channel."""
     array = tensor.data
     if array is None or array.dtype in (np.int32, np.int64):
         return False
@@ -739,31 +742,34 @@ def _reverse(call: _Call) -> Value:
 
 def _space_to_batch(call: _Call) -> Value:
     x, block, pads = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    m, rank = len(block), call.rank
+    m, rank, first = len(block), call.rank, 1 + call.image
     if pads.any():
-        around = np.pad(pads, ((1, rank - m - 1), (0, 0))).T.flat
+        around = np.pad(pads, ((first, rank - m - first), (0, 0))).T.flat
         x = call.emit("Pad", x, call.const(around), call.const(0, x.dtype))
     n, *sizes = _shape(x)
-    small = [size // b for size, b in zip(sizes, block, strict=False)]
+    middle, sizes, rest = sizes[: first - 1], sizes[first - 1 :][:m], sizes[first - 1 + m :]
+    small = [size // b for size, b in zip(sizes, block, strict=True)]
     parts = [part for pair in zip(small, block, strict=True) for part in pair]
-    axes = [*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, rank + m)]
-    x = call.emit("Transpose", call.reshape(x, [n, *parts, *sizes[m:]]), perm=axes)
-    return call.reshape(x, [n * math.prod(block), *small, *sizes[m:]])
+    axes = [*range(first + 1, first + 2 * m, 2), *range(first), *range(first, first + 2 * m, 2)]
+    x = call.reshape(x, [n, *middle, *parts, *rest])
+    x = call.emit("Transpose", x, perm=[*axes, *range(first + 2 * m, rank + m)])
+    return call.reshape(x, [n * math.prod(block), *middle, *small, *rest])
 
 
 def _batch_to_space(call: _Call) -> Value:
     block, crops = call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    m, (n, *sizes) = len(block), call.shape
+    m, first, (n, *sizes) = len(block), 1 + call.image, _shape(call.raw(0))
     n //= math.prod(block)
     x = call.reshape(call.real(0), [*block, n, *sizes])
-    axes = [axis for k in range(m) for axis in (m + 1 + k, k)]
-    x = call.emit("Transpose", x, perm=[m, *axes, *range(2 * m + 1, m + 1 + len(sizes))])
-    whole = np.array(sizes[:m]) * block
-    x = call.reshape(x, [n, *whole, *sizes[m:]])
+    axes = [*range(m, m + first), *(axis for k in range(m) for axis in (m + first + k, k))]
+    x = call.emit("Transpose", x, perm=[*axes, *range(2 * m + first, m + 1 + len(sizes))])
+    middle, small, rest = sizes[: first - 1], sizes[first - 1 :][:m], sizes[first - 1 + m :]
+    whole = np.array(small) * block
+    x = call.reshape(x, [n, *middle, *whole, *rest])
     if not crops.any():
         return x
     ends = call.const(crops[:, 0]), call.const(whole - crops[:, 1])
-    return call.emit("Slice", x, *ends, call.const(range(1, m + 1)))
+    return call.emit("Slice", x, *ends, call.const(range(first, first + m)))
 
 
 def _with_ints(op: str, call: _Call, x: int = 0, ints: int = 1) -> Value:
@@ -854,6 +860,8 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
+        "SPACE_TO_BATCH_ND": _space_to_batch,
+        "BATCH_TO_SPACE_ND": _batch_to_space,
     },
     _written: {
         "BATCH_MATMUL": _batch_matmul,
@@ -869,8 +877,6 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "UNPACK": _unpack,
         "GATHER": _gather,
         "EMBEDDING_LOOKUP": lambda call: call.emit("Gather", call.real(1), call.real(0)),
-        "SPACE_TO_BATCH_ND": _space_to_batch,
-        "BATCH_TO_SPACE_ND": _batch_to_space,
         "TILE": partial(_with_ints, "Tile"),
         "BROADCAST_TO": partial(_with_ints, "Expand"),
         "FILL": partial(_with_ints, "Expand", x=1, ints=0),
