@@ -157,23 +157,34 @@ def _affine_step(value: Value) -> tuple[Value, Array, Array] | None:
     """Return tensor, factor and term of one operator."""
     if value.op == "BatchNormalization":
         return _batch_norm(value)
-    if value.op not in ("Add", "Sub", "Mul", "Div"):
+    if value.op not in _AFFINE or len(_operands(value)) != 2:
         return None
-    left, right = value.args
-    assert left is not None
-    assert right is not None
-    first, second = (_constant(operand, value.shape) for operand in (left, right))
-    constant, tensor = (second, left) if first is None else (first, right)
-    if constant is None or tensor.shape != value.shape:
-        return None
-    one, zero = np.ones(1), np.zeros(1)
-    if value.op == "Add":
-        return tensor, one, constant
-    if value.op == "Sub":
-        return (tensor, one, -constant) if first is None else (tensor, -one, constant)
-    if value.op == "Mul":
-        return tensor, constant, zero
-    return None if first is not None or not constant.all() else (tensor, 1 / constant, zero)
+    left, right = _operands(value)
+    for tensor, other, rule in zip((left, right), (right, left), _AFFINE[value.op], strict=True):
+        constant = _constant(other, value.shape)
+        if constant is not None and tensor.shape == value.shape and rule is not None:
+            factor, term = rule(constant)
+            return (tensor, factor, term) if np.isfinite(factor).all() else None
+    return None
+
+
+Affine = Callable[[Array], tuple[Array, Array]]
+"""Returns factor and term of an operator from its constant."""
+
+
+def _reciprocal(x: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / x)
+
+
+_ONE, _ZERO = np.ones(1), np.zeros(1)
+_AFFINE: dict[str, tuple[Affine, Affine | None]] = {
+    "Add": (lambda c: (_ONE, c), lambda c: (_ONE, c)),
+    "Sub": (lambda c: (_ONE, -c), lambda c: (-_ONE, c)),
+    "Mul": (lambda c: (c, _ZERO), lambda c: (c, _ZERO)),
+    "Div": (lambda c: (_reciprocal(c), _ZERO), None),
+}
+"""The rules for a constant on the right and on the left."""
 
 
 def _batch_norm(value: Value) -> tuple[Value, Array, Array] | None:

@@ -21,6 +21,9 @@ Type = tuple[tuple[int, ...] | None, str]
 
 UNKNOWN: Type = (None, "")
 
+PAIRED = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Operators whose results have the shape of their first argument, and that have a zero point."""
+
 _READ = 1024
 """Largest argument whose elements inference gets; shapes and scales are smaller."""
 
@@ -64,6 +67,10 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
     if any(value.dtype == "" for value in node.reads):
         return [UNKNOWN] * count
+    if node.op in PAIRED:  # half of all nodes
+        data, *_, last = node.reads
+        dtype = last.dtype if node.op == "QuantizeLinear" else node.reads[1].dtype
+        return [(data.shape, dtype)]
     names = [f"result{number}" for number in range(count)]
     read = {value.name: value for value in node.reads}
     types = {name: _type_proto(value) for name, value in read.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,37 @@ from vtaops.frontends.inference import dtype_of
 from vtaops.frontends.values import NetworkBuilder, Value
 
 
-def add_pair(
-    builder: NetworkBuilder,
-    kind: str,
-    args: Sequence[Value | None],
-    attrs: Mapping[str, Any],
-    label: str,
-    name: str,
-) -> Value:
+@dataclass(frozen=True)
+class FileOperator:
+    """An operator as a file states it: like `OnnxNode`, before it is read.
+
+    Attributes
+    ----------
+    op, args, attrs, label, captured
+        As for `OnnxNode`.
+    names
+        Names of its results.
+    """
+
+    op: str
+    args: Sequence[Value | None]
+    attrs: Mapping[str, Any]
+    label: str
+    names: Sequence[str]
+    captured: Sequence[Value] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its first result."""
+        return self.names[0]
+
+    def part(self, index: int, count: int = 3) -> list[Value | None]:
+        """Return some arguments from one on; None for absent ones."""
+        found = list(self.args[index : index + count])
+        return found + [None] * (count - len(found))
+
+
+def add_pair(builder: NetworkBuilder, operator: FileOperator) -> Value:
     """Add one half of a pair; a missing zero point becomes 0.
 
     Raises
@@ -29,18 +53,20 @@ def add_pair(
         If scales or zero points are neither one nor one for each channel, or a zero point is not
         an integer.
     """
-    data, scale, *rest = args
+    data, scale, zero = operator.part(0)
+    attrs = operator.attrs
     if data is None or scale is None:
-        raise ModelError(f"{label} has no scale")
-    zero = rest[0] if rest else None
+        raise ModelError(f"{operator.label} has no scale")
     if zero is None:
         stated = dtype_of(attrs["output_dtype"]) if attrs.get("output_dtype") else "uint8"
-        dtype = data.dtype if kind == "DequantizeLinear" else stated
-        shape = scale.shape or ()
-        zero = builder.constant(np.zeros(shape, np.dtype(dtype)), f"{name}:zero_point")
+        dtype = data.dtype if operator.op == "DequantizeLinear" else stated
+        zeros = np.zeros(scale.shape or (), np.dtype(dtype))
+        zero = builder.constant(zeros, f"{operator.name}:zero_point")
     if not attrs.get("block_size"):
-        _check_grid(name, data, attrs, scale, zero)
-    return builder.add(kind, data, scale, zero, name=name, label=label, **attrs)
+        _check_grid(operator.name, data, attrs, scale, zero)
+    return builder.add(
+        operator.op, data, scale, zero, name=operator.name, label=operator.label, **attrs
+    )
 
 
 def _check_grid(

@@ -321,11 +321,14 @@ def scaled(
     data_scale: float,
     factor: Value | None,
     exact: Array | float = 1.0,
+    *,
+    wide: bool = False,
 ) -> Sum:
     """Return an image times a per-channel constant, as a depthwise 1x1 convolution.
 
     Without a quantised factor, the image is multiplied by `exact`, real numbers that become part of
-    the scales; the steps are then finer, so that constants can be added.
+    the scales; the steps are then finer, so that constants can be added. With `wide`, a factor that
+    does not fit int8 less its zero point multiplies copies of the image.
     """
     image = image_shape(value)
     channels = image[1]
@@ -340,6 +343,8 @@ def scaled(
         if found is None:
             raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
         values, scale = (per_channel(np.asarray(part), value, 1) for part in found)
+        if not wide and np.abs(values).max() > 127:
+            raise NotTranslated("a factor that does not fit int8 once its zero point is taken off")
         weight = values.astype(np.int64)
         scale = scale[0] if (scale == scale[0]).all() else scale
     weight = weight.reshape(-1, 1, 1, 1)

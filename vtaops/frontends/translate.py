@@ -199,7 +199,7 @@ def _multiply_constant(
         return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
     if len(shape_of(tensor)) not in (3, 4):
         raise NotTranslated(f"{value.label} multiplies something that is not an image")
-    sums = scaled(tensor, data, scale, constant)
+    sums = scaled(tensor, data, scale, constant, wide=target.tflite)
     if target.tflite:
         unit = target.grid.scale
         ratio = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
