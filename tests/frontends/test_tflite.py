@@ -120,6 +120,24 @@ def test_a_network_runs_on_vta(write):
     assert [row.operator for row in model.plan if row.where == "host"] == ["transpose"]
 
 
+def test_a_network_of_uint8_runs_on_vta(write):
+    """As of 2018: weights have a zero point, and one scale."""
+    w, rng = Writer(), np.random.default_rng(0)
+    x, y = w.tensor((1, 8, 8, 16), "uint8", 0.04, 119), w.tensor((1, 8, 8, 16), "uint8", 0.1, 128)
+    data = rng.integers(0, 256, (16, 3, 3, 16)).astype(np.uint8)
+    weight = w.tensor(data.shape, "uint8", 0.004, 128, data=data)
+    bias = w.tensor((16,), "int32", 0.04 * 0.004, data=rng.integers(-900, 900, 16, np.int32))
+    ones = ("StrideH", "StrideW", "DilationHFactor", "DilationWFactor")
+    options = {"Padding": 0, "FusedActivationFunction": 1, **dict.fromkeys(ones, 1)}
+    w.operator("CONV_2D", [x, weight, bias], [y], **options)
+    content = w.finish([x], [y])
+    image = rng.integers(0, 256, (1, 8, 8, 16)).astype(np.uint8)
+    model = vtaops.compile_model(write(content), "pynq_exact")
+    assert np.array_equal(model.run(image), judge(content)(image)[0])
+    hosts = [row.operator for row in model.plan if row.where == "host"]
+    assert hosts == ["Cast", "transpose", "transpose", "Cast"]
+
+
 def test_tensors_have_the_names_of_the_file(write):
     graph = import_model(write(small_tflite()))
     assert (graph.inputs[0].name, graph.outputs[0].name) == ("t0", "t22")

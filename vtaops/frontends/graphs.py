@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
-from vtaops.frontends.parts import host_function
+from vtaops.frontends.inference import PAIRED
+from vtaops.frontends.parts import from_uint8, host_function
 from vtaops.frontends.qoperators import BEFORE_ROUNDING
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
 from vtaops.frontends.translate import RULES, translate, translate_root
@@ -74,7 +75,8 @@ class ValuePlan:
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
         self._failed: dict[Value, str] = {}
-        self._quantised_model = any(value.op == "QuantizeLinear" for value in network.values)
+        pairs = (value for value in network.values if value.op in PAIRED)
+        self._quantised_model = not all(value.fixed for value in pairs)
         self._visit(network.outputs)
 
     def phase(self, value: Value) -> int:
@@ -191,12 +193,23 @@ class _Emitter:
             if leaf.value.op == "input"
         }
         for value in self._network.inputs:
-            grid = grids.get(value, Grid(1.0))
-            given = _tensor(value)
+            grid, given = grids.get(value, Grid(1.0)), _tensor(value)
+            scale, zero = (grid.scale, grid.zero_point) if given.dtype == "int8" else (1.0, 0)
             tensor = self.graph.input(
-                value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
+                value.name, given.shape, given.dtype, scale=scale, zero_point=zero
             )
-            (self._integers if value in grids else self._floats)[value] = tensor
+            if value not in grids or given.dtype == "uint8":
+                self._floats[value] = tensor
+            if value in grids:
+                self._integers[value] = self._as_int8(tensor, grid)
+
+    def _as_int8(self, tensor: Tensor, grid: Grid) -> Tensor:
+        """Return a quantised input as int8: arrays of VTA are."""
+        if tensor.dtype == "int8":
+            return tensor
+        result = Tensor("-", tensor.shape, "int8", grid.scale, grid.zero_point)
+        op = Host(from_uint8(tensor.shape), (result,), ("Cast",), "the model's input is uint8")
+        return self.graph.add(op, tensor, name=f"{tensor.name}:int8")
 
     def _quantized(self, value: Value) -> None:
         if value in self._plan.quantized:

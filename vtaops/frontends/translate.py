@@ -65,8 +65,6 @@ def translate(value: Value, target: ResultRange) -> Source:
         If VTA cannot compute it; the message gives the reason.
     """
     if value.dtype in EIGHT_BITS:
-        if (value.op, value.dtype) == ("input", "uint8"):
-            raise NotTranslated(f"the input {value.name!r} is uint8: arrays of VTA are int8")
         if value.fixed:
             raise NotTranslated(f"the constant {value.name!r} where VTA reads an activation")
         if natural_grid(value) is None:
