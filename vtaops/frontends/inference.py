@@ -68,9 +68,8 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     if any(value.dtype == "" for value in node.reads):
         return [UNKNOWN] * count
     if node.op in PAIRED:  # half of all nodes
-        data, *_, last = node.reads
-        dtype = last.dtype if node.op == "QuantizeLinear" else node.reads[1].dtype
-        return [(data.shape, dtype)]
+        like = node.reads[2 if node.op == "QuantizeLinear" else 1]
+        return [(node.reads[0].shape, like.dtype)]
     names = [f"result{number}" for number in range(count)]
     read = {value.name: value for value in node.reads}
     types = {name: _type_proto(value) for name, value in read.items()}

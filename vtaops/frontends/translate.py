@@ -20,6 +20,7 @@ from vtaops.base.shapes import Array
 from vtaops.frontends import halves, tflite_tables
 from vtaops.frontends.constants import axis_of, integers, number, real, whole_numbers
 from vtaops.frontends.functions import (
+    Affine,
     affine_of,
     apply,
     argument_of,
@@ -27,6 +28,7 @@ from vtaops.frontends.functions import (
     is_elementwise,
     is_per_channel,
     names,
+    varying_axis,
 )
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid, through_pairs
 from vtaops.frontends.pixels import moved_pixels
@@ -44,7 +46,7 @@ from vtaops.frontends.steps import (
     shapes_translated,
     step,
 )
-from vtaops.frontends.sums import is_sum, read_sum, scaled
+from vtaops.frontends.sums import is_sum, multiplied, read_sum, scaled
 from vtaops.frontends.values import Value
 from vtaops.frontends.windows import image_shape, pad_widths, window
 from vtaops.graph import operators as ops
@@ -85,8 +87,8 @@ def translate_root(value: Value, target: ResultRange) -> Source:
             return rule(value, target)
     except NotTranslated:
         affine = affine_of(value)
-        if affine is not None and affine[0] is not value and len(shape_of(value)) in (3, 4):
-            return _affine(value, *affine, target)
+        if affine is not None and affine.tensor is not value:
+            return _affine(value, affine, target)
         data = argument_of(value) if is_elementwise(value) else None
         if data is None:
             raise
@@ -165,16 +167,9 @@ def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
     assert tensor is not None
     assert added is not None
     data, scale = operand(tensor, value)
-    if len(shape_of(tensor)) not in (3, 4):
-        raise NotTranslated(f"{value.label} adds a constant to something that is not an image")
-    found = scaled(tensor, data, scale, None)
-    pixels = (1,) * (len(shape_of(tensor)) - 2)
-    if added.size not in (1, found.channels) or (
-        added.size > 1 and added.shape[-len(pixels) :] != pixels
-    ):
-        raise NotTranslated(f"{value.label} adds a constant of shape {added.shape}")
-    term = np.broadcast_to(added.reshape(-1), (found.channels,))
-    return found.plus(sign * term).rounded(target)
+    axis = varying_axis(added, shape_of(tensor))
+    found = scaled(tensor, data, scale, axis)
+    return found.plus(sign * added.reshape(-1)).rounded(target)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
@@ -182,22 +177,20 @@ def _multiply(value: Value, target: ResultRange) -> Source:
         return found
     for tensor, constant in (value.args, value.args[::-1]):
         factor = real(constant)
-        if factor is not None and tensor is not None:
+        if factor is not None and tensor is not None and constant is not None:
             return _multiply_constant(value, tensor, constant, factor, target)
     large, small, _ = _broadcast(value)
     return _product(ops.Multiply, value, large, small, target)
 
 
 def _multiply_constant(
-    value: Value, tensor: Value, constant: Value | None, factor: Array, target: ResultRange
+    value: Value, tensor: Value, constant: Value, factor: Array, target: ResultRange
 ) -> Source:
     data, scale = operand(tensor, value)
     if factor.size == 1 and factor.reshape(()) > 0:
         ratio = scale * float(factor.reshape(())) / target.grid.scale
         return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
-    if len(shape_of(tensor)) not in (3, 4):
-        raise NotTranslated(f"{value.label} multiplies something that is not an image")
-    sums = scaled(tensor, data, scale, constant, wide=target.tflite)
+    sums = multiplied(tensor, data, scale, constant, wide=target.tflite)
     if target.tflite:
         unit = target.grid.scale
         ratio = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
@@ -228,10 +221,11 @@ def _product(
     return step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
 
 
-def _affine(value: Value, tensor: Value, factor: Any, term: Any, target: ResultRange) -> Source:
-    """Translate a per-channel factor and term to a depthwise convolution with a bias."""
-    data, scale = operand(tensor, value)
-    return scaled(value, data, scale, None, factor).plus(term).rounded(target)
+def _affine(value: Value, function: Affine, target: ResultRange) -> Source:
+    """Translate an affine function to a depthwise convolution with a bias."""
+    data, scale = operand(function.tensor, value)
+    found = scaled(value, data, scale, function.axis, function.factor)
+    return found.plus(function.term).rounded(target)
 
 
 def _broadcast(value: Value) -> tuple[Value | None, Value | None, bool]:
