@@ -31,12 +31,18 @@ _NUMBERS = frozenset({"Resize", "Upsample", "Range"})
 """Operators whose results have shapes that depend on floating-point numbers."""
 
 
+@cache
+def _onnx() -> Any:
+    """Return the package, looked up once for all nodes."""
+    return require("onnx")
+
+
 def node_proto(node: OnnxNode, outputs: list[str]) -> NodeProto:
     """Return a node for ONNX, with results of these names."""
-    helper = require("onnx").helper
+    helper = _onnx().helper
     names = ["" if value is None else value.name for value in node.args]
     proto: NodeProto = helper.make_node(node.op, names, outputs)
-    schema = _schema(node.op, require("onnx").defs.onnx_opset_version())
+    schema = _schema(node.op, _onnx().defs.onnx_opset_version())
     for name, value in node.attrs.items():
         known = schema.attributes.get(name) if schema else None
         kind = int(known.type) if known else None
@@ -61,7 +67,7 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     ModelError
         If ONNX refuses its arguments or attributes, or does not know the operator.
     """
-    onnx = require("onnx")
+    onnx = _onnx()
     schema = _schema(node.op, opset)
     if schema is None:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
@@ -113,7 +119,7 @@ def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
 def dtype_of(kind: int) -> str:
     """Return the NumPy name of an element type of ONNX; empty if it has none."""
     try:
-        return str(require("onnx").helper.tensor_dtype_to_np_dtype(kind))
+        return str(_onnx().helper.tensor_dtype_to_np_dtype(kind))
     except KeyError:
         return ""
 
@@ -125,7 +131,7 @@ def type_of(declared: Any) -> Type:
 
 @cache
 def _schema(op: str, opset: int) -> Any:
-    defs = require("onnx").defs
+    defs = _onnx().defs
     try:
         return defs.get_schema(op, opset)
     except defs.SchemaError:
@@ -133,7 +139,7 @@ def _schema(op: str, opset: int) -> Any:
 
 
 def _type_proto(value: Value) -> Any:
-    helper = require("onnx").helper
+    helper = _onnx().helper
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
     return helper.make_tensor_type_proto(kind, value.shape)
 
@@ -145,7 +151,7 @@ def _data(node: OnnxNode, value: Value) -> Any:
     if value.dtype.startswith("float") and node.op not in _NUMBERS:
         return None
     array = value.array
-    return None if array is None else require("onnx").numpy_helper.from_array(array, value.name)
+    return None if array is None else _onnx().numpy_helper.from_array(array, value.name)
 
 
 def _type_of(declared: Any) -> Type:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +120,6 @@ def checked(model: ModelProto) -> ModelProto:
     return inferred
 
 
-@cache
 def require(package: str) -> Any:
     """Import `onnx`, `onnxruntime` or `tflite`, which boards lack, or say how to install it."""
     name = package.split(".")[0]
