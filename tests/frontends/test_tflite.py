@@ -145,6 +145,23 @@ def test_tensors_have_the_names_of_the_file(write):
     assert names[:4] == ["t0:nchw", "t3", "t6", "t9"]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_dense_layer_of_an_image_of_one_pixel(keeps, write):
+    w, rng = Writer(), np.random.default_rng(0)
+    x = w.tensor((2, 1, 1, 6), "int8", 0.05, 3)
+    data = rng.integers(-127, 128, (5, 8)).astype(np.int8)
+    weight = w.tensor(data.shape, "int8", 0.01, data=data)
+    bias = w.tensor((5,), "int32", 0.0005, data=rng.integers(-900, 900, 5).astype(np.int32))
+    y = w.tensor((2, 1, 1, 5) if keeps else (2, 5), "int8", 0.06, -4)
+    operands = [w.convolution(x, 8, 1, 0.05, 3), weight, bias]
+    w.operator("FULLY_CONNECTED", operands, [y], FusedActivationFunction=0, KeepNumDims=keeps)
+    content = w.finish([x], [y])
+    image = rng.integers(-128, 128, (2, 1, 1, 6)).astype(np.int8)
+    assert np.array_equal(
+        evaluate(import_model(write(content)), image)[0], judge(content)(image)[0]
+    )
+
+
 # ---------------------------------------------------------------------------------- weights
 
 

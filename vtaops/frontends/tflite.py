@@ -119,9 +119,8 @@ class _Reader:
     def grid(self, number: int) -> tuple[Value, Value]:
         """Return scale and zero point of a quantised tensor."""
         tensor, constant = self.tensor(number), self.builder.constant
-        return constant(np.asarray(tensor.scale), "scale"), constant(
-            np.asarray(tensor.zero), "zero"
-        )
+        scale, zero = np.asarray(tensor.scale), np.asarray(tensor.zero)
+        return constant(scale, "scale"), constant(zero, "zero")
 
     def real(self, number: int, form: Value, label: str, **attrs: int) -> Value:
         """Return a form of a tensor, if the tensor is quantised as floating-point numbers."""
@@ -147,11 +146,13 @@ class _Reader:
             build.rename(value, f"{name}:real" if is_output else name)
         own = value.name
         if quantised:
-            args, own = (value, *self.grid(number)), name if is_output else own
             name = name if is_output else f"{name}:{tensor.dtype}"
+            args = value, *self.grid(number)
             value = build.add("QuantizeLinear", *args, name=name, label=label)
+            own = value.name if is_output else own
         elif value.dtype != tensor.dtype:
-            if tensor.scale is not None or "int" not in value.dtype + tensor.dtype:
+            whole = "int" in value.dtype and "int" in tensor.dtype
+            if tensor.scale is not None or not whole:
                 raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
             value = build.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
         self.names[own] = number, image, tensor.name
@@ -234,8 +235,10 @@ class _Call:
 
     def real(self, k: int, image: bool | None = None) -> Value:
         """Return operand `k` as `raw` does, but as floating-point numbers if it is quantised."""
-        axis = self.tensor(k).axis
-        return self.reader.real(self.number(k), self.raw(k, image), self.label, axis=axis)
+        tensor, value = self.tensor(k), self.raw(k, image)
+        turned = len(tensor.shape) > tensor.axis > 0 and image is None and self.image
+        axis = FROM_IMAGE[tensor.axis + 4 - len(tensor.shape)] if turned else tensor.axis
+        return self.reader.real(self.number(k), value, self.label, axis=axis)
 
     def reals(self) -> list[Value]:
         """Return all operands as `real` does."""
@@ -443,8 +446,10 @@ def _transposed_convolution(call: _Call) -> Value:
 def _fully_connected(call: _Call) -> Value:
     if call.option("WeightsFormat", 0):
         raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
+    keeps = call.option("KeepNumDims", False)
+    call.image = call.image and not keeps
     x, weight = call.real(0), call.weight(1, (1, 0))
-    if call.image or not (call.option("KeepNumDims", False) or len(_shape(x)) == 2):
+    if not keeps and len(_shape(x)) != 2:
         x = call.reshape(x, [-1, _shape(weight)[0]])
     product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
     return product if bias is None else call.emit("Add", product, bias)
