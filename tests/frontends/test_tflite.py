@@ -209,6 +209,20 @@ def test_weights_of_float_networks_may_be_smaller(dtype, write):
     assert np.allclose(found, expected, atol=0.01 * np.abs(expected).max())
 
 
+def test_sparse_weights(write):
+    w, rng = Writer(), np.random.default_rng(0)
+    x, y = w.tensor((3, 8), "float32"), w.tensor((3, 5), "float32")
+    data = rng.normal(size=(5, 8)) * (rng.random((5, 8)) < 0.3)
+    sparse = w.compressed_rows(data.astype(np.float32), "float32")
+    dense = w.tensor(data.shape, "float32")
+    w.operator("DENSIFY", [sparse], [dense])
+    w.operator("FULLY_CONNECTED", [x, dense, -1], [y], FusedActivationFunction=0)
+    content, rows = w.finish([x], [y]), rng.normal(size=(3, 8)).astype(np.float32)
+    (found,), (expected,) = evaluate(import_model(write(content)), rows), judge(content)(rows)
+    assert np.allclose(found, expected, atol=1e-5)
+    assert np.allclose(found, rows @ data.T, atol=1e-5)
+
+
 def test_the_scale_of_a_bias_is_that_of_the_products(write):
     """As in LiteRT, which adds the integers whatever the file says."""
     w = Writer(1)
