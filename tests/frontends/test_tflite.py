@@ -135,7 +135,7 @@ def test_a_network_of_uint8_runs_on_vta(write):
     model = vtaops.compile_model(write(content), "pynq_exact")
     assert np.array_equal(model.run(image), judge(content)(image)[0])
     hosts = [row.operator for row in model.plan if row.where == "host"]
-    assert hosts == ["Cast", "transpose", "transpose", "Cast"]
+    assert hosts == ["from_uint8", "transpose", "transpose", "to_uint8"]
 
 
 def test_tensors_have_the_names_of_the_file(write):

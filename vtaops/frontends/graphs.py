@@ -14,12 +14,12 @@ from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
 from vtaops.frontends.inference import PAIRED
-from vtaops.frontends.parts import from_uint8, host_function
+from vtaops.frontends.parts import host_function
 from vtaops.frontends.qoperators import BEFORE_ROUNDING
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
 from vtaops.frontends.translate import RULES, translate, translate_root
 from vtaops.frontends.values import OnnxNetwork, Value
-from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.graph import Dequantize, FromUint8, Graph, Host, Quantize, Tensor, ToUint8
 from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.graph.tensor import DTYPES
@@ -65,6 +65,8 @@ class ValuePlan:
         Values that the host computes.
     reasons
         Reasons for values in `host` and `quantized`.
+    grids
+        The grids of integers that operators of `sources` read.
     """
 
     def __init__(self, network: OnnxNetwork) -> None:
@@ -78,6 +80,8 @@ class ValuePlan:
         pairs = (value for value in network.values if value.op in PAIRED)
         self._quantised_model = not all(value.fixed for value in pairs)
         self._visit(network.outputs)
+        leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
+        self.grids = {leaf.value: leaf.grid for leaf in leaves}
 
     def phase(self, value: Value) -> int:
         """Return how often data returns from the accelerator before a value is available."""
@@ -186,30 +190,23 @@ class _Emitter:
         self.graph.output(*(self._output(value) for value in network.outputs))
 
     def _inputs(self) -> None:
-        grids = {
-            leaf.value: leaf.grid
-            for source in self._plan.sources.values()
-            for leaf in source.leaves()
-            if leaf.value.op == "input"
-        }
+        grids = self._plan.grids
         for value in self._network.inputs:
-            grid, given = grids.get(value, Grid(1.0)), _tensor(value)
-            scale, zero = (grid.scale, grid.zero_point) if given.dtype == "int8" else (1.0, 0)
+            grid = grids.get(value, Grid(1.0))
+            given = _tensor(value)
             tensor = self.graph.input(
-                value.name, given.shape, given.dtype, scale=scale, zero_point=zero
+                value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
             )
-            if value not in grids or given.dtype == "uint8":
+            if value not in grids or value.dtype == "uint8":
                 self._floats[value] = tensor
             if value in grids:
-                self._integers[value] = self._as_int8(tensor, grid)
+                self._integers[value] = self._signed(tensor, grid)
 
-    def _as_int8(self, tensor: Tensor, grid: Grid) -> Tensor:
-        """Return a quantised input as int8: arrays of VTA are."""
-        if tensor.dtype == "int8":
+    def _signed(self, tensor: Tensor, grid: Grid) -> Tensor:
+        """Return integers that the host has as those that VTA reads."""
+        if tensor.dtype != "uint8":
             return tensor
-        result = Tensor("-", tensor.shape, "int8", grid.scale, grid.zero_point)
-        op = Host(from_uint8(tensor.shape), (result,), ("Cast",), "the model's input is uint8")
-        return self.graph.add(op, tensor, name=f"{tensor.name}:int8")
+        return self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
 
     def _quantized(self, value: Value) -> None:
         if value in self._plan.quantized:
@@ -251,9 +248,7 @@ class _Emitter:
             return self._constant(value)
         if value.dtype != "uint8" or value in self._floats:
             return self._float(value)
-        function = host_function(self._network, [value], [value])
-        op = Host(function, (_tensor(value),), ("Cast",), "the model's output is uint8")
-        return self.graph.add(op, self._float(value))
+        return self.graph.add(ToUint8(), self._float(value), name=self._name(value))
 
     def _constant(self, value: Value) -> Tensor:
         """Return an output that depends on no input; a graph's operators read at least one."""
@@ -282,16 +277,20 @@ class _Emitter:
         plan, inside = self._plan, set(group)
         read = dict.fromkeys(arg for v in group for arg in (v.node.reads if v.node else ()))
         inputs = [v for v in read if v not in inside and not v.fixed]
-        outputs = [v for v in group if self._read_outside(v, inside)]
+        outputs = [v for v in group if v in plan.grids or self._read_outside(v, inside)]
         function = host_function(self._network, inputs, outputs)
         operators = tuple(dict.fromkeys(value.kind for value in group))
         reason = _joined(plan.reasons[value] for value in group)
-        op = Host(function, tuple(map(_tensor, outputs)), operators, reason)
+        described = tuple(_tensor(value, plan.grids.get(value)) for value in outputs)
+        op = Host(function, described, operators, reason)
         names = list(map(self._name, outputs))
         tensors = self.graph.add_many(
             op, *map(self._float, inputs), names=names if all(names) else None
         )
-        self._floats.update(zip(outputs, tensors, strict=True))
+        for value, tensor in zip(outputs, tensors, strict=True):
+            self._floats[value] = tensor
+            if value in plan.grids:
+                self._integers[value] = self._signed(tensor, plan.grids[value])
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
@@ -301,8 +300,8 @@ class _Emitter:
         )
 
 
-def _tensor(value: Value) -> Tensor:
-    """Return the tensor for a value of the host."""
+def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
+    """Return the tensor for a value of the host, on its grid if it has one."""
     if value.shape is None:
         raise ModelError(
             f"the tensor {value.name!r}, which {value.label} computes, has no static shape; VTA's "
@@ -313,4 +312,7 @@ def _tensor(value: Value) -> Tensor:
             f"the tensor {value.name!r} is {value.dtype or 'no tensor'}; a network's inputs, "
             f"outputs, and what its parts exchange are {', '.join(DTYPES)}: convert it first"
         )
-    return Tensor("-", value.shape, value.dtype)
+    if grid is None:
+        return Tensor("-", value.shape, value.dtype)
+    zero_point = grid.zero_point if value.dtype == "int8" else 0
+    return Tensor("-", value.shape, value.dtype, grid.scale, zero_point)

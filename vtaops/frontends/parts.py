@@ -8,7 +8,7 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.inference import node_proto
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
 from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, make_node, require
 from vtaops.graph.onnx_function import OnnxFunction
 
@@ -36,17 +36,6 @@ def host_function(
         Its results, in order.
     """
     return OnnxFunction(_model(network, inputs, outputs, shifted=True).SerializeToString())
-
-
-def from_uint8(shape: tuple[int, ...]) -> OnnxFunction:
-    """Return the function of uint8 less 128, as int8."""
-    builder = NetworkBuilder()
-    given = builder.input("x", shape, "uint8")
-    types = require("onnx").TensorProto
-    wide = builder.add("Cast", given, to=types.INT32)
-    less = builder.add("Sub", wide, builder.constant(np.array(128, np.int32)))
-    network = builder.network([builder.add("Cast", less, to=types.INT8)])
-    return host_function(network, network.inputs, network.outputs)
 
 
 def _model(

@@ -35,7 +35,14 @@ from vtaops.frontends.windows import (
     transposed_window,
     window,
 )
-from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
+from vtaops.graph import (
+    ChannelShuffle,
+    Concat,
+    Convolution,
+    Dense,
+    Expand,
+    TransposedConvolution,
+)
 from vtaops.graph.operators import MAX_FACTOR
 from vtaops.graph.requantization import Rounding
 
@@ -179,6 +186,7 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
         raise NotTranslated(f"a tensor of {residual.tensor.shape} is added to one of {value.shape}")
     if found.product.func is not Convolution:
         raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
+    found = _over_pixels(found, shape_of(value))
     exact = scale / found.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
@@ -186,6 +194,17 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
         raise NotTranslated("a residual whose step is too fine for the sums that it joins")
     residual = reshaped(residual, image_shape(value))
     return replace(found, residual=residual, factor=factor.astype(np.int64))
+
+
+def _over_pixels(found: Sum, shape: tuple[int, ...]) -> Sum:
+    """Return a sum for one pixel as one for every pixel of the image that it is added to."""
+    kernel = found.product.args[0].shape[2:]
+    if found.shape == shape or found.shape != (*shape[:2], 1, 1) or kernel != (1, 1):
+        return found
+    n, channels, _, _ = found.data.tensor.shape
+    spread = Expand((n, channels, *shape[2:]))
+    data = step(spread, found.data, scale=found.data.tensor.scale)
+    return replace(found, shape=shape, data=data)
 
 
 def per_channel(constant: Array, value: Value, axis: int) -> Array:
@@ -306,19 +325,22 @@ def _filters(weight: Array, found: SlidingWindow) -> Array:
 
 def _transposed_convolution(value: Value, operand: Operand) -> Sum:
     found = transposed_window(value)
-    if int(value.attrs.get("group", 1)) != 1 or found.dilation != (1, 1):
-        raise NotTranslated("a transposed convolution with groups or dilation")
+    groups = int(value.attrs.get("group", 1))
     weight, weight_scale = _weights(argument(value, 1), 1)
+    if groups > 1 and weight_scale.ndim:
+        weight_scale = np.tile(weight_scale, groups)
     data, data_scale = _image(value, operand)
-    weight, data = _narrow(_filters(weight, found), data, 0)
+    weight, data = _narrow(_filters(weight, found), data, 0, groups=groups)
     product = partial(
         TransposedConvolution,
         weight,
         strides=found.strides,
         padding=found.padding,
         output_padding=found.more,
+        dilation=found.dilation,
+        groups=groups,
     )
-    return _sum(value, product, data, data_scale * weight_scale, weight.shape[1], 1)
+    return _sum(value, product, data, data_scale * weight_scale, weight.shape[1] * groups, 1)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:

@@ -22,13 +22,13 @@ from vtaops.frontends.constants import axis_of, integers, number, real, whole_nu
 from vtaops.frontends.functions import (
     Affine,
     affine_of,
+    affine_step,
     apply,
     argument_of,
     bounds,
     is_elementwise,
     is_per_channel,
     names,
-    varying_axis,
 )
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid, through_pairs
 from vtaops.frontends.pixels import moved_pixels
@@ -68,11 +68,20 @@ def translate(value: Value, target: ResultRange) -> Source:
     """
     if value.dtype in EIGHT_BITS:
         if value.fixed:
-            raise NotTranslated(f"the constant {value.name!r} where VTA reads an activation")
+            return _constant(value, target)
         if natural_grid(value) is None:
             raise NotTranslated(f"{value.name!r} (from {value.label}) is not quantised")
         return Leaf(value, target.grid)
     return translate_root(value, target)
+
+
+def _constant(value: Value, target: ResultRange) -> Source:
+    """Return integers of the file as a tensor."""
+    array = value.array
+    if array is None:
+        raise NotTranslated(f"the constant {value.name!r} cannot be computed")
+    steps = (array ^ np.uint8(128)).view(np.int8) if array.dtype == np.uint8 else array
+    return step(ops.Constant(steps, target.grid.zero_point), scale=target.grid.scale)
 
 
 def translate_root(value: Value, target: ResultRange) -> Source:
@@ -81,6 +90,8 @@ def translate_root(value: Value, target: ResultRange) -> Source:
     if target.tflite:
         rule = TFLITE_RULES.get(value.op, rule)
     try:
+        if value.node is None:
+            raise NotTranslated(f"the {value.op} {value.name!r} is not quantised")
         if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(f"VTA has no operator {value.kind}")
         with shapes_translated():
@@ -147,54 +158,45 @@ def _add(value: Value, target: ResultRange) -> Source:
     left, right = value.args
     if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
         return found
-    if real(right) is not None or (sign > 0 and real(left) is not None):
-        return _add_constant(value, target, sign)
-    large, small, flipped = _broadcast(value)
-    if flipped and sign < 0:
-        raise NotTranslated("a vector less an image")
+    affine = affine_step(value)
+    if affine is not None:
+        return _affine(value, affine, target)
+    flipped = sign > 0 and left is not None and left.shape != value.shape
+    large, small = (right, left) if flipped else (left, right)
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
+    a, b = _alike(a, b, shape_of(value))
     unit, zero = target.grid.scale, target.grid.zero_point
     clip = (target.low, target.high)
     if target.tflite:
         return step(_tflite_sum(value, (a_scale, b_scale), target), a, b, scale=unit)
     ratios = a_scale / unit, sign * b_scale / unit
-    return halves.total(ops.Add.from_ratios(*ratios, zero, clip), a, b, scale=unit)
-
-
-def _add_constant(value: Value, target: ResultRange, sign: float) -> Source:
-    left, right = value.args
-    tensor, added = (left, real(right)) if real(right) is not None else (right, real(left))
-    assert tensor is not None
-    assert added is not None
-    data, scale = operand(tensor, value)
-    axis = varying_axis(added, shape_of(tensor))
-    found = scaled(tensor, data, scale, axis)
-    return found.plus(sign * added.reshape(-1)).rounded(target)
+    total = halves.total(ops.Add.from_ratios(*ratios, zero, clip), a, b, scale=unit)
+    return reshaped(total, shape_of(value))
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
     if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
         return found
-    for tensor, constant in (value.args, value.args[::-1]):
-        factor = real(constant)
-        if factor is not None and tensor is not None and constant is not None:
-            return _multiply_constant(value, tensor, constant, factor, target)
-    large, small, _ = _broadcast(value)
-    return _product(ops.Multiply, value, large, small, target)
+    affine = affine_step(value)
+    if affine is not None:
+        return _multiply_constant(value, affine, target)
+    left, right = value.args
+    if left is not None and left.shape != value.shape:
+        left, right = right, left
+    return _product(ops.Multiply, value, left, right, target)
 
 
-def _multiply_constant(
-    value: Value, tensor: Value, constant: Value, factor: Array, target: ResultRange
-) -> Source:
-    data, scale = operand(tensor, value)
-    if factor.size == 1 and factor.reshape(()) > 0:
-        ratio = scale * float(factor.reshape(())) / target.grid.scale
+def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
+    data, scale = operand(function.tensor, value)
+    if function.factor.size == 1 and function.factor[0] > 0:
+        ratio = scale * float(function.factor[0]) / target.grid.scale
         return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
-    sums = multiplied(tensor, data, scale, constant, wide=target.tflite)
+    constant = next(read for read in (value.node.reads if value.node else ()) if read.fixed)
+    sums = multiplied(function.tensor, data, scale, constant, wide=target.tflite)
     if target.tflite:
         unit = target.grid.scale
-        ratio = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
-        sums = replace(sums, scale=ratio.astype(np.float64) * unit)
+        ratios = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
+        sums = replace(sums, scale=ratios.astype(np.float64) * unit)
     return sums.rounded(target)
 
 
@@ -213,12 +215,15 @@ def _product(
     left: Value | None,
     right: Value | None,
     target: ResultRange,
-) -> Step:
+) -> Source:
     (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
+    if kind is ops.Multiply:
+        a, b = _alike(a, b, shape_of(value))
     ratio = a_scale * b_scale / target.grid.scale
     if target.tflite:  # TFLite computes this in float32
         ratio = float(np.float32(a_scale * b_scale) / np.float32(target.grid.scale))
-    return step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    product = step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    return reshaped(product, shape_of(value))
 
 
 def _affine(value: Value, function: Affine, target: ResultRange) -> Source:
@@ -228,12 +233,21 @@ def _affine(value: Value, function: Affine, target: ResultRange) -> Source:
     return found.plus(function.term).rounded(target)
 
 
-def _broadcast(value: Value) -> tuple[Value | None, Value | None, bool]:
-    """Return the operands, the one with the result's shape first, and whether they are swapped."""
-    left, right = value.args
-    if left is not None and left.shape == value.shape:
-        return left, right, False
-    return right, left, True
+def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
+    """Return two operands whose result has a shape, but for leading axes that are channels.
+
+    Either has the result's shape, or the second is one number for each channel of an image.
+    """
+    if len(shape) > 4 and b.tensor.shape == (*shape[:-2], 1, 1):
+        image = shape[0], math.prod(shape[1:-2]), *shape[-2:]
+        return reshaped(a, image), reshaped(b, (*image[:2], 1, 1))
+    by_channel = len(shape) == 4 and b.tensor.shape == (*shape[:2], 1, 1)
+    return _spread(a, shape), b if by_channel else _spread(b, shape)
+
+
+def _spread(source: Source, shape: tuple[int, ...]) -> Source:
+    """Return an operand repeated to a shape."""
+    return source if source.tensor.shape == shape else _moved(ops.Expand(shape), source)
 
 
 def _matmul(value: Value, target: ResultRange) -> Source:
@@ -244,20 +258,21 @@ def _matmul(value: Value, target: ResultRange) -> Source:
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
     found, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
-    if found.dilation != (1, 1):
-        raise NotTranslated(f"{value.label} has the dilation {found.dilation}")
-    if any(found.more) and counted:
-        raise NotTranslated(f"{value.label} rounds up and counts its padding")
     if found.kernel == found.strides == (1, 1) and counted:
         return _moved(ops.Pad(found.padding), _translated_image(value, target))
+    data, scale = operand(first(value), value)
     pooled = _average(
         value,
-        target,
+        reshaped(data, image_shape(first(value))),
+        scale / target.grid.scale,
         math.prod(found.kernel),
+        target,
         kernel=found.kernel,
         strides=found.strides,
-        padding=found.read,
-        exclude_padding=not counted and any(found.read),
+        padding=found.padding,
+        dilation=found.dilation,
+        ceil=any(found.more),
+        exclude_padding=not counted and any(found.padding),
     )
     return reshaped(pooled, shape_of(value))
 
@@ -267,44 +282,49 @@ def _translated_image(value: Value, target: ResultRange) -> Source:
     return reshaped(translate(first(value), target), image_shape(first(value)))
 
 
+def _reduce_sum(value: Value, target: ResultRange) -> Source:
+    """Translate a sum over two as a sum of two, any other as a mean."""
+    axes, shape = reduced_axes(value), shape_of(first(value))
+    if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
+        return _mean(value, target)
+    data, scale = operand(first(value), value)
+    parts = [reshaped(_cut(data, axes[0], i, i + 1), shape_of(value)) for i in range(2)]
+    ratio, clip = scale / target.grid.scale, (target.low, target.high)
+    op = ops.Add.from_ratios(ratio, ratio, target.grid.zero_point, clip)
+    return halves.total(op, *parts, scale=target.grid.scale)
+
+
 def _mean(value: Value, target: ResultRange) -> Source:
-    image, axes = first(value), reduced_axes(value)
-    rank = len(shape_of(image))
-    if rank not in (3, 4) or axes != list(range(2, rank)):
-        raise NotTranslated(f"{value.label} is a mean over the axes {axes} of {rank}")
-    return _global_pool(value, target)
-
-
-def _tflite_mean(value: Value, target: ResultRange) -> Source:
-    """Translate a mean over any axes: they become the pixels of an image."""
+    """Translate a mean or a sum over any axes: they become the pixels of an image."""
     shape, axes = shape_of(first(value)), reduced_axes(value)
     data, scale = operand(first(value), value)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    scaling = _mean_scaling(
-        scale / target.grid.scale, math.prod(shape[axis] for axis in axes), False, target
-    )
     if kept + axes != sorted(kept + axes):
         data = _moved(ops.Transpose((*kept, *axes)), data)
     rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
     image = reshaped(data, [math.prod(row) for row in rows])
-    pooled = step(ops.AveragePool(requantization=scaling), image, scale=target.grid.scale)
-    return reshaped(pooled, shape_of(value))
+    count = math.prod(shape[axis] for axis in axes)
+    ratio = scale / target.grid.scale * (count if value.op == "ReduceSum" else 1)
+    return reshaped(_average(value, image, ratio, count, target), shape_of(value))
 
 
 def _global_pool(value: Value, target: ResultRange) -> Source:
     _, _, h, w = image_shape(first(value))
-    return reshaped(_average(value, target, h * w), shape_of(value))
+    data, scale = operand(first(value), value)
+    image = reshaped(data, image_shape(first(value)))
+    pooled = _average(value, image, scale / target.grid.scale, h * w, target)
+    return reshaped(pooled, shape_of(value))
 
 
-def _average(value: Value, target: ResultRange, count: int, **window: Any) -> Source:
+def _average(
+    value: Value, image: Source, ratio: float, count: int, target: ResultRange, **window: Any
+) -> Source:
+    """Return the mean over windows of so many pixels, times a ratio of scales."""
     if not count:
         raise NotTranslated(f"{value.label} is a mean over no pixels")
-    data, scale = operand(first(value), value)
-    data = reshaped(data, image_shape(first(value)))
-    ratio = scale / target.grid.scale
     if target.tflite:
         scaling = _mean_scaling(ratio, count, bool(window), target)
-        is_uint8 = first(first(value)).dtype == "uint8"
+        is_uint8 = any(leaf.value.dtype == "uint8" for leaf in data.leaves())
         if scaling.rounding == "quotient" and is_uint8:
             scaling = _halves_up(value, scaling, window["exclude_padding"])
         op = ops.AveragePool(requantization=scaling, **window)
@@ -317,7 +337,7 @@ def _average(value: Value, target: ResultRange, count: int, **window: Any) -> So
             clip=(target.low, target.high),
             **window,
         )
-    return step(op, data, scale=target.grid.scale)
+    return step(op, image, scale=target.grid.scale)
 
 
 def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
@@ -480,9 +500,7 @@ def _moved(op: ops.GraphOperator, source: Source) -> Step:
 
 def _max_pool(value: Value, target: ResultRange) -> Source:
     found = window(value)
-    if found.dilation != (1, 1):
-        raise NotTranslated(f"{value.label} has the dilation {found.dilation}")
-    op = ops.MaxPool(found.kernel, found.strides, found.read)
+    op = ops.MaxPool(found.kernel, found.strides, found.padding, found.dilation, any(found.more))
     return reshaped(_moved(op, _translated_image(value, target)), shape_of(value))
 
 
@@ -604,9 +622,10 @@ def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
 
 
 def _expand(value: Value, target: ResultRange) -> Source:
-    if math.prod(shape_of(value)) != math.prod(shape_of(first(value))):
-        raise NotTranslated(f"{value.label} repeats its elements")
-    return reshaped(translate(first(value), target), shape_of(value))
+    shape, source = shape_of(value), translate(first(value), target)
+    if math.prod(shape) == math.prod(source.tensor.shape):
+        return reshaped(source, shape)
+    return _moved(ops.Expand(shape), source)
 
 
 def _resize(value: Value, target: ResultRange) -> Source:
@@ -644,12 +663,13 @@ def _repeats(factor: int, value: Value) -> bool:
 
 def _pad(value: Value, target: ResultRange) -> Source:
     widths, rank = pad_widths(value), len(shape_of(value))
+    mode = value.attrs.get("mode", "constant")
     amount = 0.0 if argument(value, 2) is None else number(argument(value, 2))
     around = rank in (3, 4) and not any(map(any, widths[:2])) and min(map(min, widths)) >= 0
-    if value.attrs.get("mode", "constant") != "constant" or amount != 0 or not around:
+    if mode == "wrap" or (mode == "constant" and amount != 0) or not around:
         raise NotTranslated(f"{value.label} is not a pad of zeros around an image")
     (top, bottom), (left, right) = [(0, 0)] * (4 - rank) + widths[2:]
-    op = ops.Pad((top, left, bottom, right))
+    op = ops.Pad((top, left, bottom, right), mode)
     return reshaped(_moved(op, _translated_image(value, target)), shape_of(value))
 
 
@@ -660,7 +680,6 @@ def _is_power_of_two(ratio: float) -> bool:
 TFLITE_RULES: dict[str, Rule] = {
     "Abs": partial(_tflite_function, tflite_tables.absolute),
     "HardSwish": partial(_tflite_function, tflite_tables.hard_swish),
-    "ReduceMean": _tflite_mean,
     "Softmax": _softmax,
 }
 """Operators that TFLite's reference kernels compute otherwise than the real numbers rounded."""
@@ -676,6 +695,7 @@ RULES: dict[str, Rule] = {
     "Mul": _multiply,
     "Div": _divide,
     "ReduceMean": _mean,
+    "ReduceSum": _reduce_sum,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global_pool,
     "Clip": _clip,
