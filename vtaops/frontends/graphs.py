@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
+from vtaops.frontends.inference import PAIRED
 from vtaops.frontends.parts import host_function
 from vtaops.frontends.qoperators import BEFORE_ROUNDING
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
@@ -76,7 +77,8 @@ class ValuePlan:
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
         self._failed: dict[Value, str] = {}
-        self._quantised_model = any(value.op == "QuantizeLinear" for value in network.values)
+        pairs = (value for value in network.values if value.op in PAIRED)
+        self._quantised_model = not all(value.fixed for value in pairs)
         self._visit(network.outputs)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}

@@ -19,7 +19,7 @@ from vtaops.base.errors import ModelError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.frontends.tflite import tensors_of
-from vtaops.graph import Graph, Node
+from vtaops.graph import Graph, Node, Quantize
 from vtaops.graph.executor import checked_inputs, evaluate_node
 
 Compared = tuple[str, Node, str, Array, Array]
@@ -98,7 +98,9 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
     for node in graph.nodes:
         made = evaluate_node(node, values)
         for name, own in made.items():
-            place = places.get(name) if own.dtype == np.int8 else None
+            rounds = isinstance(node.op, Quantize)  # what it rounds may have the name
+            found = places.get(name) or (places.get(node.inputs[0].name) if rounds else None)
+            place = found if own.dtype == np.int8 else None
             theirs = own if place is None else _as_in_graph(values_of(place[0]), place[1])
             if theirs.shape != own.shape:
                 raise ModelError(f"{graph.name} is not a graph of {path}, which has another {name}")

@@ -162,7 +162,8 @@ def _kind(code: Any) -> str:
     """Return the name of an operator; of a custom one, its own name behind "CUSTOM"."""
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     name = _names("BuiltinOperator").get(number, f"operator {number}")
-    return f"CUSTOM {(code.CustomCode() or b'').decode()}" if name == "CUSTOM" else name
+    custom = (code.CustomCode() or b"").decode()
+    return f"{name} {custom}" if name == "CUSTOM" and custom else name
 
 
 def _operator(operator: Any, kind: str, tensors: tuple[Tensor, ...]) -> Operator:

@@ -324,6 +324,9 @@ def _average(
         raise NotTranslated(f"{value.label} is a mean over no pixels")
     if target.tflite:
         scaling = _mean_scaling(ratio, count, bool(window), target)
+        is_uint8 = any(leaf.value.dtype == "uint8" for leaf in image.leaves())
+        if scaling.rounding == "quotient" and is_uint8:
+            scaling = _halves_up(value, scaling, window["exclude_padding"])
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
@@ -345,6 +348,16 @@ def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> 
     multiplier, shift = quantized_multiplier(ratio)
     more = min(count.bit_length() - 1, 32, 62 - shift)
     return Requantization((multiplier << more) // count, shift + more, zero, clip, "twice")
+
+
+def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantization:
+    """Return the rounding of a pool of uint8, whose halves go up: away from the least value."""
+    count = int(scaling.multiplier)
+    if count % 2 and not varies:
+        return scaling
+    if count & (count - 1) or varies:
+        raise NotTranslated(f"{value.label} rounds halves of uint8 up")
+    return replace(scaling, multiplier=1, shift=count.bit_length() - 1, rounding="half_up")
 
 
 def _softmax(value: Value, target: ResultRange) -> Source:
@@ -372,10 +385,14 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     if not target.tflite:
         x = _reals(grid)
         return _tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
+    found = None if value.op == "LeakyRelu" else _integers(argument(value, 1))
     numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
     grids = scale, grid.zero_point, target.grid.scale
     return _of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
+
+
+def _integers(value: Value | None) -> tuple[Array, Array] | None:
+    return None if value is None else integers(value)
 
 
 def _tflite_function(
@@ -393,7 +410,7 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     So is a product with one number.
     """
     fixed = [operand is not None and operand.fixed for operand in value.args]
-    found = integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
+    found = _integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
     if found is None or found[1].size != 1:
         return None
     if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
