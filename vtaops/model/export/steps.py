@@ -32,7 +32,7 @@ def add_node(node: Node, values: Values) -> None:
     Raises
     ------
     UnsupportedError
-        If it is a float function that TVM compiled for this processor.
+        If it is a float function that ONNX Runtime computes.
     """
     _add(node.op, node, values)
 
@@ -41,9 +41,9 @@ def add_node(node: Node, values: Values) -> None:
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
     raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: it is a float function that TVM compiles for "
-        f"this processor{f' ({reason})' if reason else ''}; export a network whose float parts "
-        f"are quantised, or that ends before them"
+        f"{node.name} ({op.kind}) has no C code: it is a float function that ONNX Runtime computes"
+        f"{f' ({reason})' if reason else ''}; export a network whose float parts are quantised, or "
+        "that ends before them"
     )
 
 
