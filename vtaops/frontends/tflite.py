@@ -25,6 +25,9 @@ TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
+UNJUDGED = "SUM "
+"""The operator that LiteRT 2.3 gets wrong: sums of int8 with negative values."""
+
 
 def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> OnnxNetwork:
     """Return the network of a file.
@@ -49,7 +52,8 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
 def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
     """Return the tensors of a file that its graph computes, by their names there.
 
-    Each has its number, whether the graph has it as an NCHW image, and its name in the file.
+    Each has its number, whether the graph has it as an NCHW image, and its name in the file, which
+    is empty where LiteRT does not compute what TFLite means.
     """
     reader = _Reader(read_file(path), {})
     reader.network()
@@ -155,7 +159,7 @@ class _Reader:
             if tensor.scale is not None or not whole:
                 raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
             value = build.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
-        self.names[own] = number, image, tensor.name
+        self.names[own] = number, image, "" if label.startswith(UNJUDGED) else tensor.name
         self.forms.setdefault(number, {})[image] = value
 
 
