@@ -140,27 +140,37 @@ class _Reader:
         An output of the network has the name of its tensor. So have all other forms before they
         are rounded, but for the second one of a tensor.
         """
-        tensor, build = self.tensor(number), self.builder
+        tensor, build, real = self.tensor(number), self.builder, value
         is_end = number in self.file.outputs
         second = image if is_end else number in self.forms
         name = f"{tensor.name}:{'nchw' if image else 'nhwc'}" if second else tensor.name
-        quantised = tensor.scale is not None and value.dtype == "float32"
-        is_output = is_end and not image and quantised
-        if value.node is not None and value.node.label == label:
-            build.rename(value, f"{name}:real" if is_output else name)
-        own = value.name
-        if quantised:
-            name = name if is_output else f"{name}:{tensor.dtype}"
+        if tensor.scale is None or value.dtype != "float32":
+            _rename(build, value, name, label)
+            real = value = self._as_declared(tensor, value, label)
+        else:
+            is_output = is_end and not image
+            _rename(build, value, f"{name}:real" if is_output else name, label)
+            own = name if is_output else f"{name}:{tensor.dtype}"
             args = value, *self.grid(number)
-            value = build.add("QuantizeLinear", *args, name=name, label=label)
-            own = value.name if is_output else own
-        elif value.dtype != tensor.dtype:
-            whole = "int" in value.dtype and "int" in tensor.dtype
-            if tensor.scale is not None or not whole:
-                raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
-            value = build.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
-        self.names[own] = number, image, "" if label.startswith(UNJUDGED) else tensor.name
+            value = build.add("QuantizeLinear", *args, name=own, label=label)
+            real = value if is_output else real
+        known = "" if label.startswith(UNJUDGED) else tensor.name
+        self.names[real.name] = number, image, known
         self.forms.setdefault(number, {})[image] = value
+
+    def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
+        """Return a result in the dtype of its tensor."""
+        if value.dtype == tensor.dtype:
+            return value
+        if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
+            return self.builder.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
+        raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
+
+
+def _rename(build: NetworkBuilder, value: Value, name: str, label: str) -> None:
+    """Name a result of an operator; another's result, passed through, keeps its name."""
+    if value.node is not None and value.node.label == label:
+        build.rename(value, name)
 
 
 class _Call:
