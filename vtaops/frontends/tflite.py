@@ -141,14 +141,11 @@ class _Reader:
         are rounded, but for the second one of a tensor.
         """
         tensor, build, real = self.tensor(number), self.builder, value
-        is_end = number in self.file.outputs
-        second = image if is_end else number in self.forms
-        name = f"{tensor.name}:{'nchw' if image else 'nhwc'}" if second else tensor.name
+        name, is_output = self._name(number, image), number in self.file.outputs and not image
         if tensor.scale is None or value.dtype != "float32":
             _rename(build, value, name, label)
             real = value = self._as_declared(tensor, value, label)
         else:
-            is_output = is_end and not image
             _rename(build, value, f"{name}:real" if is_output else name, label)
             own = name if is_output else f"{name}:{tensor.dtype}"
             args = value, *self.grid(number)
@@ -157,6 +154,10 @@ class _Reader:
         known = "" if label.startswith(UNJUDGED) else tensor.name
         self.names[real.name] = number, image, known
         self.forms.setdefault(number, {})[image] = value
+
+    def _name(self, number: int, image: bool) -> str:
+        second = image if number in self.file.outputs else number in self.forms
+        return self.tensor(number).name + (":nchw" if image else ":nhwc") * second
 
     def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
         """Return a result in the dtype of its tensor."""
