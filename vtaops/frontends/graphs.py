@@ -190,23 +190,13 @@ class _Emitter:
         self.graph.output(*(self._output(value) for value in network.outputs))
 
     def _inputs(self) -> None:
-        grids = self._plan.grids
         for value in self._network.inputs:
-            grid = grids.get(value, Grid(1.0))
+            grid = self._plan.grids.get(value, Grid(1.0))
             given = _tensor(value)
             tensor = self.graph.input(
                 value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
             )
-            if value not in grids or value.dtype == "uint8":
-                self._floats[value] = tensor
-            if value in grids:
-                self._integers[value] = self._signed(tensor, grid)
-
-    def _signed(self, tensor: Tensor, grid: Grid) -> Tensor:
-        """Return integers that the host has as those that VTA reads."""
-        if tensor.dtype != "uint8":
-            return tensor
-        return self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
+            self._keep(value, tensor)
 
     def _quantized(self, value: Value) -> None:
         if value in self._plan.quantized:
@@ -235,20 +225,22 @@ class _Emitter:
         return self._steps[source]
 
     def _float(self, value: Value) -> Tensor:
-        """Return a value for the host, converted to float if it was a float."""
+        """Return a value for the host: in floating point if it was, uint8 if it was."""
         if value not in self._floats:
-            if value in self._integers:
-                return self._integers[value]
-            source = self._emit(self._plan.sources[value])
-            self._floats[value] = self.graph.add(Dequantize(), source, name=self._name(value))
+            self._floats[value] = self._for_host(value)
         return self._floats[value]
 
+    def _for_host(self, value: Value) -> Tensor:
+        if value not in self._integers:
+            source = self._emit(self._plan.sources[value])
+            return self.graph.add(Dequantize(), source, name=self._name(value))
+        integers = self._integers[value]
+        if value.dtype != "uint8":
+            return integers
+        return self.graph.add(ToUint8(), integers, name=self._name(value))
+
     def _output(self, value: Value) -> Tensor:
-        if value.fixed:
-            return self._constant(value)
-        if value.dtype != "uint8" or value in self._floats:
-            return self._float(value)
-        return self.graph.add(ToUint8(), self._float(value), name=self._name(value))
+        return self._constant(value) if value.fixed else self._float(value)
 
     def _constant(self, value: Value) -> Tensor:
         """Return an output that depends on no input; a graph's operators read at least one."""
@@ -275,22 +267,28 @@ class _Emitter:
     def _opaque(self, group: list[Value]) -> None:
         """Add a group as one function."""
         plan, inside = self._plan, set(group)
-        read = dict.fromkeys(arg for v in group for arg in (v.node.reads if v.node else ()))
-        inputs = [v for v in read if v not in inside and not v.fixed]
+        read = dict.fromkeys(arg for value in group for arg in _reads(value))
+        inputs = [value for value in read if value not in inside and not value.fixed]
         outputs = [v for v in group if v in plan.grids or self._read_outside(v, inside)]
         function = host_function(self._network, inputs, outputs)
-        operators = tuple(dict.fromkeys(value.kind for value in group))
-        reason = _joined(plan.reasons[value] for value in group)
         described = tuple(_tensor(value, plan.grids.get(value)) for value in outputs)
-        op = Host(function, described, operators, reason)
+        reason = _joined(plan.reasons[value] for value in group)
+        op = Host(function, described, tuple(dict.fromkeys(v.kind for v in group)), reason)
         names = list(map(self._name, outputs))
         tensors = self.graph.add_many(
             op, *map(self._float, inputs), names=names if all(names) else None
         )
         for value, tensor in zip(outputs, tensors, strict=True):
-            self._floats[value] = tensor
-            if value in plan.grids:
-                self._integers[value] = self._signed(tensor, plan.grids[value])
+            self._keep(value, tensor)
+
+    def _keep(self, value: Value, tensor: Tensor) -> None:
+        """Keep a tensor of the host, as integers too if operators of VTA read them."""
+        self._floats[value] = tensor
+        grid = self._plan.grids.get(value)
+        if grid is not None and tensor.dtype == "uint8":
+            tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
+        if grid is not None:
+            self._integers[value] = tensor
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
@@ -298,6 +296,10 @@ class _Emitter:
             v is None or (v not in inside and (v in plan.host or v in plan.quantized))
             for v in value.readers
         )
+
+
+def _reads(value: Value) -> list[Value]:
+    return value.node.reads if value.node else []
 
 
 def _tensor(value: Value, grid: Grid | None = None) -> Tensor:

@@ -215,13 +215,13 @@ class NetworkBuilder:
         ModelError
             If ONNX refuses the arguments or the attributes.
         """
+        attrs = attrs or {}
         if op == "Shape" and args[0] is not None and args[0].shape is not None:
-            part = slice((attrs or {}).get("start"), (attrs or {}).get("end"))
+            part = slice(attrs.get("start"), attrs.get("end"))
             return [self.constant(np.array(args[0].shape, np.int64)[part], names[0])]
         unique = [self._unique(name) if name else "" for name in names]
-        node = OnnxNode(
-            op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured)
-        )
+        label = label or f"{op} {unique[0]!r}"
+        node = OnnxNode(op, tuple(args), attrs, label, tuple(captured))
         types = inference.inferred(node, len(names), self.opset)
         for index, (one, other) in enumerate(zip_longest(types, declared)):
             shape, dtype = _joined(one, other or inference.UNKNOWN)
