@@ -316,6 +316,23 @@ def test_what_no_output_needs_is_not_read(write):
     assert len(import_model(write(w.finish([x], [y]))).nodes) == 1
 
 
+def test_sums_are_not_compared_with_litert(write):
+    """It computes -1 of all sums with a negative value; what follows is compared all the same."""
+    w = Writer()
+    x, y = w.tensor((1, 4, 4, 16), "int8", 0.05), w.tensor((1, 1, 1, 16), "int8", 0.2)
+    w.operator("SUM", [x, w.constant([1, 2])], [y], KeepDims=True)
+    z = w.convolution(y, 8, 1, 0.1, 3)
+    content, image = w.finish([x], [y, z]), np.full((1, 4, 4, 16), -2, np.int8)
+    expected, path = judge(content)(image), write(content)
+    (total, _), model = (
+        evaluate(import_model(path), image),
+        vtaops.compile_model(path, "pynq_exact"),
+    )
+    assert (total == -8).all()  # 16 times -0.1, in steps of 0.2
+    assert (expected[0] == -1).all()
+    assert model.agreement.tensors == 2  # the image, and the convolution
+
+
 def test_all_tensors_of_a_file_are_compared(write):
     pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")
     path = write(small_tflite(pad=True))

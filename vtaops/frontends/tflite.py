@@ -25,6 +25,9 @@ TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
+UNJUDGED = "SUM "
+"""The operator that LiteRT 2.3 gets wrong: sums of int8 with negative values."""
+
 
 def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> OnnxNetwork:
     """Return the network of a file.
@@ -49,7 +52,8 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
 def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
     """Return the tensors of a file that its graph computes, by their names there.
 
-    Each has its number, whether the graph has it as an NCHW image, and its name in the file.
+    Each has its number, whether the graph has it as an NCHW image, and its name in the file, which
+    is empty where LiteRT does not compute what TFLite means.
     """
     reader = _Reader(read_file(path), {})
     reader.network()
@@ -136,27 +140,38 @@ class _Reader:
         An output of the network has the name of its tensor. So have all other forms before they
         are rounded, but for the second one of a tensor.
         """
-        tensor, build = self.tensor(number), self.builder
-        is_end = number in self.file.outputs
-        second = image if is_end else number in self.forms
-        name = f"{tensor.name}:{'nchw' if image else 'nhwc'}" if second else tensor.name
-        quantised = tensor.scale is not None and value.dtype == "float32"
-        is_output = is_end and not image and quantised
-        if value.node is not None and value.node.label == label:
-            build.rename(value, f"{name}:real" if is_output else name)
-        own = value.name
-        if quantised:
-            name = name if is_output else f"{name}:{tensor.dtype}"
+        tensor, build, real = self.tensor(number), self.builder, value
+        name, is_output = self._name(number, image), number in self.file.outputs and not image
+        if tensor.scale is None or value.dtype != "float32":
+            _rename(build, value, name, label)
+            real = value = self._as_declared(tensor, value, label)
+        else:
+            _rename(build, value, f"{name}:real" if is_output else name, label)
+            own = name if is_output else f"{name}:{tensor.dtype}"
             args = value, *self.grid(number)
-            value = build.add("QuantizeLinear", *args, name=name, label=label)
-            own = value.name if is_output else own
-        elif value.dtype != tensor.dtype:
-            whole = "int" in value.dtype and "int" in tensor.dtype
-            if tensor.scale is not None or not whole:
-                raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
-            value = build.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
-        self.names[own] = number, image, tensor.name
+            value = build.add("QuantizeLinear", *args, name=own, label=label)
+            real = value if is_output else real
+        known = "" if label.startswith(UNJUDGED) else tensor.name
+        self.names[real.name] = number, image, known
         self.forms.setdefault(number, {})[image] = value
+
+    def _name(self, number: int, image: bool) -> str:
+        second = image if number in self.file.outputs else number in self.forms
+        return self.tensor(number).name + (":nchw" if image else ":nhwc") * second
+
+    def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
+        """Return a result in the dtype of its tensor."""
+        if value.dtype == tensor.dtype:
+            return value
+        if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
+            return self.builder.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
+        raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
+
+
+def _rename(build: NetworkBuilder, value: Value, name: str, label: str) -> None:
+    """Name a result of an operator; another's result, passed through, keeps its name."""
+    if value.node is not None and value.node.label == label:
+        build.rename(value, name)
 
 
 class _Call:
