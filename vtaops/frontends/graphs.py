@@ -16,8 +16,9 @@ from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
 from vtaops.frontends.inference import PAIRED
 from vtaops.frontends.parts import host_function
 from vtaops.frontends.qoperators import BEFORE_ROUNDING
+from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
-from vtaops.frontends.translate import RULES, translate, translate_root
+from vtaops.frontends.translate import translate, translate_root
 from vtaops.frontends.values import OnnxNetwork, Value
 from vtaops.graph import Dequantize, FromUint8, Graph, Host, Quantize, Tensor, ToUint8
 from vtaops.graph.grid import Grid

@@ -131,8 +131,7 @@ def is_sum(value: Value) -> bool:
         data = [read for read in (value.node.reads if value.node else ()) if not read.fixed]
         return len(data) == 1 and is_sum(data[0])
     if value.op in ("MatMul", "Gemm"):
-        weight = argument(value, 1)
-        return weight is not None and integers(weight) is not None
+        return integers(argument(value, 1)) is not None
     return value.op in PRODUCTS
 
 
@@ -221,8 +220,8 @@ def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
 
     Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
-    found = None if value is None else integers(value)
-    if value is None or found is None:
+    found = integers(value)
+    if found is None:
         raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
     data, scale = found
     if data.min() < -255 or data.max() > 255:
