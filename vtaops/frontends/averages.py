@@ -15,6 +15,7 @@ from vtaops.frontends.steps import (
     first,
     moved,
     reduced_axes,
+    reduced_image,
     reshaped,
     shape_of,
     step,
@@ -64,25 +65,14 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
 
 
 def _mean(value: Value, target: ResultRange) -> Source:
-    """Translate a mean or a sum over any axes: they become the pixels of an image."""
-    shape, axes = shape_of(first(value)), reduced_axes(value)
+    """Translate a mean or a sum over any axes."""
     data, scale = operand(first(value), value)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    if kept + axes != sorted(kept + axes):
-        data = moved(ops.Transpose((*kept, *axes)), data)
-    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
-    image = reshaped(data, [math.prod(row) for row in rows])
-    count = math.prod(shape[axis] for axis in axes)
+    image, window = reduced_image(value, data)
+    count = math.prod(window)
     ratio = scale / target.grid.scale * (count if value.op == "ReduceSum" else 1)
-    return reshaped(_average(value, image, ratio, count, target), shape_of(value))
-
-
-def _global_pool(value: Value, target: ResultRange) -> Source:
-    _, _, h, w = image_shape(first(value))
-    data, scale = operand(first(value), value)
-    image = reshaped(data, image_shape(first(value)))
-    pooled = _average(value, image, scale / target.grid.scale, h * w, target)
-    return reshaped(pooled, shape_of(value))
+    whole = window == image.tensor.shape[2:]
+    given = {} if whole else {"kernel": window, "strides": (1, 1)}
+    return reshaped(_average(value, image, ratio, count, target, **given), shape_of(value))
 
 
 def _average(
@@ -137,5 +127,5 @@ AVERAGES: dict[str, Rule] = {
     "ReduceMean": _mean,
     "ReduceSum": _reduce_sum,
     "AveragePool": _average_pool,
-    "GlobalAveragePool": _global_pool,
+    "GlobalAveragePool": _mean,
 }

@@ -22,6 +22,7 @@ from vtaops.frontends.steps import (
     cut,
     first,
     moved,
+    reduced_image,
     reshaped,
     shape_of,
     step,
@@ -42,6 +43,12 @@ def _max_pool(value: Value, target: ResultRange) -> Source:
     found = window(value)
     op = ops.MaxPool(found.kernel, found.strides, found.padding, found.dilation, any(found.more))
     return reshaped(moved(op, translated_image(value, target)), shape_of(value))
+
+
+def _maximum(value: Value, target: ResultRange) -> Source:
+    """Translate a maximum over any axes."""
+    image, window = reduced_image(value, translate(first(value), target))
+    return reshaped(moved(ops.MaxPool(window, (1, 1)), image), shape_of(value))
 
 
 def _reshape(value: Value, target: ResultRange) -> Source:
@@ -206,6 +213,8 @@ def _pad(value: Value, target: ResultRange) -> Source:
 
 MOVING: dict[str, Rule] = {
     "MaxPool": _max_pool,
+    "GlobalMaxPool": _maximum,
+    "ReduceMax": _maximum,
     "Reshape": _reshape,
     "Flatten": _reshape,
     "Squeeze": _reshape,
