@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace nb = nanobind;
@@ -14,6 +15,9 @@ template <class Number>
 using Table = nb::ndarray<Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class Number>
 using Block = nb::ndarray<Number, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+// An array of any shape and strides.
+template <class Number>
+using Array = nb::ndarray<const Number, nb::device::cpu>;
 
 namespace {
 
@@ -103,18 +107,230 @@ void add_scaled(const Column<int32_t>& sum, const Column<int32_t>& place,
   }
 }
 
+constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2**52: adding it rounds to an integer
+
+// Reduces an integer below 2**53 in magnitude to half a prime in magnitude.
+double centred(double value, double prime, double inverse) {
+  return value - ((value * inverse + kWhole) - kWhole) * prime;
+}
+
 // Reduces integers below 2**53 in magnitude, (planes, count), to half a prime in magnitude.
 void centre(const Table<double>& value, const nb::ndarray<const double, nb::ndim<1>, nb::c_contig,
                                                           nb::device::cpu>& primes) {
   if (primes.size() != value.shape(0)) throw nb::value_error("not one prime a plane");
-  constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2**52: adding it rounds to an integer
   for (std::size_t plane = 0; plane < value.shape(0); ++plane) {
     const double prime = primes(plane), inverse = 1.0 / prime;
     double* const own = value.data() + plane * value.shape(1);
-    for (std::size_t k = 0; k < value.shape(1); ++k) {
-      const double quotient = own[k] * inverse + kWhole;
-      own[k] -= (quotient - kWhole) * prime;
+    for (std::size_t k = 0; k < value.shape(1); ++k) own[k] = centred(own[k], prime, inverse);
+  }
+}
+
+// The elements of several arrays of one shape, each with its own strides, in C order.
+template <std::size_t kArrays>
+class Walk {
+ public:
+  template <class... Numbers>
+  explicit Walk(const Array<Numbers>&... arrays) {
+    static_assert(sizeof...(arrays) == kArrays);
+    std::size_t number = 0;
+    (add(arrays, number++), ...);
+    at_.resize(shape_.size());
+    if (!shape_.empty()) {
+      row_ = shape_.back();
+      for (std::size_t k = 0; k < kArrays; ++k) step_[k] = strides_[k].back();
     }
+    left_ = row_;
+  }
+
+  std::size_t size() const {
+    std::size_t count = 1;
+    for (const std::size_t extent : shape_) count *= extent;
+    return count;
+  }
+
+  // Where the current element lies in an array.
+  int64_t place(std::size_t array) const { return place_[array]; }
+
+  void next() {
+    for (std::size_t k = 0; k < kArrays; ++k) place_[k] += step_[k];
+    if (--left_ == 0) next_row();
+  }
+
+ private:
+  template <class Number>
+  void add(const Array<Number>& array, std::size_t number) {
+    std::vector<std::size_t> shape;
+    for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+      shape.push_back(array.shape(axis));
+      strides_[number].push_back(array.stride(axis));
+    }
+    if (number && shape != shape_) throw nb::value_error("arrays differ in shape");
+    shape_ = shape;
+  }
+
+  void next_row() {
+    left_ = row_;
+    for (std::size_t axis = shape_.size(); axis-- > 0;) {
+      const bool last = axis + 1 == shape_.size();
+      const auto extent = static_cast<int64_t>(shape_[axis]);
+      for (std::size_t k = 0; k < kArrays; ++k) {
+        place_[k] += last ? -strides_[k][axis] * extent : strides_[k][axis];
+      }
+      if (last) continue;
+      if (++at_[axis] < shape_[axis]) return;
+      for (std::size_t k = 0; k < kArrays; ++k) place_[k] -= strides_[k][axis] * extent;
+      at_[axis] = 0;
+    }
+  }
+
+  std::vector<std::size_t> shape_, at_;
+  std::vector<int64_t> strides_[kArrays];
+  int64_t place_[kArrays] = {}, step_[kArrays] = {};
+  std::size_t row_ = 1, left_ = 1;
+};
+
+// A random permutation of 64 bits for each tag: `terms._permuted`.
+uint64_t permuted(uint64_t word, uint64_t tag) {
+  uint64_t h = word + tag;
+  h ^= h >> 32;
+  h *= 0xD6E8FEB86659FD93;
+  h ^= h >> 29;
+  h ^= tag;
+  h *= 0x9E3779B97F4A7C15;
+  return h ^ h >> 32;
+}
+
+// The prime fields, and hashes of residues into them: `terms.Fields`.
+class Hashes {
+ public:
+  explicit Hashes(const Column<double>& primes)
+      : primes_(primes.data(), primes.data() + primes.size()), words_(primes.size() / 2) {
+    for (const double prime : primes_) inverses_.push_back(1.0 / prime);
+  }
+
+  std::size_t planes() const { return primes_.size(); }
+
+  // Whether residues are those of a number below `bound` in magnitude; two planes cannot tell.
+  bool is_number(const double* own, double bound) const {
+    if (planes() <= 2 || !(std::abs(own[0]) < bound)) return false;
+    return std::all_of(own + 1, own + planes(), [&](double other) { return other == own[0]; });
+  }
+
+  // The same for residues times factors, (planes, columns) from one column on; and the number.
+  bool is_multiple(const double* own, const int64_t* factors, std::size_t columns, double bound,
+                   double& number) const {
+    if (planes() <= 2) return false;
+    number = product(own, factors, columns, 0);
+    if (!(std::abs(number) < bound)) return false;
+    for (std::size_t p = 1; p < planes(); ++p) {
+      if (product(own, factors, columns, p) != number) return false;
+    }
+    return true;
+  }
+
+  // Replaces residues by the value of the uninterpreted function of this tag.
+  void apply(double* own, uint64_t tag) {
+    const std::size_t count = words_.size();
+    for (std::size_t w = 0; w < count; ++w) words_[w] = key(own, 2 * w) | key(own, 2 * w + 1) << 32;
+    for (std::size_t w = 0; w < count; ++w) {
+      words_[w] = permuted(words_[w], tag + (w ? words_[w - 1] : 0));
+    }
+    for (std::size_t w = count - 1; w-- > 0;) words_[w] = permuted(words_[w], tag + words_[w + 1]);
+    for (std::size_t w = 0; w < count; ++w) {
+      put(own, 2 * w, words_[w] & 0x7FFFFFFF);
+      put(own, 2 * w + 1, words_[w] >> 33);
+    }
+  }
+
+ private:
+  double product(const double* own, const int64_t* factors, std::size_t columns,
+                 std::size_t p) const {
+    const auto x = static_cast<int64_t>(own[p]), prime = static_cast<int64_t>(primes_[p]);
+    const int64_t y = factors[p * columns];
+    const auto quotient =
+        static_cast<int64_t>(own[p] * static_cast<double>(y) * inverses_[p]);  // or one off
+    return centred(static_cast<double>(x * y - quotient * prime), primes_[p], inverses_[p]);
+  }
+
+  uint64_t key(const double* own, std::size_t p) const {
+    return static_cast<uint64_t>(own[p] < 0 ? own[p] + primes_[p] : own[p]);
+  }
+
+  void put(double* own, std::size_t p, uint64_t half) const {
+    own[p] = centred(static_cast<double>(half), primes_[p], inverses_[p]);
+  }
+
+  std::vector<double> primes_, inverses_;
+  std::vector<uint64_t> words_;
+};
+
+// Settles the terms of `changed`, as `terms.Fields._hashed` does: value (planes, ...) contiguous, in
+// place; the other arrays have its shape without planes. `halves` are 2**-k for k from 0 on, of each
+// prime, (planes, k).
+void settle(const nb::ndarray<double, nb::c_contig, nb::device::cpu>& value,
+            const Array<bool>& changed, const Array<uint64_t>& tag, const Array<int64_t>& shift,
+            const Array<double>& low, const Array<double>& high, const Column<double>& primes,
+            const Table<const int64_t>& halves, double small) {
+  Hashes hashes(primes);
+  Walk<5> walk(changed, tag, shift, low, high);
+  const std::size_t planes = hashes.planes(), count = walk.size(), longest = halves.shape(1);
+  const bool fits = planes && planes % 2 == 0 && halves.shape(0) == planes && longest &&
+                    value.size() == planes * count && value.ndim() && value.shape(0) == planes;
+  if (!fits) throw nb::value_error("tables differ in shape");
+  std::vector<double> own(planes);
+  for (std::size_t k = 0; k < count; ++k, walk.next()) {
+    if (!changed.data()[walk.place(0)]) continue;
+    const int64_t bits = shift.data()[walk.place(2)];
+    const double least = low.data()[walk.place(3)], most = high.data()[walk.place(4)];
+    if (bits < 0 || static_cast<std::size_t>(bits) > longest) {
+      throw nb::index_error("a shift lies outside its table");
+    }
+    for (std::size_t p = 0; p < planes; ++p) own[p] = value.data()[p * count + k];
+    const auto clamp = [&](double number) { return std::min(std::max(number, least), most); };
+    double exact = 0;
+    bool known = hashes.is_number(own.data(), small);
+    if (known) {
+      exact = std::floor(std::ldexp(own[0], static_cast<int>(-bits)));
+    } else if (bits > 1) {
+      known = hashes.is_multiple(own.data(), halves.data() + bits - 1, longest, small, exact);
+      exact = std::floor(exact / 2);
+    }
+    if (least == most || known) {
+      std::fill(own.begin(), own.end(), least == most ? least : clamp(exact));
+    } else {
+      hashes.apply(own.data(), tag.data()[walk.place(1)]);
+    }
+    for (std::size_t p = 0; p < planes; ++p) value.data()[p * count + k] = own[p];
+  }
+}
+
+// The ranges of settled terms, as `terms.Fields._ranges` has them: `changed`, `middle` and `radius`
+// are results of the shape of all other arrays.
+void settle_ranges(const Array<bool>& where, const Array<double>& middle,
+                   const Array<double>& radius, const Array<int64_t>& shift,
+                   const Array<double>& low, const Array<double>& high,
+                   const nb::ndarray<bool, nb::c_contig, nb::device::cpu>& changed,
+                   const nb::ndarray<double, nb::c_contig, nb::device::cpu>& new_middle,
+                   const nb::ndarray<double, nb::c_contig, nb::device::cpu>& new_radius) {
+  Walk<6> walk(where, middle, radius, shift, low, high);
+  const std::size_t count = walk.size();
+  if (changed.size() != count || new_middle.size() != count || new_radius.size() != count) {
+    throw nb::value_error("tables differ in shape");
+  }
+  for (std::size_t k = 0; k < count; ++k, walk.next()) {
+    const double centre = middle.data()[walk.place(1)], reach = radius.data()[walk.place(2)];
+    const int64_t bits = shift.data()[walk.place(3)];
+    const double least = low.data()[walk.place(4)], most = high.data()[walk.place(5)];
+    const double scale = std::ldexp(1.0, static_cast<int>(-bits));
+    const double bottom = std::floor((centre - reach) * scale);
+    const double top = std::floor((centre + reach) * scale);
+    const bool other =
+        where.data()[walk.place(0)] && (bits > 0 || !(least <= bottom && most >= top));
+    changed.data()[k] = other;
+    const double first = std::min(std::max(bottom, least), most);
+    const double last = std::min(std::max(top, least), most);
+    new_middle.data()[k] = other ? (first + last) / 2 : centre;
+    new_radius.data()[k] = other ? (last - first) / 2 : reach;
   }
 }
 
@@ -163,6 +379,12 @@ NB_MODULE(_proof, m) {
         nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
         nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
+  m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("changed"), nb::arg("tag"),
+        nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
+        nb::arg("small"));
+  m.def("settle_ranges", &settle_ranges, nb::arg("where"), nb::arg("middle"), nb::arg("radius"),
+        nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("changed").noconvert(),
+        nb::arg("middle_after").noconvert(), nb::arg("radius_after").noconvert());
   m.def("sort_sets", &sort_sets, nb::arg("members").noconvert(), nb::arg("nothing"));
   m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("row"), nb::arg("tile"), nb::arg("rows"),
         nb::arg("tiles"), nb::arg("ranges"), nb::arg("primes"), nb::arg("value").noconvert(),

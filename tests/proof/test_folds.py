@@ -11,7 +11,7 @@ import pytest
 import vtaops
 from trials.mutations import KINDS, mutate
 from trials.random_graphs import random_graph
-from vtaops import VTAError
+from vtaops import VTAError, _proof
 from vtaops.graph import Convolution, Graph, Requantization, TransposedConvolution
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
@@ -171,3 +171,50 @@ def test_loops_equal_those_of_numpy(monkeypatch):
     assert np.array_equal(fast[0], plain[0])
     assert np.array_equal(np.sort(fast[1][0], axis=0), np.sort(plain[1][0], axis=0))
     assert Terms(fast[0]).shape == (500,)
+
+
+def delayed(rng, fields):
+    """Return terms that delay shifts and clamps; some are numbers, or halves of a shift's unit."""
+    shape = tuple(rng.integers(1, 6, size=3).tolist())
+    parts = [shape[:k] + (1,) * (3 - k) for k in range(4)]
+
+    def drawn(*values):
+        return rng.choice(np.array(values), size=parts[rng.integers(4)])
+
+    symbols = fields.symbols(shape).value
+    shift, low, high = drawn(0, 0, 1, 2, 9, 40, 62), drawn(-np.inf, -128.0, 0.0), drawn(0.0, 127.0)
+    numbers = fields.numbers(rng.integers(-300, 300, shape)).value
+    halves = fields.power(numbers, np.maximum(shift - 1, 0))
+    kind = rng.integers(3, size=shape)
+    value = np.where(kind == 0, symbols, np.where(kind == 1, numbers, halves))
+    middle, radius = (rng.integers(2**k, size=parts[2]).astype(np.float64) for k in (9, 12))
+    return Terms(value, middle, radius, shift, low, high)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_settled_terms_equal_those_of_numpy(pairs, monkeypatch):
+    rng, fields = np.random.default_rng(pairs), Fields(pairs, pairs)
+    cases = [delayed(rng, fields) for _ in range(60)]
+    chosen = [rng.random(x.shape) < 0.7 if k % 3 else True for k, x in enumerate(cases)]
+    fast = [fields.settled(x, where) for x, where in zip(cases, chosen, strict=True)]
+    hashed = fields.hashed
+    monkeypatch.setattr(terms, "_proof", None)
+    plain = [fields.settled(x, where) for x, where in zip(cases, chosen, strict=True)]
+    assert fields.hashed == 2 * hashed > 0
+    for x, one, other in zip(cases, fast, plain, strict=True):
+        for name in vars(x):
+            own, wanted = getattr(one, name), getattr(other, name)
+            assert np.array_equal(own, wanted), name
+
+
+def test_terms_that_do_not_fit_their_loop_are_refused():
+    fields = Fields(0, 2)
+    value, ones = fields.symbols((3,)).value, np.ones(3)
+    flags, tags, bits = ones > 0, ones.astype(np.uint64), ones.astype(np.int64)
+    about = np.array(fields.primes, np.float64), fields._halves, 1.0
+    with pytest.raises(IndexError):
+        _proof.settle(value, flags, tags, bits * 63, -ones, ones, *about)
+    with pytest.raises(ValueError, match="shape"):
+        _proof.settle(value, flags[:2], tags, bits, -ones, ones, *about)
+    with pytest.raises(ValueError, match="shape"):
+        _proof.settle(value[:, :2].copy(), flags, tags, bits, -ones, ones, *about)

@@ -103,18 +103,39 @@ class Folds:
         self.totals = held.sum(axis=2, dtype=np.int32)
         self.reaches = np.abs(held, dtype=np.int16).sum(axis=2, dtype=np.int32)
         self.columns, self.columns_of = sets_of(self.held.columns)
-        self._folded = np.zeros(0, np.int64)
+        self._keys, self._which = np.unique(self.held.key, return_inverse=True)
+        self._folded = np.zeros(len(self._keys), np.bool_)
+        """Which of these keys are those of folded tiles."""
 
     def fold(self, tiles: Tiles) -> bool:
         """Fold these tiles of a layer from now on, if the program holds all of them."""
-        if not np.isin(tiles.key, self.held.key).all():
-            return False
-        self._folded = np.union1d(self._folded, tiles.key)
-        return True
+        places, held = self._find(tiles)
+        self._folded[places] |= held
+        return held
+
+    def _find(self, tiles: Tiles) -> tuple[Ints, bool]:
+        """Return the places of tiles among the keys, and whether the program holds all of them."""
+        places = np.searchsorted(self._keys, tiles.key).clip(max=len(self._keys) - 1)
+        return places, bool((self._keys[places] == tiles.key).all())
 
     def are_folded(self) -> Flags:
         """Return which tiles of the program are folded."""
-        return np.isin(self.held.key, self._folded)
+        return self._folded[self._which]
+
+    def step(self, weight: npt.NDArray[np.integer[Any]]) -> int:
+        """Return how far apart the columns of a tile lie in the rows of a matrix, (O, K).
+
+        Where an image of so many pixels was flattened to rows, a tile has channels of one pixel.
+        """
+        corner, columns = weight[: self.outputs], weight.shape[1]
+        for step in range(1, columns + 1):
+            if columns % step == 0:
+                lanes = corner[:, ::step][:, : self.lanes]
+                tile = np.zeros((1, self.outputs, self.lanes), weight.dtype)
+                tile[0, : len(lanes), : lanes.shape[1]] = lanes
+                if self._find(self.tiles(tile))[1]:
+                    return step
+        return 1
 
     def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
         """Return the sums over Q of tiles, (tiles, outputs, lanes)."""
