@@ -30,25 +30,39 @@ void check(const Column<int32_t>& column, std::size_t length, std::size_t end) {
   if (!inside) throw nb::index_error("an index lies outside its table");
 }
 
-// Adds rows[row] * tiles[tile] to value[sum] for each product, modulo the prime of each plane, and
-// the ranges of the tile to those of the sum.
-void add_folds(const Column<int32_t>& sum, const Column<int32_t>& row, const Column<int32_t>& tile,
+// Adds the fold of each product that has one: rows[row] * tiles[tile] to value[sum], modulo the prime
+// of each plane, and the ranges of the tile to those of the sum. The weight of a product is four times
+// a name, plus 1 to 3 for a part of its tile; `held` is the tile of a name, `place` that of a source
+// among the sources, and both are -1 where there is no fold. A source has a row for each set of
+// columns, and a tile needs that of `set`. Marks the products that have none in `rest`.
+void add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
+               const Column<int32_t>& weight, const Column<int32_t>& place,
+               const Column<int32_t>& held, const Column<int32_t>& set, std::size_t sets,
                const Block<const uint32_t>& rows, const Table<const uint32_t>& tiles,
                const Table<const int32_t>& ranges, const Column<uint32_t>& primes,
-               const Block<uint64_t>& value, const Table<double>& range) {
+               const Block<uint64_t>& value, const Table<double>& range,
+               const nb::ndarray<bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>& rest) {
   const std::size_t batch = value.shape(1), planes = value.shape(2), width = range.shape(1);
+  const std::size_t count = sum.size();
   const bool fits = rows.shape(1) == batch && rows.shape(2) == planes &&
                     tiles.shape(1) == planes && primes.size() == planes &&
                     ranges.shape(0) == tiles.shape(0) && ranges.shape(1) == width &&
-                    range.shape(0) == value.shape(0);
+                    range.shape(0) == value.shape(0) && rest.shape(0) == count;
   if (!fits) throw nb::value_error("tables differ in shape");
-  check(sum, sum.size(), value.shape(0));
-  check(row, sum.size(), rows.shape(0));
-  check(tile, sum.size(), tiles.shape(0));
-  for (std::size_t number = 0; number < sum.size(); ++number) {
-    const auto to = static_cast<std::size_t>(sum(number));
-    const auto from = static_cast<std::size_t>(tile(number));
-    const uint32_t* const x = rows.data() + static_cast<std::size_t>(row(number)) * batch * planes;
+  check(sum, count, value.shape(0));
+  check(source, count, place.size());
+  check(weight, count, 4 * held.size());
+  check(set, tiles.shape(0), sets);
+  for (std::size_t number = 0; number < count; ++number) {
+    const int32_t code = weight(number), named = held(static_cast<std::size_t>(code >> 2));
+    const int32_t row = place(static_cast<std::size_t>(source(number)));
+    rest(number) = code & 3 || named < 0 || row < 0;
+    if (rest(number)) continue;
+    const auto to = static_cast<std::size_t>(sum(number)), from = static_cast<std::size_t>(named);
+    if (from >= tiles.shape(0)) throw nb::index_error("an index lies outside its table");
+    const std::size_t own = static_cast<std::size_t>(row) * sets + static_cast<std::size_t>(set(from));
+    if (own >= rows.shape(0)) throw nb::index_error("an index lies outside its table");
+    const uint32_t* const x = rows.data() + own * batch * planes;
     const uint32_t* const y = tiles.data() + from * planes;
     uint64_t* const z = value.data() + to * batch * planes;
     for (std::size_t b = 0; b < batch; ++b) {
@@ -59,9 +73,9 @@ void add_folds(const Column<int32_t>& sum, const Column<int32_t>& row, const Col
         z[b * planes + p] = next < bound ? next : next - bound;
       }
     }
-    const int32_t* const own = ranges.data() + from * width;
+    const int32_t* const reach = ranges.data() + from * width;
     double* const whole = range.data() + to * width;
-    for (std::size_t k = 0; k < width; ++k) whole[k] += own[k];
+    for (std::size_t k = 0; k < width; ++k) whole[k] += reach[k];
   }
   for (std::size_t k = 0; k < value.size(); ++k) value.data()[k] %= primes(k % planes);
 }
@@ -386,7 +400,8 @@ NB_MODULE(_proof, m) {
         nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("changed").noconvert(),
         nb::arg("middle_after").noconvert(), nb::arg("radius_after").noconvert());
   m.def("sort_sets", &sort_sets, nb::arg("members").noconvert(), nb::arg("nothing"));
-  m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("row"), nb::arg("tile"), nb::arg("rows"),
+  m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("source"), nb::arg("weight"),
+        nb::arg("place"), nb::arg("held"), nb::arg("set"), nb::arg("sets"), nb::arg("rows"),
         nb::arg("tiles"), nb::arg("ranges"), nb::arg("primes"), nb::arg("value").noconvert(),
-        nb::arg("range").noconvert());
+        nb::arg("range").noconvert(), nb::arg("rest").noconvert());
 }

@@ -133,7 +133,15 @@ def test_sums_of_the_program_equal_those_of_numpy():
     folds = Folds(fields, (16, 16), tiles)
     x = fields.symbols((5, 2, 16))
     sums, places, which = (rng.integers(most, size=400) for most in (3, 5, 9))
-    value, total, reach = folds.sums(sums, places, which, x, 4)
+    sums, places, which = (part.astype(np.int32) for part in (sums, places, which))
+    kinds = rng.integers(8, size=400).astype(np.int32)  # parts of tiles, and names without folds
+    codes = 4 * np.where(kinds == 1, 9, which) + (kinds == 2)
+    row = np.where(kinds == 3, 5, places)
+    folded = np.flatnonzero((kinds < 1) | (kinds > 3))
+    names = np.append(np.arange(5), -1).astype(np.int32), np.append(np.arange(9), -1).astype(np.int32)
+    value, total, reach, rest = folds.sums((sums, row, codes), *names, x, 4)
+    assert np.array_equal(np.flatnonzero(~rest), folded)
+    sums, places, which = sums[folded], places[folded], which[folded]
     wanted = np.zeros((4, 4, 2), object)
     for number, place, tile in zip(sums, places, which, strict=True):
         rows = folds.rows(x.value, folds.held.columns[[tile]])[:, place, :, 0]
@@ -150,12 +158,15 @@ def test_sums_of_the_program_equal_those_of_numpy():
 def test_indices_outside_their_tables_are_refused():
     fields = Fields(0, 2)
     folds = Folds(fields, (16, 16), np.ones((1, 16, 16), np.int8))
-    x, one = fields.symbols((1, 1, 16)), np.zeros(1, np.int64)
-    for sums, places in ((one + 1, one), (one - 1, one), (one, one + 1)):
+    x, one = fields.symbols((1, 1, 16)), np.zeros(1, np.int32)
+    for sums, sources in ((one + 1, one), (one - 1, one), (one, one + 1)):
         with pytest.raises(IndexError):
-            folds.sums(sums, places, one, x, 1)
+            folds.sums((sums, sources, one), one, one, x, 1)
+    for places, held in ((one + 1, one), (one, one + 1)):
+        with pytest.raises(IndexError):
+            folds.sums((one, one, one), places, held, x, 1)
     with pytest.raises(ValueError, match="length"):
-        folds.sums(np.zeros(2, np.int64), one, one, x, 1)
+        folds.sums((np.zeros(2, np.int32), one, one), one, one, x, 1)
 
 
 def test_loops_equal_those_of_numpy(monkeypatch):

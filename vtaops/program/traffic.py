@@ -41,6 +41,12 @@ def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
         yield index, i, memory.take(range(begin, end), axis=0, mode="wrap")
 
 
+def distinct(numbers: Ints) -> Ints:
+    """Return the different numbers, which are small and not negative, in order."""
+    found: Ints = np.flatnonzero(np.bincount(numbers))
+    return found
+
+
 def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
     """Return the elements of one operand in all steps of an instruction, in order.
 

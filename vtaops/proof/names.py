@@ -30,7 +30,12 @@ from vtaops.machine.isa import (
     Store,
 )
 from vtaops.program import Program, Role
-from vtaops.program.traffic import Ints, elements, joined
+from vtaops.program.traffic import Ints, distinct, elements, joined
+from vtaops.proof.records import Unknown
+
+
+MOST = 1 << 29
+"""Number of names up to which those of weights, times four, are int32."""
 
 
 @dataclass(eq=False, slots=True)
@@ -150,13 +155,15 @@ class NameMachine:
         self.make(("zeros",), 1)
         self.dram = Dram(self)
         self.sram = {
-            memory: np.zeros(config.scratchpad(memory).depth, np.int64)
+            memory: np.zeros(config.scratchpad(memory).depth, np.int32)
             for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
         }
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
         self._posts = [Post()]
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
         """For each element of the output memory: POST, and names of bias, scale and table."""
+        self.reads: dict[int, list[Ints]] = defaultdict(list)
+        """For steps that are sums: the steps of the inputs and weights of their products."""
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
 
     def run(self) -> None:
@@ -190,6 +197,8 @@ class NameMachine:
         if number == len(self.levels):
             self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
             self._open = np.concatenate([self._open, np.zeros_like(self._open)])
+        if first + count > MOST:
+            raise Unknown(f"it has more than {MOST} tiles")
         while first + count > len(self.step_of):
             self.step_of = np.concatenate([self.step_of, np.zeros_like(self.step_of)])
         self.count += count
@@ -205,7 +214,7 @@ class NameMachine:
         """Return the names of elements of the output memory."""
         settings, acc = self._settings[index], self.sram[Memory.ACC][index]
         made = np.empty_like(index)
-        for number in np.unique(settings[:, 0]).tolist():
+        for number in distinct(settings[:, 0]).tolist():
             chosen = np.flatnonzero(settings[:, 0] == number)
             what = "post", replace(self._posts[number], **_PLACES)
             made[chosen] = self.make(what, len(chosen), acc[chosen], *settings[chosen, 1:].T)
@@ -272,33 +281,29 @@ class NameMachine:
         return names
 
     def _gemm(self, i: Gemm, plan: Iterations) -> None:
-        acc = self.sram[Memory.ACC]
+        acc, inputs, tiles = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
         steps = plan.last_steps if i.overwrite else slice(None)
-        dst, src, weights = (
-            plan.dst[steps],
-            plan.src[steps],
-            4 * self.sram[Memory.WGT][plan.wgt[steps]],
-        )
+        dst, src, weights = plan.dst[steps], plan.src[steps], 4 * tiles[plan.wgt[steps]]
+        read = plan.inputs
         if isinstance(i, Depthwise):
-            tiles = np.arange(WINDOW_TILES)
-            dst, src, weights = (
+            window = np.arange(WINDOW_TILES, dtype=np.int32)
+            dst, src, weights, read = (
                 np.add.outer(part, more).reshape(-1)
-                for part, more in ((dst, 0 * tiles), (src, tiles), (weights, 1 + tiles))
+                for part, more in ((dst, 0 * window), (src, window), (weights, 1 + window), (read, window))
             )
-        sources, names = self.sram[Memory.INP][src], acc[plan.written]
+        names = acc[plan.written]
         closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
         if closed.any():
             acc[plan.written[closed]] = self._sums(names[closed] * (not i.overwrite))
-        level = 1 + max(self.levels[self.step_of[used]].max() for used in (sources, weights >> 2))
-        written = self.step_of[acc[plan.written]]
-        self.levels[written] = np.maximum(self.levels[written], level)
-        parts = [part.astype(np.int32) for part in (acc[dst], sources, weights)]
-        if (written == written[0]).all():
-            self.products[int(written[0])].append(parts)
-            return
-        owners = self.step_of[parts[0]]
-        for number in np.unique(written).tolist():
-            self.products[number].append([part[owners == number] for part in parts])
+        used = self.step_of[np.concatenate([inputs[read], tiles[plan.tiles]])]
+        written, products = self.step_of[acc[plan.written]], (acc[dst], inputs[src], weights)
+        self.levels[written] = np.maximum(self.levels[written], 1 + self.levels[used].max())
+        several = (written != written[0]).any()
+        owners = self.step_of[products[0]] if several else written
+        for number in distinct(written).tolist() if several else [int(written[0])]:
+            self.reads[number].append(used)
+            own = owners == number if several else slice(None)
+            self.products[number].append([part[own] for part in products])
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
@@ -343,8 +348,10 @@ class Iterations:
         self.own = isinstance(i, Alu) and not _is_immediate(i)
         """Whether sources are accumulators."""
         self._joined = np.tile(shares, i.iter_out * i.iter_in)
-        self.written, last = np.unique(self.dst[::-1], return_index=True)
-        self.last = len(self.dst) - 1 - last
+        self.written, self.inputs, self.tiles = map(distinct, (self.dst, self.src, self.wgt))
+        last = np.zeros(self.written[-1] + 1, np.int64)
+        last[self.dst] = np.arange(len(self.dst))  # the last of several values stays
+        self.last = last[self.written]
         """The last iteration that writes each accumulator."""
 
     @cached_property
