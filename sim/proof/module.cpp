@@ -80,6 +80,34 @@ void add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
   for (std::size_t k = 0; k < value.size(); ++k) value.data()[k] %= primes(k % planes);
 }
 
+// The products of a GEMM, in the order of its steps: what the accumulators, the inputs and the weights
+// hold that its micro-ops (dst, src, wgt) name in each iteration. `factors` are the steps of the outer
+// and of the inner loop for each of the three. Weights are times four.
+void products(const Table<const int64_t>& micro_ops, int64_t outer, int64_t inner,
+              const Column<int64_t>& factors, const Column<int32_t>& acc,
+              const Column<int32_t>& inp, const Column<int32_t>& wgt, const Table<int32_t>& made) {
+  const std::size_t count = micro_ops.shape(0), whole = made.shape(1);
+  const bool fits = outer >= 0 && inner >= 0 && micro_ops.shape(1) == 3 && factors.size() == 6 &&
+                    made.shape(0) == 3 && static_cast<std::size_t>(outer * inner) * count == whole;
+  if (!fits) throw nb::value_error("tables differ in shape");
+  const Column<int32_t>* const memories[] = {&acc, &inp, &wgt};
+  for (std::size_t k = 0; k < 3; ++k) {
+    const int32_t* const memory = memories[k]->data();
+    const std::size_t depth = memories[k]->size();
+    int32_t* to = made.data() + k * whole;
+    for (int64_t o = 0; o < outer; ++o) {
+      for (int64_t i = 0; i < inner; ++i) {
+        const int64_t base = o * factors(2 * k) + i * factors(2 * k + 1);
+        for (std::size_t u = 0; u < count; ++u) {
+          const auto place = static_cast<std::size_t>(base + micro_ops(u, k));
+          if (place >= depth) throw nb::index_error("an index lies outside its table");
+          *to++ = k == 2 ? 4 * memory[place] : memory[place];
+        }
+      }
+    }
+  }
+}
+
 // Adds weights[tile, o] * inputs[plane, place, b, lanes[tile, o]] to value[plane, sum, b, o] for each
 // product, and the ranges of the tile to those of the sum. The rows of a batch follow each other.
 void add_scaled(const Column<int32_t>& sum, const Column<int32_t>& place,
@@ -393,6 +421,9 @@ NB_MODULE(_proof, m) {
         nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
         nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
+  m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
+        nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
+        nb::arg("made").noconvert());
   m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("changed"), nb::arg("tag"),
         nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
         nb::arg("small"));

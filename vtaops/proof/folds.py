@@ -47,7 +47,7 @@ DEGREE = 3
 """Degree of a fold in R, Q and L."""
 MOST_COLUMNS = 4
 """Number of sets of columns up to which a layer is folded."""
-SOME = 1 << 12
+SOME = 1 << 8
 """Number of tiles that are converted to float64 at a time."""
 
 

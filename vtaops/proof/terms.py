@@ -430,9 +430,11 @@ class Fields:
         half = np.floor(scale / 2) * rounds
         nothing = np.asarray(multiplier) * INT32 <= half
         factor = np.asarray(multiplier, np.float64)
-        ones = np.ones((len(self.primes), *shift.shape))
-        added = self.power(ones * zero_point, shift)
-        added += self.power(ones, np.maximum(shift - 1, 0)) * (rounds & (shift > 0))
+        shifts = np.arange(shift.max() + 1)
+        ones = np.ones((len(self.primes), len(shifts)))
+        offsets = self.power(ones * zero_point, shifts)
+        offsets += self.power(ones, np.maximum(shifts - 1, 0)) * (rounds & (shifts > 0))
+        added = offsets.take(shift, axis=1)
         value = self.centred(np.add(*aligned(x.value * factor, added)))
         middle, radius = x.middle * factor + (half + zero_point * scale), x.radius * np.abs(factor)
         if nothing.any():
