@@ -306,28 +306,31 @@ class Hashes {
   std::vector<uint64_t> words_;
 };
 
-// Settles the terms of `changed`, as `terms.Fields._hashed` does: value (planes, ...) contiguous, in
-// place; the other arrays have its shape without planes. `halves` are 2**-k for k from 0 on, of each
-// prime, (planes, k).
-void settle(const nb::ndarray<double, nb::c_contig, nb::device::cpu>& value,
-            const Array<bool>& changed, const Array<uint64_t>& tag, const Array<int64_t>& shift,
+// Settles the terms of `changed`, as `terms.Fields._hashed` does: `made` are the results for the
+// residues `value`, (planes, ...); the other arrays have their shape without planes. `halves` are
+// 2**-k for k from 0 on, of each prime, (planes, k).
+void settle(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
+            const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made, const Array<bool>& changed, const Array<uint64_t>& tag, const Array<int64_t>& shift,
             const Array<double>& low, const Array<double>& high, const Column<double>& primes,
             const Table<const int64_t>& halves, double small) {
   Hashes hashes(primes);
   Walk<5> walk(changed, tag, shift, low, high);
   const std::size_t planes = hashes.planes(), count = walk.size(), longest = halves.shape(1);
   const bool fits = planes && planes % 2 == 0 && halves.shape(0) == planes && longest &&
-                    value.size() == planes * count && value.ndim() && value.shape(0) == planes;
+                    value.size() == planes * count && made.size() == value.size();
   if (!fits) throw nb::value_error("tables differ in shape");
   std::vector<double> own(planes);
   for (std::size_t k = 0; k < count; ++k, walk.next()) {
-    if (!changed.data()[walk.place(0)]) continue;
+    for (std::size_t p = 0; p < planes; ++p) own[p] = value.data()[p * count + k];
+    if (!changed.data()[walk.place(0)]) {
+      for (std::size_t p = 0; p < planes; ++p) made.data()[p * count + k] = own[p];
+      continue;
+    }
     const int64_t bits = shift.data()[walk.place(2)];
     const double least = low.data()[walk.place(3)], most = high.data()[walk.place(4)];
     if (bits < 0 || static_cast<std::size_t>(bits) > longest) {
       throw nb::index_error("a shift lies outside its table");
     }
-    for (std::size_t p = 0; p < planes; ++p) own[p] = value.data()[p * count + k];
     const auto clamp = [&](double number) { return std::min(std::max(number, least), most); };
     double exact = 0;
     bool known = hashes.is_number(own.data(), small);
@@ -342,7 +345,7 @@ void settle(const nb::ndarray<double, nb::c_contig, nb::device::cpu>& value,
     } else {
       hashes.apply(own.data(), tag.data()[walk.place(1)]);
     }
-    for (std::size_t p = 0; p < planes; ++p) value.data()[p * count + k] = own[p];
+    for (std::size_t p = 0; p < planes; ++p) made.data()[p * count + k] = own[p];
   }
 }
 
@@ -424,8 +427,8 @@ NB_MODULE(_proof, m) {
   m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
         nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
         nb::arg("made").noconvert());
-  m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("changed"), nb::arg("tag"),
-        nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
+  m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
+        nb::arg("changed"), nb::arg("tag"), nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
         nb::arg("small"));
   m.def("settle_ranges", &settle_ranges, nb::arg("where"), nb::arg("middle"), nb::arg("radius"),
         nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("changed").noconvert(),

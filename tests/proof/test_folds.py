@@ -224,8 +224,8 @@ def test_terms_that_do_not_fit_their_loop_are_refused():
     flags, tags, bits = ones > 0, ones.astype(np.uint64), ones.astype(np.int64)
     about = np.array(fields.primes, np.float64), fields._halves, 1.0
     with pytest.raises(IndexError):
-        _proof.settle(value, flags, tags, bits * 63, -ones, ones, *about)
+        _proof.settle(value, value.copy(), flags, tags, bits * 63, -ones, ones, *about)
     with pytest.raises(ValueError, match="shape"):
-        _proof.settle(value, flags[:2], tags, bits, -ones, ones, *about)
+        _proof.settle(value, value.copy(), flags[:2], tags, bits, -ones, ones, *about)
     with pytest.raises(ValueError, match="shape"):
-        _proof.settle(value[:, :2].copy(), flags, tags, bits, -ones, ones, *about)
+        _proof.settle(value, value[:, :2].copy(), flags, tags, bits, -ones, ones, *about)

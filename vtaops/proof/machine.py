@@ -436,12 +436,11 @@ class TermMachine:
         if not len(sources):
             return sources
         least = int(sources.min())
-        own = self._place[least : int(sources.max()) + 1]
-        own.fill(0)
-        own[sources - least] = 1
-        used = np.flatnonzero(own)
-        own[used] = np.arange(len(used))
-        return used + least
+        flags = np.zeros(int(sources.max()) + 1 - least, np.bool_)
+        flags[sources - least] = True
+        used = least + np.flatnonzero(flags)
+        self._place[used] = np.arange(len(used))
+        return used
 
     def _folded(
         self, products: list[Ints], inputs: Terms, used: Ints, count: int

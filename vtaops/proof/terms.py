@@ -289,11 +289,12 @@ class Fields:
         if _proof is None or not x.value.size:
             return self.hashed_plainly(x, changed)
         self.hashed += x.value[0].size
-        value, shape = np.array(x.value, order="C"), x.shape
+        value, shape = np.ascontiguousarray(x.value), x.shape
+        made = np.empty_like(value)
         parts = changed, self._clamps(x), np.asarray(x.shift), x.low, x.high
         spread = (np.broadcast_to(part, shape) for part in parts)
-        _proof.settle(value, *spread, np.array(self.primes, np.float64), self._halves, SMALL)
-        return value
+        _proof.settle(value, made, *spread, np.array(self.primes, np.float64), self._halves, SMALL)
+        return made
 
     def hashed_plainly(self, x: Terms, changed: Any) -> Floats:
         """Return the same as `_hashed`, with NumPy alone."""
