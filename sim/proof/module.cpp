@@ -306,6 +306,30 @@ class Hashes {
   std::vector<uint64_t> words_;
 };
 
+// Scales residues, (planes, ...), as `terms.Fields._scaled` does: value * factor + offsets[shift]; the
+// arrays have the shape without planes, and offsets are (planes, shifts).
+void scale(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
+           const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made,
+           const Array<double>& factor, const Array<int64_t>& shift,
+           const Table<const double>& offsets, const Column<double>& primes) {
+  Walk<2> walk(factor, shift);
+  const std::size_t planes = primes.size(), count = walk.size(), shifts = offsets.shape(1);
+  if (value.size() != planes * count || made.size() != value.size() || offsets.shape(0) != planes) {
+    throw nb::value_error("tables differ in shape");
+  }
+  std::vector<double> inverses;
+  for (std::size_t p = 0; p < planes; ++p) inverses.push_back(1.0 / primes(p));
+  for (std::size_t k = 0; k < count; ++k, walk.next()) {
+    const double times = factor.data()[walk.place(0)];
+    const auto bits = static_cast<std::size_t>(shift.data()[walk.place(1)]);
+    if (bits >= shifts) throw nb::index_error("a shift lies outside its table");
+    for (std::size_t p = 0; p < planes; ++p) {
+      const double sum = value.data()[p * count + k] * times + offsets(p, bits);
+      made.data()[p * count + k] = centred(sum, primes(p), inverses[p]);
+    }
+  }
+}
+
 // Settles the terms of `changed`, as `terms.Fields._hashed` does: `made` are the results for the
 // residues `value`, (planes, ...); the other arrays have their shape without planes. `halves` are
 // 2**-k for k from 0 on, of each prime, (planes, k).
@@ -427,6 +451,8 @@ NB_MODULE(_proof, m) {
   m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
         nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
         nb::arg("made").noconvert());
+  m.def("scale", &scale, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
+        nb::arg("factor"), nb::arg("shift"), nb::arg("offsets"), nb::arg("primes"));
   m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
         nb::arg("changed"), nb::arg("tag"), nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
         nb::arg("small"));

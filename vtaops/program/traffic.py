@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,7 @@ def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
         yield index, i, memory.take(range(begin, end), axis=0, mode="wrap")
 
 
-def distinct(numbers: Ints) -> Ints:
+def distinct(numbers: npt.NDArray[np.integer[Any]]) -> Ints:
     """Return the different numbers, which are small and not negative, in order."""
     found: Ints = np.flatnonzero(np.bincount(numbers))
     return found

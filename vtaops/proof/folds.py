@@ -158,7 +158,7 @@ class Folds:
         return self.fields.matmul(value, chosen)
 
     def sums(
-        self, products: Sequence[Ints], places: Ints, held: Ints, inputs: Terms, count: int
+        self, products: Sequence[Any], places: Any, held: Any, inputs: Terms, count: int
     ) -> tuple[Floats, Floats, Floats, Flags]:
         """Return so many sums of the products that have folds.
 
@@ -190,7 +190,7 @@ class Folds:
         rest = np.ones(len(products[0]), np.bool_)
         if not len(sets):
             none = np.zeros((planes, count, batch, self.outputs))
-            return none, *np.split(ranges, 2, axis=1), rest
+            return none, ranges[:, : self.outputs], ranges[:, self.outputs :], rest
         _proof.add_folds(
             *products,
             places,
@@ -206,8 +206,8 @@ class Folds:
             rest,
         )
         made = self.fields.centred(value.transpose(2, 0, 1).astype(np.float64, order="C"))
-        value = self.spread(made, 3, inputs.degree)
-        return value, *np.split(ranges, 2, axis=1), rest
+        whole = self.spread(made, 3, inputs.degree)
+        return whole, ranges[:, : self.outputs], ranges[:, self.outputs :], rest
 
     def _unsigned(self, value: Floats) -> npt.NDArray[np.uint32]:
         """Return residues, (..., planes), as numbers that are not negative."""

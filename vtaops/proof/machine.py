@@ -132,7 +132,7 @@ class TermMachine:
         """Return the last level that reads each step; steps of results are never freed."""
         names, levels = self.names, self.names.levels
         last: Ints = levels[: len(names.steps)].copy()
-        reads = [
+        reads: list[Any] = [
             (names.step_of[o], level)
             for s, level in zip(names.steps, levels, strict=False)
             for o in s.operands

@@ -39,6 +39,7 @@ from vtaops.program import Program, Role
 from vtaops.program.traffic import Ints, distinct, elements, joined
 from vtaops.proof.records import Unknown
 
+Names = npt.NDArray[np.integer[Any]]
 
 MOST = 1 << 29
 """Number of names up to which those of weights, times four, are int32."""
@@ -63,7 +64,7 @@ class TileStep:
     """
 
     what: tuple[Any, ...]
-    operands: list[Ints]
+    operands: list[Names]
     first: int
     count: int
     instruction: int
@@ -171,7 +172,7 @@ class NameMachine:
         """The different settings so far, without what says when and where they act."""
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
         """For each element of the output memory: its POST, and names of bias, scale and table."""
-        self.reads: dict[int, list[Ints]] = defaultdict(list)
+        self.reads: dict[int, list[Names]] = defaultdict(list)
         """For steps that are sums: the steps of the inputs and weights of their products."""
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
 
@@ -201,7 +202,7 @@ class NameMachine:
 
     # -------------------------------------------------------------------------------- names
 
-    def make(self, what: tuple[Any, ...], count: int, *operands: Ints) -> Ints:
+    def make(self, what: tuple[Any, ...], count: int, *operands: Names) -> Ints:
         """Return the names of new tiles."""
         number, first = len(self.steps), self.count
         if number == len(self.levels):
@@ -284,7 +285,7 @@ class NameMachine:
             if post.use_scale:
                 self._settings[plan.written, 2] = self.sram[Memory.POST][POST_ROWS + rows]
 
-    def _sums(self, base: Ints) -> Ints:
+    def _sums(self, base: Names) -> Ints:
         """Return the names of new sums, to which products may be added."""
         names = self.make(("sum",), len(base), base)
         self._open[len(self.steps) - 1] = True
@@ -380,9 +381,10 @@ class Iterations:
         last[self.dst] = np.arange(len(self.dst))  # of several values the last one stays
         return last[self.written]
 
-    def products(self, acc: Ints, inputs: Ints, tiles: Ints) -> Sequence[Ints]:
+    def products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the names that a GEMM reads in each step: sums, inputs and weights, times four."""
         i, micro_ops = self._instruction, self._micro_ops
+        assert isinstance(i, Gemm)
         if _proof is None or i.overwrite or isinstance(i, Depthwise):
             return self.plain_products(acc, inputs, tiles)
         loops = [getattr(i, f"{o}_factor_{side}") for o in _OPERANDS for side in ("out", "in")]
@@ -391,9 +393,10 @@ class Iterations:
         _proof.products(micro_ops, *count, factors, acc, inputs, tiles, made)
         return [*made]
 
-    def plain_products(self, acc: Ints, inputs: Ints, tiles: Ints) -> Sequence[Ints]:
+    def plain_products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the same as `products`, with NumPy alone."""
         i = self._instruction
+        assert isinstance(i, Gemm)
         steps = self._last_steps if i.overwrite else slice(None)
         wgt = elements(i, "wgt", self._micro_ops[:, 2])
         dst, src, weights = self.dst[steps], self.src[steps], 4 * tiles[wgt[steps]]

@@ -279,9 +279,9 @@ class Fields:
         """Return which terms `settled` changes, and the ranges of all."""
         parts = np.broadcast_arrays(where, x.middle, x.radius, x.shift, x.low, x.high)
         if _proof is not None:
-            made = tuple(np.empty(parts[0].shape, kind) for kind in (bool, float, float))
+            made: Any = [np.empty(parts[0].shape, kind) for kind in (bool, float, float)]
             _proof.settle_ranges(*parts, *made)
-            return made
+            return tuple(made)
         return settled_ranges(*parts)
 
     def _hashed(self, x: Terms, changed: Any) -> Floats:
@@ -435,14 +435,23 @@ class Fields:
         ones = np.ones((len(self.primes), len(shifts)))
         offsets = self.power(ones * zero_point, shifts)
         offsets += self.power(ones, np.maximum(shifts - 1, 0)) * (rounds & (shifts > 0))
-        added = offsets.take(shift, axis=1)
-        value = self.centred(np.add(*aligned(x.value * factor, added)))
+        value = self._scaled(x.value, factor, shift, offsets)
         middle, radius = x.middle * factor + (half + zero_point * scale), x.radius * np.abs(factor)
         if nothing.any():
             value = np.where(nothing, zero_point, value)
             middle = np.where(nothing, zero_point, middle)
             radius, shift = np.where(nothing, 0, radius), np.where(nothing, 0, shift)
         return Terms(value, middle, radius, shift, low, high, x.degree)
+
+    def _scaled(self, value: Floats, factor: Floats, shift: Any, offsets: Floats) -> Floats:
+        """Return residues times factors, plus the offset of each shift, (planes, shifts)."""
+        shape = np.broadcast_shapes(value.shape[1:], factor.shape, shift.shape)
+        if _proof is None or shape != value.shape[1:]:
+            return self.centred(np.add(*aligned(value * factor, offsets.take(shift, axis=1))))
+        value, primes = np.ascontiguousarray(value), np.array(self.primes, np.float64)
+        made, *parts = np.empty_like(value), *(np.broadcast_to(p, shape) for p in (factor, shift))
+        _proof.scale(value, made, *parts, offsets, primes)
+        return made
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
