@@ -11,7 +11,7 @@ import pytest
 import vtaops
 from trials.mutations import KINDS, mutate
 from trials.random_graphs import random_graph
-from vtaops import VTAError, _proof
+from vtaops import ProgramError, VTAError, _proof
 from vtaops.graph import (
     Convolution,
     Dense,
@@ -73,6 +73,9 @@ def test_layers_are_proven_with_folds(config, zero_point, monkeypatch):
     assert any(folds is not None and folds.are_folded().any() for _, folds in folded)
     monkeypatch.setattr(prover, "FOLDS", False)
     assert model.prove().complete
+    for about in ({"against": object()}, {"capabilities": "fsim"}):
+        with pytest.raises(ProgramError, match="its own graph"):
+            vtaops.prove(model, **about)
 
 
 @pytest.mark.parametrize("seed", range(6))
