@@ -348,22 +348,26 @@ def _judged(
 
     A proof verifies the program; without one, `verify` decides.
     """
-    counted = program.stats()
+    wanted, counted = verify if prove is None else prove, program.stats()
     executed = counted.gemm_counter + counted.alu_counter
     costly = prove is None and executed > PROVEN
-    if verify and (costly or prove is False):
+    if verify and (costly or not wanted):
         program.verify(able)
-    if prove is False or (prove is None and not verify):
+    if not wanted:
         return program
     if costly:
         reason = f"not tried: it executes {executed:,} micro-ops; program.prove() takes seconds"
-        return replace(program, metadata={**program.metadata, "unproven": reason})
+        return _stating(program, "unproven", reason)
     proof = program.prove(against=against, capabilities=able)
     if not proof.complete:
-        return replace(program, metadata={**program.metadata, "unproven": proof.unproven[0]})
+        return _stating(program, "unproven", proof.unproven[0])
     if against is None:
         return program.certified(proof)
-    return replace(program, metadata={**program.metadata, "proven": proof.claims[0]})
+    return _stating(program, "proven", proof.claims[0])
+
+
+def _stating(program: Program, key: str, text: str) -> Program:
+    return replace(program, metadata={**program.metadata, key: text})
 
 
 def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
