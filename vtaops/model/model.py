@@ -256,9 +256,12 @@ class Model:
 
         return prove(self, rounds=rounds, seed=seed)
 
-    def agreeing(self, agreement: Agreement) -> Model:
-        """Return the model with the result of its comparison with a file."""
-        return Model(self.graph, self.config, self.capabilities, self.plan, self.stages, agreement)
+    def replaced(
+        self, *, stages: Sequence[Stage] | None = None, agreement: Agreement | None = None
+    ) -> Model:
+        """Return the model with other stages, or with another comparison with its file."""
+        about = self.graph, self.config, self.capabilities, self.plan
+        return Model(*about, stages or self.stages, agreement or self.agreement)
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.

@@ -112,7 +112,9 @@ def compile_model(
     model = compile_plan(graph, decided, Fragments(target, search))
     if check is not False:
         samples = () if check is True else check
-        model = model.agreeing(compared_with_file(source, imported, rounded, samples, shapes))
+        model = model.replaced(
+            agreement=compared_with_file(source, imported, rounded, samples, shapes)
+        )
     with collection_paused():
         if prove:
             return judged(model)
