@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, singledispatch
-from itertools import accumulate
+from itertools import accumulate, filterfalse
 from operator import mul
 from weakref import WeakKeyDictionary
 
@@ -176,21 +176,20 @@ def viewed(node: Node, storage: Storage) -> Storage | None:
 
 def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
     """Return the storage after a transposition that moves channels, or swaps them and pixels."""
-    group = storage.channel_axes(shape)
-    if group is None:
-        return None
+    group = storage.channel_axes(shape) or range(0)
     moved = [axis for axis in axes if shape[axis] > 1]
-    channels = [axis for axis in moved if axis in group]
-    others = [axis for axis in moved if axis not in group]
-    if others != sorted(others):
+    channels = [*filter(group.__contains__, moved)]
+    others = [*filterfalse(group.__contains__, moved)]
+    first = moved.index(channels[0]) if channels else 0
+    if others != sorted(others) or moved[first : first + len(channels)] != channels:
         return None
-    reached = [1, *accumulate((shape[axis] for axis in others), mul)]
-    place = moved.index(channels[0]) if channels else 0
-    if moved[place : place + len(channels)] != channels or not channels:
-        return storage if moved == sorted(moved) else None
-    if reached[place] == storage.image[0] and storage.pixels > 1:
+    batch, pixels = storage.image[0], storage.pixels
+    before = math.prod(shape[axis] for axis in moved[:first])
+    if not channels:
+        return storage
+    if before == batch:
         return Storage.of(storage.image)
-    return Storage.of(storage.image, last=True) if place == len(others) else None
+    return Storage.of(storage.image, last=True) if before == batch * pixels else None
 
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
