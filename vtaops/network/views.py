@@ -178,15 +178,15 @@ def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
     """Return the storage after a transposition that moves channels, or swaps them and pixels."""
     group = storage.channel_axes(shape) or range(0)
     moved = [axis for axis in axes if shape[axis] > 1]
+    if moved == sorted(moved):
+        return storage
     channels = [*filter(group.__contains__, moved)]
     others = [*filterfalse(group.__contains__, moved)]
-    first = moved.index(channels[0]) if channels else 0
+    first = moved.index([*channels, *moved][0])
     if others != sorted(others) or moved[first : first + len(channels)] != channels:
         return None
     batch, pixels = storage.image[0], storage.pixels
     before = math.prod(shape[axis] for axis in moved[:first])
-    if not channels:
-        return storage
     if before == batch:
         return Storage.of(storage.image)
     return Storage.of(storage.image, last=True) if before == batch * pixels else None
