@@ -24,7 +24,7 @@ from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
-from vtaops.network.views import Storage, made, storages
+from vtaops.network.views import Storage, joins_pixels, made, storages
 from vtaops.ops.epilogue import offset_stages
 
 LARGEST_WEIGHT = 127
@@ -126,7 +126,7 @@ def _misfit(node: Node, given: Sequence[Storage]) -> str:
         )
     if isinstance(node.op, ops.Concat | ops.Slice):
         does = "joins" if isinstance(node.op, ops.Concat) else "cuts"
-        return f"it {does} axis {node.op.axis} of {before}; VTA {does} channels of images"
+        return f"it {does} axis {node.op.axis} of {before}; VTA {does} channels or adjacent pixels"
     stored = " and ".join(map(str, given))
     return f"{data.name} lies as {stored}, as others read it; {node.op.kind} has other channels"
 
@@ -145,6 +145,13 @@ def is_free(op: GraphOperator) -> bool:
     """Whether an operator moves no data on VTA: its result is another view of its input."""
     views = ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose
     return isinstance(op, views)
+
+
+def is_view(node: Node, graph: Graph) -> bool:
+    """Return whether the result of a node on VTA is another view of its input."""
+    if isinstance(node.op, ops.Slice):
+        return not joins_pixels(node, storages(graph)[node.inputs[0].name])
+    return is_free(node.op) and not isinstance(node.op, ops.Concat)
 
 
 @singledispatch
