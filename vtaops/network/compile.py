@@ -169,7 +169,7 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
             "; vtaops quantize takes the file and makes all scales powers of two, which every VTA "
             "has, or compile for hardware with the extension 'post'"
         )
-        out = way if "its scales need" in placed.reason else ""
+        out = way if "scales need" in placed.reason else ""
         text = f"{graph.name}: {placed}{out}. vtaops ops lists every reason"
         warnings.warn(text, PlacementWarning, stacklevel=3)
 
