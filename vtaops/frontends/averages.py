@@ -6,6 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from vtaops.base.window import Size
 from vtaops.frontends import halves
 from vtaops.frontends.steps import (
     NotTranslated,
@@ -121,6 +124,26 @@ def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantiz
 
 def _is_power_of_two(ratio: float) -> bool:
     return math.frexp(ratio)[0] == 0.5
+
+
+def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
+    """Translate a bilinear enlargement by whole factors.
+
+    Between repeated pixels, it is a mean over windows of the factor's size; for even factors the
+    window lies between two pixels, so two such means are added.
+    """
+    data, scale = operand(first(value), value)
+    taps = [
+        np.ones(f, np.int64) if f % 2 else np.convolve(np.ones(f, np.int64), [1, 1])
+        for f in factors
+    ]
+    (top, left), channels = (len(tap) // 2 for tap in taps), image_shape(value)[1]
+    image = reshaped(data, image_shape(first(value)))
+    image = moved(ops.Pad((top, left, top, left), "edge"), moved(ops.Upsample(factors), image))
+    weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
+    ratio = scale / target.grid.scale / float(taps[0].sum() * taps[1].sum())
+    op = ops.Convolution(weight, None, target.requantization(ratio), groups=channels)
+    return reshaped(step(op, image, scale=target.grid.scale), shape_of(value))
 
 
 AVERAGES: dict[str, Rule] = {

@@ -76,6 +76,8 @@ def _kept_grid(value: Value) -> Grid | None:
     """Return the grid of all that a value moves; None if they have several, or none."""
     if value.index and value.op != "Split":
         return None
+    if value.op == "Resize" and value.attrs.get("mode", "nearest") != "nearest":
+        return None
     moved = value.args if value.op == "Concat" else value.args[:1]
     grids = {None if part is None else natural_grid(part) for part in moved}
     return grids.pop() if len(grids) == 1 else None
