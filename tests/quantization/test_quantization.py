@@ -353,7 +353,7 @@ def test_float_tflite(tmp_path):
     assert np.abs(model.run(data[:1]) - expected).max() < 0.02
     assert len(model.programs) == 1
     assert {r.operator for r in model.plan if r.where == "host"} <= {
-        "transpose", "quantize", "dequantize", "nn.softmax"
+        "transpose", "quantize", "dequantize", "softmax"
     }  # fmt: skip
 
 
