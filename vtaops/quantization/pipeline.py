@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -14,7 +13,6 @@ import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError
 from vtaops.base.shapes import Array
-from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
@@ -27,25 +25,22 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization import sources
-from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
 from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.pairs import keep_amounts, remove_pairs
+from vtaops.quantization.insert import insert_pairs
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
 from vtaops.quantization.rounding import learn_rounding
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
-    MOVES,
     calibrated_ranges,
     free_grids,
     no_finer_than_sums,
     no_finer_than_totals,
     power_of_two_grids,
-    power_of_two_weight_scales,
     shared_ranges,
 )
 
@@ -53,23 +48,6 @@ if TYPE_CHECKING:
     from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
-
-QUANTIZED = [
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "Relu",
-    "Clip",
-    "LeakyRelu",
-    "Add",
-    "Mul",
-    "Concat",
-    "GlobalAveragePool",
-    *MOVES,
-]
-"""ONNX operators whose tensors are quantised: those that VTA runs or that move data."""
-
 
 @dataclass(frozen=True)
 class Quantization:
@@ -251,13 +229,13 @@ def _quantized(
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction
     plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
-    done = Quantization(_insert_pairs(prepared, grids, scales), plain, samples, equalized)
+    done = Quantization(insert_pairs(prepared, grids, free=scales == "free"), plain, samples, equalized)
     if way.learned_rounding:
         learn_rounding(prepared, done.model, samples)
-        done = replace(done, model=_insert_pairs(prepared, grids, scales))
+        done = replace(done, model=insert_pairs(prepared, grids, free=scales == "free"))
     if way.bias_correction:
         correct_biases(prepared, done.model, samples, plain)
-        done = replace(done, model=_insert_pairs(prepared, grids, scales))
+        done = replace(done, model=insert_pairs(prepared, grids, free=scales == "free"))
     if scales == "pow2":
         _check_powers_of_two(done.model)
     return replace(done, departures=departures(prepared, done.model, samples[0]))
@@ -305,61 +283,6 @@ def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
         raise ModelError("the model is already quantised, with powers of two as scales")
     sources.without_pairs(model)
     return checked(model)
-
-
-def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> ModelProto:
-    """Let ONNX Runtime's quantiser insert pairs with the chosen grids."""
-    onnx, ort = require("onnx"), require("onnxruntime.quantization")
-    calibrate = require("onnxruntime.quantization.calibrate")
-    data = {name: tuple(map(np.float32, grid.range)) for name, grid in grids.items()}
-    options = {
-        "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
-        "WeightSymmetric": True,
-        "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
-        "QDQKeepRemovableActivations": True,  # see remove_pairs
-        "ForceQuantizeNoInputCheck": True,  # also quantise data movement after a float operator
-        "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
-    }
-    quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
-        deepcopy(model),
-        scales == "free",
-        False,
-        ort.QuantType.QInt8,
-        ort.QuantType.QInt8,
-        calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, data),
-        [],
-        [name for function in functions(model) for name in function.nodes],
-        QUANTIZED,
-        options,
-    )
-    level = logging.getLogger().level
-    logging.getLogger().setLevel(logging.ERROR)  # the quantiser uses the root logger
-    try:
-        quantizer.quantize_model()
-    finally:
-        logging.getLogger().setLevel(level)
-    quantizer.model.topological_sort()
-    result: ModelProto = quantizer.model.model
-    result.producer_name = "vtaops"
-    keep_amounts(result, model)
-    remove_pairs(result)
-    onnx.checker.check_model(result)
-    return result
-
-
-def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
-    """Return power-of-two scales for all constants, in ONNX Runtime's format."""
-    kind = require("onnxruntime.quantization").QuantType.QInt8
-    return {
-        name: [
-            {
-                "scale": np.array(scale, np.float32),
-                "zero_point": np.array(0, np.int8),
-                "quant_type": kind,
-            }
-        ]
-        for name, scale in power_of_two_weight_scales(model, grids).items()
-    }
 
 
 def _check_powers_of_two(model: ModelProto) -> None:

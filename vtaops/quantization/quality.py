@@ -12,6 +12,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
+from vtaops.quantization.pairs import images
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
@@ -56,20 +57,20 @@ class Quality:
 
 def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
     """Run both models on the samples and compare every tensor that has a quantised image."""
-    images = _images(model, quantized)
+    shown = _images(model, quantized)
     writers = producers(model)
     outputs = [value.name for value in model.graph.output]
-    ours = Probe(model, list(dict.fromkeys([*images, *outputs])), exact=False)
-    theirs = Probe(quantized, list(dict.fromkeys([*images.values(), *outputs])))
-    sums = {name: np.zeros(2) for name in images}
+    ours = Probe(model, list(dict.fromkeys([*shown, *outputs])), exact=False)
+    theirs = Probe(quantized, list(dict.fromkeys([*shown.values(), *outputs])))
+    sums = {name: np.zeros(2) for name in shown}
     rows: dict[str, list[tuple[Array, Array]]] = {name: [] for name in outputs}
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
-        for name, image in images.items():
+        for name, image in shown.items():
             sums[name] += powers(exact[name], rounded[image])
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
-    layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in images]
+    layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in shown]
     return Quality(
         tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
         tuple(_output(name, pairs) for name, pairs in rows.items()),
@@ -77,17 +78,13 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
 
 
 def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
-    """Return, for tensors of the float model, the dequantised tensor of the QDQ model.
+    """Return, for inner tensors of the float model, the dequantised tensor of the QDQ model.
 
     Inputs of a Relu or Clip are omitted, because their saturation is not an error.
     """
-    written, entering = producers(quantized), saturated(model)
-    found = {}
-    for name in float_tensors(model):
-        image = f"{name}_DequantizeLinear_Output"
-        if image in written and name not in entering:
-            found[name] = image
-    return found
+    left_out = saturated(model).keys() | {value.name for value in model.graph.output}
+    found = images(model, quantized)
+    return {n: found[n] for n in float_tensors(model) if n in found and n not in left_out}
 
 
 def powers(exact: Array, rounded: Array) -> Array:
@@ -104,11 +101,10 @@ def decibels(signal: float, noise: float) -> float:
 
 
 def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
-    exact = np.concatenate([pair[0] for pair in pairs])
-    rounded = np.concatenate([pair[1] for pair in pairs])
+    exact, rounded = (np.concatenate([np.atleast_1d(pair[i]) for pair in pairs]) for i in (0, 1))
     scores = exact.reshape(len(exact), -1)
     top1 = None
-    if scores.shape[1] == exact.shape[1] > 1:
+    if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
     difference = float(np.abs(exact.astype(np.float64) - rounded).max())

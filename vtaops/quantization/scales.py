@@ -8,7 +8,7 @@ Relu or Clip saturate on the grid of its output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.graph import onnx_files
 from vtaops.graph.grid import Grid, Range
+from vtaops.graph.onnx_files import Arrays
 from vtaops.graph.probe import Probe, quiet_runtime, runtime_errors
 from vtaops.quantization.samples import Sample
 
@@ -40,8 +41,21 @@ MOVES = (
 """Operators whose result ONNX Runtime's quantiser leaves on the grid of their input."""
 
 SATURATING = frozenset({"Relu", "Clip"})
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MEASURED = 1 << 16
 """Number of elements of a tensor that are sampled to choose a power of two."""
+
+LARGEST = 127
+"""Weights are symmetric int8."""
+
+SMALLEST = 1e-30
+"""Scales below it are those of zeros; ordinary numbers take their place."""
+
+MOST_BIAS = 1 << 30
+"""Largest bias in steps of its sums: half of int32, the products have the rest."""
+
+FINEST = 1 << 22
+"""Most steps of the sums in a step of their result."""
 
 
 def calibrated_ranges(
@@ -178,19 +192,66 @@ def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
     return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
 
 
-def power_of_two_weight_scales(
-    model: onnx_files.ModelProto, grids: dict[str, Grid]
-) -> dict[str, float]:
-    """Return the power-of-two scales of all constants that quantised operators read."""
+WeightScale = tuple[Array, int | None]
+"""The scale of a constant, and the axis along which it has one for each channel."""
+
+
+def weight_scales(
+    model: onnx_files.ModelProto, grids: Mapping[str, Grid], *, free: bool
+) -> dict[str, WeightScale]:
+    """Return the scales of all constants that quantised operators read, except biases.
+
+    They are powers of two, one for each constant; or, if free, ONNX Runtime's, one for each channel
+    of a product's weight. Either is large enough for the sums of its products (`_least`).
+    """
     constants, found = onnx_files.initializers(model), {}
-    for name, node in constants_on_grids(model).items():
-        least = 0.0
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
-            bias = constants.get(node.input[2], np.zeros(1))
-            data = grids[node.input[0]].scale if node.input[0] in grids else 1.0
-            least = float(np.abs(bias).max()) / (2**31 - 1) / data
-        found[name] = power_of_two_weight_scale(constants[name], least)
+    for name, nodes in constants_on_grids(model).items():
+        weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
+        axis = axes.pop() if free and len(axes) == 1 else None
+        least = np.maximum.reduce([_least(node, grids, constants) for node in nodes])
+        if axis is None:
+            least = np.max(least)
+        found[name] = (_free_scale if free else _power_scale)(weight, axis, least), axis
     return found
+
+
+def _power_scale(weight: Array, _: int | None, least: Array) -> Array:
+    return np.asarray(power_of_two_weight_scale(weight, float(least)))
+
+
+def _free_scale(weight: Array, axis: int | None, least: Array) -> Array:
+    """Return the scales with which the largest weight of each channel is 127."""
+    others = tuple(each for each in range(weight.ndim) if each != axis)
+    largest = np.abs(weight.astype(np.float64)).max(axis=others, initial=0.0)
+    scales: Array = np.maximum(largest / LARGEST, least)
+    return np.where(scales < SMALLEST, 1.0 / LARGEST, scales)
+
+
+def _channel_axis(node: onnx_files.NodeProto, name: str, constants: Arrays) -> int | None:
+    """Return the axis of a weight that counts the results of its product; None if there is none."""
+    if node.op_type == "Gemm" and node.input[1] == name:
+        return 0 if onnx_files.attributes(node).get("transB", 0) else 1
+    if node.op_type == "MatMul" and node.input[1] == name:
+        return 1 if constants[name].ndim == 2 else None
+    grouped = onnx_files.attributes(node).get("group", 1) > 1
+    return {"Conv": 0, "ConvTranspose": None if grouped else 1}.get(node.op_type)
+
+
+def _least(node: onnx_files.NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:
+    """Return the least scale of a product's weight, for each channel or for all.
+
+    A channel whose weights are almost 0, as a batch norm leaves it, would have products so fine
+    that its bias leaves int32, or its result needs a shift that no hardware has. Coarser products
+    change its results by at most 2**-16 of a step for each weight.
+    """
+    if node.op_type not in PRODUCTS or node.input[0] not in grids:
+        return np.zeros(())
+    data = grids[node.input[0]].scale
+    bias = constants.get(node.input[2]) if len(node.input) > 2 else None
+    least = np.zeros(()) if bias is None else np.abs(bias.astype(np.float64)) / MOST_BIAS
+    if node.output[0] in grids:
+        least = np.maximum(least, grids[node.output[0]].scale / FINEST)
+    return least / data
 
 
 def no_finer_than_sums(
@@ -201,13 +262,13 @@ def no_finer_than_sums(
     If large products cancel, the best grid for the result is finer than the steps of the sums. That
     gains nothing, and would need a left shift, which hardware does not have.
     """
-    found, scales = dict(grids), power_of_two_weight_scales(model, grids)
+    found, scales = dict(grids), weight_scales(model, grids, free=False)
     for node in model.graph.node:
-        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        if node.op_type not in PRODUCTS:
             continue
         data, weight, result = node.input[0], node.input[1], node.output[0]
         if weight in scales and data in found and result in found:
-            steps = found[data].scale * scales[weight]
+            steps = found[data].scale * float(scales[weight][0])
             if steps > found[result].scale:
                 group = groups[result]
                 for name in (n for n, g in groups.items() if g == group):
@@ -301,16 +362,22 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     return grids
 
 
-def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.NodeProto]:
-    """Return the float constants of quantised operators, except biases, each with a reader."""
-    constants = onnx_files.initializers(model)
+def constant_operands(node: onnx_files.NodeProto) -> Sequence[int]:
+    """Return the numbers of the inputs that a quantised operator may read as constants on a grid.
+
+    Biases are not among them: their grid is that of the sums.
+    """
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-    found = {}
+    both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
+    return operands.get(node.op_type, both)
+
+
+def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, list[onnx_files.NodeProto]]:
+    """Return the float constants of quantised operators, except biases, with their readers."""
+    constants = onnx_files.initializers(model)
+    found: dict[str, list[onnx_files.NodeProto]] = defaultdict(list)
     for node in model.graph.node:
-        both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
-        for name in (
-            node.input[i] for i in operands.get(node.op_type, both) if i < len(node.input)
-        ):
+        for name in {node.input[index] for index in constant_operands(node)}:
             if name in constants and constants[name].dtype == np.float32:
-                found[name] = node
+                found[name].append(node)
     return found
