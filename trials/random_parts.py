@@ -171,8 +171,8 @@ def _rms_norm(b: Any, rng: Any, x: str, data: Any) -> str:
     square = b.add("Pow", x, b.constant(np.float32(2)))
     mean = b.add("ReduceMean", square, axes=[-1], keepdims=1)
     root = b.add("Sqrt", b.add("Add", mean, b.constant(np.float32(1e-6))))
-    scaled = b.add("Div", x, root) if rng.integers(2) else b.add(
-        "Mul", x, b.add("Reciprocal", root)
+    scaled = (
+        b.add("Div", x, root) if rng.integers(2) else b.add("Mul", x, b.add("Reciprocal", root))
     )
     weight = b.constant(rng.uniform(0.5, 2, FEATURES).astype(np.float32))
     return _product(b, rng, b.add("Mul", scaled, weight))
@@ -230,7 +230,9 @@ def _end(b: Any, rng: Any, x: str) -> None:
     axes = b.constant(np.array([0]))
     if kind == 3:
         return b.output(b.add("Squeeze", flat, axes))
-    mean = b.add("ReduceMean", b.add("Reshape", flat, b.constant(np.array([FEATURES, -1]))), axes=[1])
+    mean = b.add(
+        "ReduceMean", b.add("Reshape", flat, b.constant(np.array([FEATURES, -1]))), axes=[1]
+    )
     row = b.add("Transpose", mean, perm=[1, 0])
     bias = rng.normal(0, 0.1, [(5,), (1, 5), (1, 1), (1,), ()][int(rng.integers(5))])
     scores = b.add(

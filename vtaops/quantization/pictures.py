@@ -79,14 +79,14 @@ def read_picture(
     path
         A file that Pillow can read.
     name, shape
-        The input: NCHW with batch 1 (or dynamic), and one channel (gray) or three (RGB).
+        The input: NCHW or NHWC with batch 1 (or dynamic), and one channel (gray) or three (RGB).
     preparation
         Preparation of the pixels; by default they become -1..1.
 
     Returns
     -------
     numpy.ndarray
-        float32, NCHW.
+        float32, in the shape of the input.
 
     Raises
     ------
@@ -97,9 +97,13 @@ def read_picture(
         from PIL import Image
     except ImportError as error:
         raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
-    if len(shape) != 4 or shape[0] not in (1, None) or shape[1] not in (1, 3):
-        raise ModelError(f"{name} has shape {tuple(shape)}, which does not fit a picture")
-    _, channels, height, width = shape
+    first, last = len(shape) == 4 and shape[1] in (1, 3), len(shape) == 4 and shape[3] in (1, 3)
+    if tuple(shape[:1]) not in ((1,), (None,)) or not (first or last):
+        raise ModelError(
+            f"{name} has shape {tuple(shape)}, which does not fit a picture: (1, 3, height, width) "
+            "or (1, height, width, 3) would, or 1 instead of 3 for gray ones"
+        )
+    channels, height, width = shape[1:] if first else (shape[3], *shape[1:3])
     if height is None or width is None:
         raise ModelError(f"{name} has no fixed height and width, to which pictures could be scaled")
     # Pillow raises various exceptions for damaged files and for pictures that exceed memory.
@@ -113,4 +117,4 @@ def read_picture(
         picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
     pixels = np.asarray(picture).reshape(height, width, -1)
     prepared = (preparation or Preparation()).apply(pixels)
-    return np.ascontiguousarray(prepared.transpose(2, 0, 1)[None])
+    return np.ascontiguousarray((prepared.transpose(2, 0, 1) if first else prepared)[None])

@@ -20,7 +20,7 @@ from vtaops.graph.onnx_files import (
     checked,
     input_dtypes,
     input_shapes,
-    load,
+    opened,
     read,
     require,
 )
@@ -43,11 +43,13 @@ from vtaops.quantization.scales import (
     power_of_two_grids,
     shared_ranges,
 )
+from vtaops.quantization.single import to_single
 
 if TYPE_CHECKING:
     from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
+
 
 @dataclass(frozen=True)
 class Quantization:
@@ -229,7 +231,9 @@ def _quantized(
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction
     plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
-    done = Quantization(insert_pairs(prepared, grids, free=scales == "free"), plain, samples, equalized)
+    done = Quantization(
+        insert_pairs(prepared, grids, free=scales == "free"), plain, samples, equalized
+    )
     if way.learned_rounding:
         learn_rounding(prepared, done.model, samples)
         done = replace(done, model=insert_pairs(prepared, grids, free=scales == "free"))
@@ -248,7 +252,7 @@ def _load(
     preparation: Preparation | None,
 ) -> tuple[ModelProto, list[Sample]]:
     """Read model and samples; the data determine the model's dynamic dimensions."""
-    if not isinstance(calibration, str | Path | np.ndarray | Mapping):
+    if isinstance(calibration, Iterator):
         calibration = list(calibration)
     if sources.is_relax(model):
         model, shapes = sources.from_relax(model, shapes), {}
@@ -257,7 +261,9 @@ def _load(
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
-    source = load(model, shapes)
+    source = opened(model, shapes)
+    to_single(source)
+    source = checked(source)
     types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 
@@ -268,7 +274,7 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
     if not isinstance(model, onnx.ModelProto):
         try:
             model = read(Path(model))
-        except ModelError:  # `load` reports the error in the file
+        except ModelError:  # `opened` reports the error in the file
             return {}
     shapes = input_shapes(model).items()
     return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}

@@ -8,7 +8,10 @@ concatenation move to its parts, where they are free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +44,10 @@ AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
 """Operators of a tensor and a constant, as factor and term of the tensor."""
 
 
+_INVENTED = re.compile(r"_(weight|bias|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$")
+"""Endings of the names of tensors that the steps of quantisation add."""
+
+
 def prepare(model: ModelProto) -> ModelProto:
     """Return the model optimised by ONNX Runtime and rewritten to operators that VTA has.
 
@@ -54,33 +61,116 @@ def prepare(model: ModelProto) -> ModelProto:
         path = folder / "optimized.onnx"
         runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
-    nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]
+    _free_names(prepared)
+    constants = initializers(prepared)
+    nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
     fold_affine(prepared)
+    _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
 
 
-def _rewritten(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    rewrite = {"Sum": _sum, "BatchNormalization": _batch_norm, "ReduceMean": _reduce_mean}
-    return rewrite[node.op_type](model, node) if node.op_type in rewrite else [node]
+def _free_names(model: ModelProto) -> None:
+    """Rename the tensors whose names the steps of quantisation would give to others.
+
+    Exporters call the weights of ``conv`` ``conv_weight``, as these steps do.
+    """
+    inner = {name for node in model.graph.node for name in node.output}
+    inner |= {tensor.name for tensor in model.graph.initializer}
+    names = inner | {value.name for value in (*model.graph.input, *model.graph.output)}
+    inner -= {value.name for value in (*model.graph.input, *model.graph.output)}
+    renamed = {}
+    for name in inner:
+        ending = _INVENTED.search(name)
+        if ending and name[: ending.start()] in names:
+            renamed[name] = next(n for n in (f"{name}_own{i}" for i in count()) if n not in names)
+    if renamed:
+        for tensor in (*model.graph.initializer, *model.graph.value_info):
+            tensor.name = renamed.get(tensor.name, tensor.name)
+        _rename(model.graph, renamed)
 
 
-def _sum(_: ModelProto, node: NodeProto) -> list[NodeProto]:
+def _rename(graph: Any, renamed: Mapping[str, str]) -> None:
+    """Rename tensors in the nodes of a graph, and of those inside them."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [renamed.get(name, name) for name in names]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename(attribute.g, renamed)
+
+
+def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    rewrite = {
+        "Sum": _sum,
+        "BatchNormalization": _batch_norm,
+        "ReduceMean": _reduce_mean,
+        "Gemm": _gemm,
+    }
+    found = rewrite.get(node.op_type)
+    return found(model, node, constants) if found else [node]
+
+
+def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a sum of n tensors as n - 1 additions."""
     if len(node.input) == 1:
         return [make_node("Identity", node.input, node.output)]
     return additions(node)
 
 
-def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
+def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite a product so that its factors are 1 and its bias is a vector or an addition."""
+    found = attributes(node)
+    factors = {"B": found.pop("alpha", 1.0), "C": found.pop("beta", 1.0)}
+    (result,) = node.output
+    operands = dict(zip("ABC", node.input))
+    if not operands.get("C"):
+        operands.pop("C", None)
+        factors.pop("C")
+    for part, factor in factors.items():
+        if factor == 1.0:
+            continue
+        if operands[part] not in constants:
+            return [node]
+        value = constants[operands[part]] * np.float32(factor)
+        operands[part] = f"{result}_{_GEMM[part]}"
+        replace_initializer(model, operands[part], value)
+        constants[operands[part]] = value
+    bias, weight = constants.get(operands.get("C", "")), constants.get(operands["B"])
+    if "C" in operands and (bias is None or weight is None or bias.ndim > 1 and len(bias) > 1):
+        term, product = operands.pop("C"), f"{result}_scaled"
+        inner = make_node("Gemm", [*operands.values()], [product], name=node.name, **found)
+        return [inner, make_node("Add", [product, term], [result])]
+    if bias is not None and weight is not None:
+        units = weight.shape[0 if found.get("transB", 0) else 1]
+        operands["C"] = f"{result}_bias"
+        row = np.broadcast_to(bias.reshape(-1), (units,))
+        replace_initializer(model, operands["C"], row.astype(np.float32))
+    return [make_node("Gemm", [*operands.values()], [result], name=node.name, **found)]
+
+
+_GEMM = {"B": "weight", "C": "bias"}
+
+
+def _own_biases(model: ModelProto) -> None:
+    """Give each product its own bias, which has the grid of its sums."""
+    tensors = Connections(model)
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2:
+            name = node.input[2]
+            if name in tensors.constants and len(tensors.readers[name]) > 1:
+                node.input[2] = f"{node.output[0]}_bias"
+                replace_initializer(model, node.input[2], tensors.constants[name])
+
+
+def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
 
     That of a matrix becomes a product and a sum, which `fold_affine` may fold.
     """
-    constants = initializers(model)
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
     scale, shift, mean, variance = (constants[n].astype(np.float64) for n in node.input[1:])
@@ -110,12 +200,12 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
     return deviation
 
 
-def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
+def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a mean over height and width as a global average, flattened if axes are dropped."""
     found = attributes(node)
     axes = found.get("axes")
     if axes is None and len(node.input) == 2:
-        axes = initializers(model).get(node.input[1])
+        axes = constants.get(node.input[1])
     if axes is None or sorted(int(a) for a in axes) not in ([2, 3], [-2, -1]):
         return [node]
     if sorted(int(a) for a in axes) == [-2, -1] and _rank(model, node.input[0]) != 4:

@@ -51,6 +51,9 @@ LARGEST = 127
 SMALLEST = 1e-30
 """Scales below it are those of zeros; ordinary numbers take their place."""
 
+BOUNDLESS = 2.0**100
+"""From here on, values stand for infinity, as in masks."""
+
 MOST_BIAS = 1 << 30
 """Largest bias in steps of its sums: half of int32, the products have the rest."""
 
@@ -63,10 +66,12 @@ def calibrated_ranges(
 ) -> dict[str, Range]:
     """Return the range of every activation, determined by one of ONNX Runtime's calibrators.
 
+    Tensors that no grid can represent have none: those under a mask of -inf or of the least float.
+
     Raises
     ------
     ModelError
-        If the method does not exist, or an activation is not finite.
+        If the method does not exist, or an activation is no number.
     """
     ort = onnx_files.require("onnxruntime.quantization")
     calibrate = onnx_files.require("onnxruntime.quantization.calibrate")
@@ -89,9 +94,10 @@ def calibrated_ranges(
     ranges = {}
     for name, found in data.items():
         low, high = (float(np.asarray(v).reshape(-1)[0]) for v in found.range_value)
-        if not np.isfinite([low, high]).all():
-            raise ModelError(f"tensor {name!r} takes values that are not finite in calibration")
-        ranges[name] = (min(low, 0.0), max(high, 0.0))
+        if np.isnan([low, high]).any():
+            raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
+        if max(-low, high) < BOUNDLESS:
+            ranges[name] = (min(low, 0.0), max(high, 0.0))
     return ranges
 
 
