@@ -13,7 +13,7 @@ from vtaops.quantization.prepare import prepare
 
 
 @pytest.mark.parametrize("scales", ["pow2", "free"])
-@pytest.mark.parametrize("seed", range(0, 60, 3))
+@pytest.mark.parametrize("seed", range(58, 78))
 def test_nothing_stops_and_only_rounding_differs(seed, scales):
     result = check(seed, scales, equalization=bool(seed % 2))
     assert result["refused"] == result["error"] == ""
@@ -21,7 +21,7 @@ def test_nothing_stops_and_only_rounding_differs(seed, scales):
 
 def test_what_stops_is_drawn():
     """Each kind of part is in some network of the test above."""
-    models = [network(seed)[0] for seed in range(0, 60, 3)]
+    models = [network(seed)[0] for seed in range(58, 78)]
     kinds = {node.op_type for model in models for node in model.graph.node}
     assert {"Softmax", "Where", "Gemm", "Cast", "ConvTranspose", "Concat"} <= kinds
     ranks = {len(m.graph.output[0].type.tensor_type.shape.dim) for m in models}
