@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
+
+DEVICES: dict[Scales, str] = {"pow2": "pynq", "free": "pynq_ext"}
+"""The configuration whose rules say what needs rounding where none is given."""
 
 
 @dataclass(frozen=True)
@@ -179,18 +183,20 @@ def run_quantization(
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = None if config is None else _device(config)
-    scales = scales or (device.scales if device else "pow2")
+    device = _device(config if config is not None else DEVICES[scales or "pow2"])
+    scales = scales or device.scales
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
     options = {name: value for name, value in way.items() if value is not None}
     start = Way(**{"zero_points": scales == "free", **options})
-    if device is None:
-        return _told(_quantized(prepared, samples, scales, method, start))
+    if config is None:
+        return _told(_quantized(prepared, samples, scales, method, start, device))
     kept, judges = split(samples)
 
     def quantized(tried: Way) -> Quantization:
-        return _quantized(deepcopy(prepared), kept, scales, method, tried, tables=device.tables)
+        return _quantized(
+            deepcopy(prepared), kept, scales, method, tried, device, tables=device.tables
+        )
 
     changes = [field.name for field in fields(Way) if field.name not in options]
     best, trials = try_ways(quantized, device, judges, start, changes)
@@ -216,6 +222,7 @@ def _quantized(
     scales: Scales,
     method: str,
     way: Way,
+    device: QuantizationTarget,
     *,
     tables: bool = False,
 ) -> Quantization:
@@ -231,15 +238,17 @@ def _quantized(
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction
     plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
-    done = Quantization(
-        insert_pairs(prepared, grids, free=scales == "free"), plain, samples, equalized
-    )
+    insert = partial(insert_pairs, prepared, free=scales == "free")
+    floats = device.floats(insert(grids))
+    grids = {name: grid for name, grid in grids.items() if name not in floats.tensors}
+    insert = partial(insert, grids, floats=floats.results)
+    done = Quantization(insert(), plain, samples, equalized)
     if way.learned_rounding:
         learn_rounding(prepared, done.model, samples)
-        done = replace(done, model=insert_pairs(prepared, grids, free=scales == "free"))
+        done = replace(done, model=insert())
     if way.bias_correction:
         correct_biases(prepared, done.model, samples, plain)
-        done = replace(done, model=insert_pairs(prepared, grids, free=scales == "free"))
+        done = replace(done, model=insert())
     if scales == "pow2":
         _check_powers_of_two(done.model)
     return replace(done, departures=departures(prepared, done.model, samples[0]))

@@ -8,7 +8,7 @@ Relu or Clip saturate on the grid of its output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -50,6 +50,9 @@ LARGEST = 127
 
 SMALLEST = 1e-30
 """Scales below it are those of zeros; ordinary numbers take their place."""
+
+MOST_UNEVEN = 2
+"""Ratio of the ranges of parts beyond which a concatenation at the end of a model stays float."""
 
 BOUNDLESS = 2.0**100
 """From here on, values stand for infinity, as in masks."""
@@ -109,11 +112,14 @@ def shared_ranges(
     Returns
     -------
     ranges
-        The range of each tensor: the hull of its group's ranges.
+        The range of each tensor: the hull of its group's ranges. Results of concatenations that
+        nothing computes with, and whose parts differ much in range, have none.
     groups
         A representative of each tensor's group.
     """
     entering = saturated(model)
+    ends = _loose_ends(model, ranges)
+    ranges = {name: found for name, found in ranges.items() if name not in ends}
     groups = _groups(model, set(ranges))
     hulls: dict[str, Range] = {}
     for name, (low, high) in ranges.items():
@@ -136,6 +142,33 @@ def saturated(model: onnx_files.ModelProto) -> dict[str, str]:
     }
 
 
+def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> set[str]:
+    """Return results of concatenations, and what moves them, that stay float behind their parts.
+
+    Their parts are tensors such as boxes and scores: one grid would leave one of them few steps,
+    and nothing computes with the whole.
+    """
+    tensors, loose = onnx_files.Connections(model), dict[str, set[str]]()
+    for node in reversed(model.graph.node):
+        moves = node.op_type == "Concat" or node.op_type in MOVES
+        readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
+        behind = [loose.get(reader.output[0]) for reader in readers]
+        if moves and all(found is not None for found in behind):
+            names = {*node.output}.union(*(found for found in behind if found))
+            loose |= dict.fromkeys(node.output, names)
+    found: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == "Concat" and node.output[0] in loose:
+            sizes = [max(-low, high) for low, high in _known(ranges, node.input)]
+            if sizes and max(sizes) > MOST_UNEVEN * min(sizes):
+                found |= loose[node.output[0]]
+    return found
+
+
+def _known(ranges: Mapping[str, Range], names: Iterable[str]) -> list[Range]:
+    return [ranges[name] for name in names if name in ranges and ranges[name] != (0.0, 0.0)]
+
+
 def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
     parent = {name: name for name in names}
 
@@ -147,7 +180,7 @@ def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
     for node in model.graph.node:
         if node.op_type in MOVES:
             tied = [node.input[0], *node.output]
-        elif node.op_type == "Concat":
+        elif node.op_type == "Concat" and node.output[0] in parent:
             tied = [*node.input, *node.output]
         else:
             continue

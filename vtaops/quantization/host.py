@@ -1,0 +1,181 @@
+"""Find the tensors that no integer unit reads or writes, which therefore need no rounding.
+
+The plan of a file with pairs everywhere says which of its nodes VTA executes, and which the host
+computes on floats. Around the latter, pairs would only cost precision and launches, so operators on
+integers join them, until none is left that
+
+* runs on the host beside floats (masks, factors of a softmax);
+* computes on VTA for host functions only, without being a product (residuals before an RMS norm,
+  power spectra): the result leaves VTA in any case. Softmax, layer norms and means are excluded,
+  which C has; but an addition that leaves an operand few steps, as a mask does, joins those as well;
+* computes on VTA in a piece of the network without any product (the factor of a norm).
+
+Products stay on integers, as does all that moves data between these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from vtaops.graph import Graph, Node
+from vtaops.graph import operators as ops
+
+FEWEST = 16
+"""Steps that an addition must leave each operand; a mask leaves logits fewer."""
+
+_COMPUTES = (ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax)
+"""Operators that compute new values; all others move values that lie on one grid."""
+
+
+@dataclass(frozen=True)
+class Floats:
+    """What of a network stays float.
+
+    Attributes
+    ----------
+    tensors
+        Tensors that only such nodes write and read.
+    results
+        Results of nodes that compute on floats, though they could on integers.
+    """
+
+    tensors: Collection[str] = frozenset()
+    results: Collection[str] = frozenset()
+
+
+@dataclass
+class _Group:
+    """Tensors of one grid, connected by nodes that only move data, and who computes on them."""
+
+    writers: list[Node] = field(default_factory=list)
+    readers: list[Node] = field(default_factory=list)
+    is_output: bool = False
+
+    @property
+    def users(self) -> list[Node]:
+        return [*self.writers, *self.readers]
+
+
+def floats(graph: Graph, on_vta: Collection[str]) -> Floats:
+    """Return what stays float of a network whose graph has pairs everywhere.
+
+    Parameters
+    ----------
+    graph
+        The graph that the hardware executes.
+    on_vta
+        The names of the nodes that VTA executes.
+    """
+    return _Search(graph, on_vta).run()
+
+
+class _Search:
+    """The search for nodes that join those on floats."""
+
+    def __init__(self, graph: Graph, on_vta: Collection[str]) -> None:
+        self.graph, self.on_vta = graph, on_vta
+        self.computing = [node for node in graph.nodes if isinstance(node.op, _COMPUTES)]
+        self.roots = _roots(graph)
+        self.groups: dict[str, _Group] = defaultdict(_Group)
+        for node in self.computing:
+            for tensor in node.inputs:
+                self.groups[self.roots[tensor.name]].readers.append(node)
+            for tensor in node.outputs:
+                self.groups[self.roots[tensor.name]].writers.append(node)
+        for tensor in graph.outputs:
+            self.groups[self.roots[tensor.name]].is_output = True
+        self.functions = {n.name for n in self.computing if isinstance(n.op, ops.Host)}
+        self.exact = {n.name for n in self.computing if isinstance(n.op, ops.FloatOperator)}
+        self.joined: set[str] = set()
+
+    @property
+    def floats(self) -> set[str]:
+        """The names of all nodes on floats so far."""
+        return self.functions | self.exact | self.joined
+
+    def run(self) -> Floats:
+        """Let nodes join until none is left, and return what is float."""
+        if any(map(_is_product, self.computing)):
+            while found := {n.name for n in self._candidates() if self._joins(n)}:
+                self.joined |= found
+                self.joined |= self._without_products()
+        known = self.floats
+        named = {
+            name
+            for name, root in self.roots.items()
+            if (users := self.groups[root].users) and all(user.name in known for user in users)
+        }
+        results = {t.name for n in self.computing if n.name in self.joined for t in n.outputs}
+        return Floats(frozenset(named), frozenset(results))
+
+    def _candidates(self) -> Iterable[Node]:
+        """Return the nodes on integers that may join: all but products."""
+        known = self.floats
+        return [n for n in self.computing if n.name not in known and not _is_product(n)]
+
+    def _groups_of(self, node: Node) -> list[_Group]:
+        return [self.groups[self.roots[t.name]] for t in (*node.inputs, *node.outputs)]
+
+    def _joins(self, node: Node) -> bool:
+        """Return whether a node joins those on floats, as things stand."""
+        beside = {user.name for group in self._groups_of(node) for user in group.users}
+        if node.name not in self.on_vta:
+            return not beside.isdisjoint(self.floats)
+        behind = [self.groups[self.roots[tensor.name]] for tensor in node.outputs]
+        readers = {reader.name for group in behind for reader in group.readers}
+        if not readers or any(group.is_output for group in behind):
+            return False
+        loose = self.functions | self.joined | (self.exact if _drowns(node) else set())
+        return readers <= loose
+
+    def _without_products(self) -> set[str]:
+        """Return the nodes on integers from which no product is reached but through floats."""
+        left, seen = {node.name: node for node in self._integers()}, set[str]()
+        stack = [node for node in left.values() if _is_product(node)]
+        while stack:
+            node = stack.pop()
+            if node.name not in seen:
+                seen.add(node.name)
+                users = (user for group in self._groups_of(node) for user in group.users)
+                stack += [user for user in users if user.name in left]
+        return left.keys() - seen
+
+    def _integers(self) -> list[Node]:
+        known = self.floats
+        return [node for node in self.computing if node.name not in known]
+
+
+def _is_product(node: Node) -> bool:
+    """Return whether each result has several terms: what VTA is for."""
+    if isinstance(node.op, ops.Weighted):
+        return bool(node.op.weight.size > len(node.op.weight))
+    return isinstance(node.op, ops.Matmul | ops.AveragePool)
+
+
+def _drowns(node: Node) -> bool:
+    """Return whether an addition rounds an operand to few steps."""
+    if not isinstance(node.op, ops.Add):
+        return False
+    step = node.outputs[0].scale
+    return any(256 * tensor.scale < FEWEST * step for tensor in node.inputs)
+
+
+def _roots(graph: Graph) -> dict[str, str]:
+    """Return a representative for the group of each tensor."""
+    parents: dict[str, str] = {tensor.name: tensor.name for tensor in graph.inputs}
+
+    def root(name: str) -> str:
+        while parents.setdefault(name, name) != name:
+            name = parents[name]
+        return name
+
+    for node in graph.nodes:
+        names = [tensor.name for tensor in (*node.inputs, *node.outputs)]
+        for name in names:
+            root(name)
+        if not isinstance(node.op, _COMPUTES):
+            for name in names[1:]:
+                parents[root(name)] = root(names[0])
+    return {name: root(name) for name in parents}
