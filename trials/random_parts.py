@@ -222,7 +222,7 @@ def _end(b: Any, rng: Any, x: str) -> None:
     kind = int(rng.integers(6))
     if kind == 0:
         return b.output(x)
-    if kind == 1 and len([v for v in b.inputs if v.name == "x"][0].type.tensor_type.shape.dim) == 4:
+    if kind == 1 and len(b.inputs[0].type.tensor_type.shape.dim) == 4:
         return b.output(_heads(b, rng, x, {}))
     if kind == 2:
         return b.output(b.add("ReduceMean", x, keepdims=0))

@@ -6,8 +6,8 @@ integers join them, until none is left that
 
 * runs on the host beside floats (masks, factors of a softmax);
 * computes on VTA for host functions only, without being a product (residuals before an RMS norm,
-  power spectra): the result leaves VTA in any case. Softmax, layer norms and means are excluded,
-  which C has; but an addition that leaves an operand few steps, as a mask does, joins those as well;
+  power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
+  which C has; but an addition that leaves an operand few steps, as a mask does, joins them as well;
 * computes on VTA in a piece of the network without any product (the factor of a norm).
 
 Products stay on integers, as does all that moves data between these.

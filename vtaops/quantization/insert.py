@@ -8,11 +8,13 @@ read have no pair; a float node reads the integers of a tensor only if that is a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 
 import numpy as np
 
+from vtaops.base.errors import ModelError
+from vtaops.base.names import suggestion
 from vtaops.base.shapes import Array
 from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
@@ -25,7 +27,13 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.quantization.activations import functions
 from vtaops.quantization.pairs import remove_pairs
-from vtaops.quantization.scales import MOVES, WeightScale, constant_operands, weight_scales
+from vtaops.quantization.scales import (
+    MOVES,
+    SATURATING,
+    WeightScale,
+    constant_operands,
+    weight_scales,
+)
 
 QUANTIZED = frozenset(
     {
@@ -65,6 +73,31 @@ def insert_pairs(
     remove_pairs(result)
     require("onnx").checker.check_model(result)
     return result
+
+
+def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
+    """Return the results of nodes that stay float, each given by its name or by its result.
+
+    An activation takes the node before it along, of which it is the end.
+
+    Raises
+    ------
+    ModelError
+        If there is no such node.
+    """
+    tensors = Connections(model)
+    nodes = {node.name: node for node in model.graph.node} | tensors.writers
+    found: set[str] = set()
+    for name in names:
+        if name not in nodes:
+            hint = suggestion(name, nodes)
+            raise ModelError(f"no node of the prepared model is called or writes {name!r}{hint}")
+        node = nodes[name]
+        found.update(node.output)
+        before = tensors.writers.get(node.input[0]) if node.op_type in SATURATING else None
+        if before is not None and tensors.only_reader(node.input[0]) is not None:
+            found.update(before.output)
+    return frozenset(found)
 
 
 class _Insertion:

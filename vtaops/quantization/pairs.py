@@ -70,7 +70,9 @@ def images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     found = {v.name: v.name for v in model.graph.output if v.name in dequantized}
     for node in model.graph.node:
         read = twins[node.name].input if node.name in twins else []
-        found |= {n: image for n, image in zip(node.input, read) if image in dequantized}
+        found |= {
+            n: image for n, image in zip(node.input, read, strict=False) if image in dequantized
+        }
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -14,6 +14,7 @@ import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError
 from vtaops.base.shapes import Array
+from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
@@ -28,9 +29,10 @@ from vtaops.graph.onnx_files import (
 from vtaops.quantization import sources
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.insert import insert_pairs
+from vtaops.quantization.insert import given_floats, insert_pairs
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
@@ -82,6 +84,10 @@ class Quantization:
     departures: tuple[Departure, ...] = ()
     trials: tuple[TriedWay, ...] = ()
 
+    def costs(self, count: int = 10) -> list[Cost]:
+        """Return the tensors whose rounding costs the outputs most, and what would help."""
+        return costs(self.prepared, self.model, self.samples, count)
+
     def quality(self) -> Quality:
         """Compare every layer with the float model on the calibration data."""
         return compare(self.prepared, self.model, self.samples)
@@ -100,6 +106,7 @@ def quantize(
     bias_correction: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
+    float_nodes: Sequence[str] = (),
 ) -> ModelProto:
     """Quantise a float model to 8 bits; the result is a standard QDQ model.
 
@@ -138,6 +145,8 @@ def quantize(
         Shapes of inputs with dynamic dimensions; those of the calibration data by default.
     preparation
         Preparation of pictures in the calibration data; by default their pixels become -1..1.
+    float_nodes
+        Nodes, or tensors that they write, that stay float: the host computes them.
 
     Returns
     -------
@@ -163,6 +172,7 @@ def quantize(
         bias_correction=bias_correction,
         shapes=shapes,
         preparation=preparation,
+        float_nodes=float_nodes,
     ).model
 
 
@@ -175,6 +185,7 @@ def run_quantization(
     method: str = "minmax",
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
+    float_nodes: Sequence[str] = (),
     **way: bool | None,
 ) -> Quantization:
     """Quantise like `quantize`, and keep what the comparison with the float model needs.
@@ -189,13 +200,14 @@ def run_quantization(
     prepared = prepare(_float_model(source, scales))
     options = {name: value for name, value in way.items() if value is not None}
     start = Way(**{"zero_points": scales == "free", **options})
+    given = given_floats(prepared, float_nodes)
     if config is None:
-        return _told(_quantized(prepared, samples, scales, method, start, device))
+        return _told(_quantized(prepared, samples, scales, method, start, device, given))
     kept, judges = split(samples)
 
     def quantized(tried: Way) -> Quantization:
         return _quantized(
-            deepcopy(prepared), kept, scales, method, tried, device, tables=device.tables
+            deepcopy(prepared), kept, scales, method, tried, device, given, tables=device.tables
         )
 
     changes = [field.name for field in fields(Way) if field.name not in options]
@@ -223,6 +235,7 @@ def _quantized(
     method: str,
     way: Way,
     device: QuantizationTarget,
+    given: frozenset[str],
     *,
     tables: bool = False,
 ) -> Quantization:
@@ -232,16 +245,22 @@ def _quantized(
     ranges, groups = shared_ranges(prepared, ranges)
     if scales == "pow2":
         grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=way.zero_points)
-        grids = no_finer_than_sums(prepared, grids, groups)
-        grids = no_finer_than_totals(prepared, grids, groups)
     else:
         grids = free_grids(ranges, zero_points=way.zero_points)
     changes = way.learned_rounding or way.bias_correction
     plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
-    insert = partial(insert_pairs, prepared, free=scales == "free")
-    floats = device.floats(insert(grids))
-    grids = {name: grid for name, grid in grids.items() if name not in floats.tensors}
-    insert = partial(insert, grids, floats=floats.results)
+    free = scales == "free"
+
+    def suited(results: Collection[str]) -> dict[str, Grid]:
+        if free:
+            return grids
+        found = no_finer_than_sums(prepared, grids, groups)
+        return no_finer_than_totals(prepared, found, groups, results)
+
+    floats = device.floats(insert_pairs(prepared, suited(given), free=free, floats=given))
+    results = given.union(floats.results)
+    kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
+    insert = partial(insert_pairs, prepared, kept, free=free, floats=results)
     done = Quantization(insert(), plain, samples, equalized)
     if way.learned_rounding:
         learn_rounding(prepared, done.model, samples)

@@ -123,36 +123,34 @@ def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a product so that its factors are 1 and its bias is a vector or an addition."""
-    found = attributes(node)
-    factors = {"B": found.pop("alpha", 1.0), "C": found.pop("beta", 1.0)}
-    (result,) = node.output
-    operands = dict(zip("ABC", node.input))
-    if not operands.get("C"):
-        operands.pop("C", None)
-        factors.pop("C")
-    for part, factor in factors.items():
-        if factor == 1.0:
-            continue
-        if operands[part] not in constants:
+    found, (result,) = attributes(node), node.output
+    data, weight, term = [*node.input, ""][:3]
+    factors = {weight: found.pop("alpha", 1.0), term: found.pop("beta", 1.0) if term else 1.0}
+    for name, factor in factors.items():
+        if factor != 1.0 and name not in constants:
             return [node]
-        value = constants[operands[part]] * np.float32(factor)
-        operands[part] = f"{result}_{_GEMM[part]}"
-        replace_initializer(model, operands[part], value)
-        constants[operands[part]] = value
-    bias, weight = constants.get(operands.get("C", "")), constants.get(operands["B"])
-    if "C" in operands and (bias is None or weight is None or bias.ndim > 1 and len(bias) > 1):
-        term, product = operands.pop("C"), f"{result}_scaled"
-        inner = make_node("Gemm", [*operands.values()], [product], name=node.name, **found)
-        return [inner, make_node("Add", [product, term], [result])]
-    if bias is not None and weight is not None:
-        units = weight.shape[0 if found.get("transB", 0) else 1]
-        operands["C"] = f"{result}_bias"
-        row = np.broadcast_to(bias.reshape(-1), (units,))
-        replace_initializer(model, operands["C"], row.astype(np.float32))
-    return [make_node("Gemm", [*operands.values()], [result], name=node.name, **found)]
+    if factors[weight] != 1.0:
+        value = constants[weight] * np.float32(factors[weight])
+        weight = _stored(model, constants, f"{result}_weight", value)
+    if not term:
+        return [make_node("Gemm", [data, weight], [result], name=node.name, **found)]
+    if term in constants:
+        value = constants[term] * np.float32(factors[term])
+        if weight in constants and (value.ndim < 2 or len(value) == 1):
+            units = constants[weight].shape[0 if found.get("transB", 0) else 1]
+            value = np.broadcast_to(value.reshape(-1), (units,))
+            bias = _stored(model, constants, f"{result}_bias", value)
+            return [make_node("Gemm", [data, weight, bias], [result], name=node.name, **found)]
+        term = _stored(model, constants, f"{result}_bias", value)
+    product = make_node("Gemm", [data, weight], [f"{result}_scaled"], name=node.name, **found)
+    return [product, make_node("Add", [f"{result}_scaled", term], [result])]
 
 
-_GEMM = {"B": "weight", "C": "bias"}
+def _stored(model: ModelProto, constants: Arrays, name: str, value: Array) -> str:
+    """Add a constant to a model and return its name."""
+    constants[name] = value.astype(np.float32)
+    replace_initializer(model, name, constants[name])
+    return name
 
 
 def _own_biases(model: ModelProto) -> None:

@@ -16,6 +16,15 @@ from vtaops.quantization.pairs import images
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
+LOW_DB = 15.0
+"""SQNR of an output under which it is of little use."""
+
+FEW = 16
+"""Number of values under which an output is of little use, where float takes four times as many."""
+
+MOST_PARTS = 256
+"""Most indices of axis 1 that are looked at one by one."""
+
 
 @dataclass(frozen=True)
 class LayerQuality:
@@ -31,16 +40,35 @@ class LayerQuality:
 
 
 @dataclass(frozen=True)
+class Coarse:
+    """A part of an output that takes few values: its index along axis 1, None for the whole."""
+
+    index: int | None
+    values: int
+    float_values: int
+
+    def __str__(self) -> str:
+        where = "" if self.index is None else f" at index {self.index} of axis 1"
+        return f"takes {self.values} values{where} where float takes {self.float_values:,}"
+
+
+@dataclass(frozen=True)
 class OutputQuality:
     """An output of the model: SQNR in dB, largest difference, and how often the maximum agrees.
 
-    `top1` is None if the output is not a vector of scores per image.
+    `top1` is None if the output is not a vector of scores per image, `coarse` if all of its parts
+    take at least 16 values, or as many as float.
     """
 
     output: str
     sqnr_db: float
     max_error: float
     top1: float | None
+    coarse: Coarse | None = None
+
+    def __str__(self) -> str:
+        agree = "" if self.top1 is None else f", same maximum {self.top1:.1%}"
+        return f"{self.output} {self.sqnr_db:.1f} dB{agree}"
 
 
 @dataclass(frozen=True)
@@ -50,9 +78,23 @@ class Quality:
     layers: tuple[LayerQuality, ...]
     outputs: tuple[OutputQuality, ...]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes an output useless: an SQNR under 15 dB, or values that are all alike."""
+        low = [f"{o.output} keeps {o.sqnr_db:.1f} dB" for o in self.outputs if o.sqnr_db < LOW_DB]
+        return (*low, *(f"{o.output} {o.coarse}" for o in self.outputs if o.coarse))
+
+    def __str__(self) -> str:
+        """Return the outputs and the worst layer in one line."""
+        told = "; ".join(map(str, self.outputs))
+        worst = self.layers[:1]
+        return told + "".join(
+            f"; worst: {w.tensor} ({w.operator}) {w.sqnr_db:.1f} dB" for w in worst
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return the content as plain lists and dictionaries, for JSON."""
-        return {"schema": 1, **asdict(self)}
+        return {"schema": 1, **asdict(self), "warnings": [*self.warnings]}
 
 
 def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
@@ -107,5 +149,22 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
     if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
-    difference = float(np.abs(exact.astype(np.float64) - rounded).max())
-    return OutputQuality(name, decibels(*powers(exact, rounded)), difference, top1)
+    difference = float(np.abs(exact.astype(np.float64) - rounded).max(initial=0.0))
+    found = decibels(*powers(exact, rounded))
+    return OutputQuality(name, found, difference, top1, _coarse(exact, rounded))
+
+
+def _coarse(exact: Array, rounded: Array) -> Coarse | None:
+    """Return the part of an output with the fewest values, if these are few and float's are not.
+
+    Parts are the indices of axis 1, where tasks put boxes beside scores.
+    """
+    parts: list[tuple[int | None, Any]] = [(None, np.s_[:])]
+    if exact.ndim > 2 and exact.shape[1] <= MOST_PARTS:
+        parts += [(index, np.s_[:, index]) for index in range(exact.shape[1])]
+    counted = (
+        Coarse(index, np.unique(rounded[part]).size, np.unique(exact[part]).size)
+        for index, part in parts
+    )
+    found = [each for each in counted if each.values < FEW <= each.float_values // 4]
+    return min(found, key=lambda each: each.values, default=None)

@@ -8,7 +8,7 @@ Relu or Clip saturate on the grid of its output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -316,7 +316,10 @@ def no_finer_than_sums(
 
 
 def no_finer_than_totals(
-    model: onnx_files.ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+    model: onnx_files.ModelProto,
+    grids: dict[str, Grid],
+    groups: dict[str, str],
+    floats: Collection[str],
 ) -> dict[str, Grid]:
     """Make grids that only additions read at least as coarse as those of their results.
 
@@ -325,13 +328,17 @@ def no_finer_than_totals(
     continue the sums of a convolution are excluded: they round once, whatever the grid.
     """
     found, tensors = dict(grids), onnx_files.Connections(model)
+    added = {n.output[0] for n in model.graph.node if n.op_type == "Add"} & grids.keys()
+    added -= {*floats}
     members: dict[str, list[str]] = defaultdict(list)
     for name in grids:
         members[groups[name]].append(name)
     for node in reversed(model.graph.node):
-        for name in node.input if node.op_type == "Add" else ():
+        for name in node.input if node.output[0] in added else ():
             group = members[groups[name]] if name in groups else []
-            coarsest = min((_total(each, tensors, found, group) for each in group), default=0.0)
+            coarsest = min(
+                (_total(each, tensors, found, group, added) for each in group), default=0.0
+            )
             if 0 < coarsest < np.inf and coarsest > found[name].scale:
                 for each in group:
                     found[each] = replace(found[each], scale=coarsest)
@@ -339,14 +346,18 @@ def no_finer_than_totals(
 
 
 def _total(
-    name: str, tensors: onnx_files.Connections, grids: dict[str, Grid], group: list[str]
+    name: str,
+    tensors: onnx_files.Connections,
+    grids: dict[str, Grid],
+    group: list[str],
+    added: Collection[str],
 ) -> float:
     """Return the finest result of the additions that read a tensor; 0 if others read it too."""
     if name in tensors.outputs:
         return 0.0
     scales = [np.inf]
     for node in tensors.readers.get(name, []):
-        if node.op_type == "Add" and node.output[0] in grids and not _continues(node, tensors):
+        if node.output[0] in added and not _continues(node, tensors):
             scales.append(grids[node.output[0]].scale)
         elif not {*node.output} <= {*group}:
             scales.append(0.0)
