@@ -8,7 +8,8 @@ read have no pair; a float node reads the integers of a tensor only if that is a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -73,6 +74,36 @@ def insert_pairs(
     remove_pairs(result)
     require("onnx").checker.check_model(result)
     return result
+
+
+def _by_breadth(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Return nodes so that each follows its inputs, those of parallel branches side by side.
+
+    The compiler keeps the order, and hides the loads of one branch behind the work of others.
+    """
+    writers = {name: number for number, node in enumerate(nodes) for name in node.output}
+    read = [{writers[name] for name in _read_by(node) if name in writers} for node in nodes]
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, before in enumerate(read):
+        for each in before:
+            readers[each].append(number)
+    ready = deque(number for number, before in enumerate(read) if not before)
+    left, ordered = [len(before) for before in read], []
+    while ready:
+        ordered.append(nodes[number := ready.popleft()])
+        for reader in readers[number]:
+            left[reader] -= 1
+            if not left[reader]:
+                ready.append(reader)
+    return ordered
+
+
+def _read_by(node: NodeProto) -> Iterator[str]:
+    """Yield the tensors that a node reads, those of the graphs inside it too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _read_by(inner)
 
 
 def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
@@ -170,7 +201,7 @@ class _Insertion:
             self.nodes.append(node)
             for name in node.output:
                 self._add_pair(name)
-        refill(self.model.graph.node, self.nodes)
+        refill(self.model.graph.node, _by_breadth(self.nodes))
         read = {name for node in self.nodes for name in node.input} | self.tensors.outputs
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
