@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.choice import TriedWay
+    from vtaops.quantization.quality import Quality
 
 
 DEFAULT_CONFIG = "pynq"
@@ -515,17 +516,9 @@ def quantize(
         quality = done.quality()
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
-    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
-    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
-    listed = quality.layers[: rows or None]
-    title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    layers = options.list_table(title, columns, map(astuple, listed))
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    shown = [astuple(output)[: len(columns)] for output in quality.outputs]
-    outputs = options.list_table("Outputs against float", columns, shown)
     tables = [_ways(done.trials, config)] if done.trials else []
-    tables += [layers, outputs]
+    tables += _quality_tables(quality, rows)
+    data = quality.as_dict()
     if worst:
         columns = {
             "tensor": "",
@@ -536,12 +529,25 @@ def quantize(
         }
         title = "Tensors whose rounding costs the outputs most"
         tables.append(options.list_table(title, columns, map(astuple, costly)))
-    data = quality.as_dict() | ({"worst": [asdict(cost) for cost in costly]} if worst else {})
+        data["worst"] = [asdict(cost) for cost in costly]
+    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
+    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
     options.show(data, as_json, *tables, *facts, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _quality_tables(quality: Quality, rows: int) -> list[Table]:
+    """Return the tables of a quality: the worst layers (all for 0 rows) and the outputs."""
+    listed = quality.layers[: rows or None]
+    title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    layers = options.list_table(title, columns, map(astuple, listed))
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    shown = [astuple(output)[: len(columns)] for output in quality.outputs]
+    return [layers, options.list_table("Outputs against float", columns, shown)]
 
 
 def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:

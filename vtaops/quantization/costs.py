@@ -176,21 +176,36 @@ def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:
 
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
-    magnitude, readers = np.abs(value.astype(np.float64)), tensors.readers.get(name, [])
+    readers = tensors.readers.get(name, [])
     node = tensors.writers.get(name) or readers[0]
     if name in tensors.constants:
-        if value.ndim > 1 and _uneven(magnitude.max(axis=tuple(range(1, value.ndim)))):
-            return "free scales, one for each channel, or equalization"
-        return "learned rounding" if value.ndim > 1 else f"--float {node.name}"
-    joined = next((reader for reader in readers if reader.op_type == "Concat"), None)
-    if joined is not None and steps < FEW:
-        return f"--float {joined.name}, whose parts have one grid"
-    if value.ndim == 4 and _uneven(magnitude.max(axis=(0, 2, 3))):
+        return _constant_advice(value) or f"--float {node.name}"
+    joined = [reader.name for reader in readers if reader.op_type == "Concat"]
+    if joined and steps < FEW:
+        return f"--float {joined[0]}, whose parts have one grid"
+    return _tensor_advice(value) or f"--float {node.name}"
+
+
+def _constant_advice(value: Array) -> str:
+    """Return what would help a weight; nothing for a bias."""
+    if value.ndim < 2:
+        return ""
+    uneven = _uneven(np.abs(value).max(axis=tuple(range(1, value.ndim))))
+    return "free scales, one for each channel, or equalization" if uneven else "learned rounding"
+
+
+def _tensor_advice(value: Array) -> str:
+    """Return what would help a tensor, as its values show; nothing if they are even."""
+    if value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3))):
         return "equalization: its channels differ in range"
-    rms = float(np.sqrt(np.square(magnitude).mean())) if value.size else 0.0
-    if rms and magnitude.max() > OUTLIERS * rms:
+    if _has_outliers(value):
         return "method percentile: few values are far larger than the others"
-    return f"--float {node.name}"
+    return ""
+
+
+def _has_outliers(value: Array) -> bool:
+    rms = np.sqrt(np.square(value, dtype=np.float64).mean()) if value.size else 0.0
+    return bool(np.abs(value).max(initial=0.0) > OUTLIERS * rms > 0)
 
 
 def _uneven(ranges: Array) -> bool:

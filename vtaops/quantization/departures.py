@@ -148,11 +148,9 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         beside = file.graph.node.add()
         beside.CopyFrom(node)
         beside.name = _float(node.name)
-        given = [*twins[node.name].input] if node.name in twins else []
-        beside.input[:] = [
-            name if name in held and name in given else read.get(name, _float(name))
-            for name in node.input
-        ]
+        given = {*twins[node.name].input} & held.keys() if node.name in twins else {}
+        known = read | dict(zip(given, given, strict=True))  # floats that have integers beside
+        beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
     ends = {value.name: value.name for value in model.graph.output if value.name in written}
     return file, ends | held

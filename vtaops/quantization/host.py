@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from vtaops.graph import Graph, Node
+from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 
 FEWEST = 16
@@ -53,9 +53,10 @@ class _Group:
     readers: list[Node] = field(default_factory=list)
     is_output: bool = False
 
-    @property
-    def users(self) -> list[Node]:
-        return [*self.writers, *self.readers]
+    def is_within(self, names: Collection[str]) -> bool:
+        """Return whether some compute on the tensors, and all of them have these names."""
+        users = {user.name for user in (*self.writers, *self.readers)}
+        return bool(users) and users <= {*names}
 
 
 def floats(graph: Graph, on_vta: Collection[str]) -> Floats:
@@ -66,9 +67,9 @@ def floats(graph: Graph, on_vta: Collection[str]) -> Floats:
     graph
         The graph that the hardware executes.
     on_vta
-        The names of the nodes that VTA executes.
+        The names of the nodes that VTA executes; without any, nothing changes.
     """
-    return _Search(graph, on_vta).run()
+    return _Search(graph, on_vta).run() if on_vta else Floats()
 
 
 class _Search:
@@ -80,14 +81,14 @@ class _Search:
         self.roots = _roots(graph)
         self.groups: dict[str, _Group] = defaultdict(_Group)
         for node in self.computing:
-            for tensor in node.inputs:
-                self.groups[self.roots[tensor.name]].readers.append(node)
-            for tensor in node.outputs:
-                self.groups[self.roots[tensor.name]].writers.append(node)
-        for tensor in graph.outputs:
-            self.groups[self.roots[tensor.name]].is_output = True
-        self.functions = {n.name for n in self.computing if isinstance(n.op, ops.Host)}
-        self.exact = {n.name for n in self.computing if isinstance(n.op, ops.FloatOperator)}
+            for group in self._groups_of(node.inputs):
+                group.readers.append(node)
+            for group in self._groups_of(node.outputs):
+                group.writers.append(node)
+        for group in self._groups_of(graph.outputs):
+            group.is_output = True
+        self.functions = self._of_kind(ops.Host)
+        self.exact = self._of_kind(ops.FloatOperator)
         self.joined: set[str] = set()
 
     @property
@@ -98,37 +99,43 @@ class _Search:
     def run(self) -> Floats:
         """Let nodes join until none is left, and return what is float."""
         if any(map(_is_product, self.computing)):
-            while found := {n.name for n in self._candidates() if self._joins(n)}:
-                self.joined |= found
-                self.joined |= self._without_products()
-        known = self.floats
-        named = {
-            name
-            for name, root in self.roots.items()
-            if (users := self.groups[root].users) and all(user.name in known for user in users)
-        }
+            self._join()
+        free = {root for root, group in self.groups.items() if group.is_within(self.floats)}
+        named = {name for name, root in self.roots.items() if root in free}
         results = {t.name for n in self.computing if n.name in self.joined for t in n.outputs}
         return Floats(frozenset(named), frozenset(results))
+
+    def _join(self) -> None:
+        """Let nodes join until none is left."""
+        while found := [*filter(self._joins, self._candidates())]:
+            self.joined.update(node.name for node in found)
+            self.joined |= self._without_products()
 
     def _candidates(self) -> Iterable[Node]:
         """Return the nodes on integers that may join: all but products."""
         known = self.floats
         return [n for n in self.computing if n.name not in known and not _is_product(n)]
 
-    def _groups_of(self, node: Node) -> list[_Group]:
-        return [self.groups[self.roots[t.name]] for t in (*node.inputs, *node.outputs)]
+    def _of_kind(self, kind: type[ops.GraphOperator]) -> set[str]:
+        return {node.name for node in self.computing if isinstance(node.op, kind)}
+
+    def _groups_of(self, tensors: Iterable[Tensor]) -> list[_Group]:
+        return [self.groups[self.roots[tensor.name]] for tensor in tensors]
+
+    def _beside(self, node: Node) -> list[Node]:
+        """Return the nodes that share a tensor with a node."""
+        groups = self._groups_of((*node.inputs, *node.outputs))
+        return [user for group in groups for user in (*group.writers, *group.readers)]
 
     def _joins(self, node: Node) -> bool:
         """Return whether a node joins those on floats, as things stand."""
-        beside = {user.name for group in self._groups_of(node) for user in group.users}
         if node.name not in self.on_vta:
-            return not beside.isdisjoint(self.floats)
-        behind = [self.groups[self.roots[tensor.name]] for tensor in node.outputs]
-        readers = {reader.name for group in behind for reader in group.readers}
-        if not readers or any(group.is_output for group in behind):
-            return False
+            return not self.floats.isdisjoint(user.name for user in self._beside(node))
         loose = self.functions | self.joined | (self.exact if _drowns(node) else set())
-        return readers <= loose
+        behind = self._groups_of(node.outputs)
+        return all(group.readers and not group.is_output for group in behind) and all(
+            reader.name in loose for group in behind for reader in group.readers
+        )
 
     def _without_products(self) -> set[str]:
         """Return the nodes on integers from which no product is reached but through floats."""
@@ -138,8 +145,7 @@ class _Search:
             node = stack.pop()
             if node.name not in seen:
                 seen.add(node.name)
-                users = (user for group in self._groups_of(node) for user in group.users)
-                stack += [user for user in users if user.name in left]
+                stack += [user for user in self._beside(node) if user.name in left]
         return left.keys() - seen
 
     def _integers(self) -> list[Node]:

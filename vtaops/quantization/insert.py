@@ -8,7 +8,7 @@ read have no pair; a float node reads the integers of a tensor only if that is a
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 
@@ -81,21 +81,23 @@ def _by_breadth(nodes: Sequence[NodeProto]) -> list[NodeProto]:
 
     The compiler keeps the order, and hides the loads of one branch behind the work of others.
     """
-    writers = {name: number for number, node in enumerate(nodes) for name in node.output}
-    read = [{writers[name] for name in _read_by(node) if name in writers} for node in nodes]
+    left = _numbers_before(nodes)
     readers: dict[int, list[int]] = defaultdict(list)
-    for number, before in enumerate(read):
+    for number, before in enumerate(left):
         for each in before:
             readers[each].append(number)
-    ready = deque(number for number, before in enumerate(read) if not before)
-    left, ordered = [len(before) for before in read], []
-    while ready:
-        ordered.append(nodes[number := ready.popleft()])
+    order = [number for number, before in enumerate(left) if not before]
+    for number in order:  # which grows
         for reader in readers[number]:
-            left[reader] -= 1
-            if not left[reader]:
-                ready.append(reader)
-    return ordered
+            left[reader].discard(number)
+            order += [] if left[reader] else [reader]
+    return [nodes[number] for number in order]
+
+
+def _numbers_before(nodes: Sequence[NodeProto]) -> list[set[int]]:
+    """Return, for each node, the numbers of those that write what it reads."""
+    writers = {name: number for number, node in enumerate(nodes) for name in node.output}
+    return [{writers[name] for name in _read_by(node) if name in writers} for node in nodes]
 
 
 def _read_by(node: NodeProto) -> Iterator[str]:
@@ -159,15 +161,11 @@ class _Insertion:
         self.tensors = Connections(model)
         found = functions(model)
         self.inside = {name for function in found for name in function.nodes}
-        self.integers = {
-            node.name
-            for node in model.graph.node
-            if node.name not in self.inside and self._is_integer(node, floats)
-        }
-        self.shown = {name for name in grids if self._is_near(name)}
-        for function in found:
-            if {function.root, function.end} <= self.shown and function.end not in floats:
-                self.integers.update(function.nodes)
+        integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
+        self.integers = {*integers} - self.inside
+        self.shown = {*filter(self._is_near, grids)}
+        whole = (f.nodes for f in found if {f.root, f.end} <= self.shown and f.end not in floats)
+        self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
         self._taken = {value.name for value in (*model.graph.input, *model.graph.output)}
@@ -192,12 +190,7 @@ class _Insertion:
         for value in self.model.graph.input:
             self._add_pair(value.name)
         for node in nodes:
-            given = list(node.input)
-            if node.name in self.integers - self.inside:
-                self._read_constants(node)
-            for index, name in enumerate(given):
-                if name in self.shown and self._reads_image(node, name):
-                    node.input[index] = self.images[name]
+            self._read_images(node)
             self.nodes.append(node)
             for name in node.output:
                 self._add_pair(name)
@@ -206,6 +199,14 @@ class _Insertion:
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
         del self.model.graph.value_info[:]
+
+    def _read_images(self, node: NodeProto) -> None:
+        """Let a node read the dequantised tensors of what it read."""
+        if node.name in self.integers - self.inside:
+            self._read_constants(node)
+        for index, name in enumerate(node.input):
+            if name in self.shown and self._reads_image(node, name):
+                node.input[index] = self.images[name]
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
@@ -262,7 +263,7 @@ class _Insertion:
         integers = np.clip(np.rint(value / steps), ends.min, ends.max).astype(kind)
         stored = self._unused(f"{name}_quantized")
         self._store(stored, integers)
-        zeros = np.zeros(np.shape(scale), kind)
+        zeros: Array = np.zeros(np.shape(scale), kind)
         parameters = self._parameters(stored, np.asarray(scale, np.float32), zeros)
         self.images[name] = self._unused(f"{name}_DequantizeLinear_Output")
         self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=axis)

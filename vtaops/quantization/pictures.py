@@ -69,6 +69,21 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
+def _layout(name: str, shape: Sequence[int | None]) -> tuple[bool, tuple[int, int, int]]:
+    """Return whether channels come first in an input, and channels, height and width."""
+    batch, *rest = shape if len(shape) == 4 else (0, 0, 0, 0)
+    first = rest[0] in (1, 3)
+    channels, height, width = rest if first else (rest[2], *rest[:2])
+    if batch not in (1, None) or channels not in (1, 3):
+        raise ModelError(
+            f"{name} has shape {tuple(shape)}, which does not fit a picture: (1, 3, height, width) "
+            "or (1, height, width, 3) would, or 1 instead of 3 for gray ones"
+        )
+    if height is None or width is None:
+        raise ModelError(f"{name} has no fixed height and width, to which pictures could be scaled")
+    return first, (channels, height, width)
+
+
 def read_picture(
     path: Path, name: str, shape: Sequence[int | None], preparation: Preparation | None = None
 ) -> Array:
@@ -97,15 +112,7 @@ def read_picture(
         from PIL import Image
     except ImportError as error:
         raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
-    first, last = len(shape) == 4 and shape[1] in (1, 3), len(shape) == 4 and shape[3] in (1, 3)
-    if tuple(shape[:1]) not in ((1,), (None,)) or not (first or last):
-        raise ModelError(
-            f"{name} has shape {tuple(shape)}, which does not fit a picture: (1, 3, height, width) "
-            "or (1, height, width, 3) would, or 1 instead of 3 for gray ones"
-        )
-    channels, height, width = shape[1:] if first else (shape[3], *shape[1:3])
-    if height is None or width is None:
-        raise ModelError(f"{name} has no fixed height and width, to which pictures could be scaled")
+    first, (channels, height, width) = _layout(name, shape)
     # Pillow raises various exceptions for damaged files and for pictures that exceed memory.
     unreadable = raising(ModelError, f"cannot read {path}", Exception)
     with unreadable, open_file(path) as stream, Image.open(stream, formats=_FORMATS) as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -202,13 +202,13 @@ def run_quantization(
     start = Way(**{"zero_points": scales == "free", **options})
     given = given_floats(prepared, float_nodes)
     if config is None:
-        return _told(_quantized(prepared, samples, scales, method, start, device, given))
+        order = _Order(samples, scales, method, device, given)
+        return _told(_quantized(prepared, order, start))
     kept, judges = split(samples)
+    order = _Order(kept, scales, method, device, given, device.tables)
 
     def quantized(tried: Way) -> Quantization:
-        return _quantized(
-            deepcopy(prepared), kept, scales, method, tried, device, given, tables=device.tables
-        )
+        return _quantized(deepcopy(prepared), order, tried)
 
     changes = [field.name for field in fields(Way) if field.name not in options]
     best, trials = try_ways(quantized, device, judges, start, changes)
@@ -228,37 +228,31 @@ def _device(config: Any) -> QuantizationTarget:
     return QuantizationTarget(config)
 
 
-def _quantized(
-    prepared: ModelProto,
-    samples: list[Sample],
-    scales: Scales,
-    method: str,
-    way: Way,
-    device: QuantizationTarget,
-    given: frozenset[str],
-    *,
-    tables: bool = False,
-) -> Quantization:
+@dataclass(frozen=True)
+class _Order:
+    """What is asked for, whatever the way: `given` are results that stay float."""
+
+    samples: list[Sample]
+    scales: Scales
+    method: str
+    device: QuantizationTarget
+    given: frozenset[str]
+    tables: bool = False
+
+    @property
+    def free(self) -> bool:
+        return self.scales == "free"
+
+
+def _quantized(prepared: ModelProto, order: _Order, way: Way) -> Quantization:
     """Quantise a prepared model, which may be changed, with one combination of options."""
-    equalized = equalize(prepared, samples, tables=tables) if way.equalization else 0
-    ranges = calibrated_ranges(prepared, samples, method)
-    ranges, groups = shared_ranges(prepared, ranges)
-    if scales == "pow2":
-        grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=way.zero_points)
-    else:
-        grids = free_grids(ranges, zero_points=way.zero_points)
-    changes = way.learned_rounding or way.bias_correction
-    plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
-    free = scales == "free"
-
-    def suited(results: Collection[str]) -> dict[str, Grid]:
-        if free:
-            return grids
-        found = no_finer_than_sums(prepared, grids, groups)
-        return no_finer_than_totals(prepared, found, groups, results)
-
-    floats = device.floats(insert_pairs(prepared, suited(given), free=free, floats=given))
-    results = given.union(floats.results)
+    samples, free = order.samples, order.free
+    equalized = equalize(prepared, samples, tables=order.tables) if way.equalization else 0
+    plain = deepcopy(prepared) if way.changes_weights else prepared  # for the comparison
+    suited = _grids(prepared, order, zero_points=way.zero_points)
+    whole = insert_pairs(prepared, suited(order.given), free=free, floats=order.given)
+    floats = order.device.floats(whole)
+    results = order.given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
     insert = partial(insert_pairs, prepared, kept, free=free, floats=results)
     done = Quantization(insert(), plain, samples, equalized)
@@ -268,9 +262,23 @@ def _quantized(
     if way.bias_correction:
         correct_biases(prepared, done.model, samples, plain)
         done = replace(done, model=insert())
-    if scales == "pow2":
+    if not free:
         _check_powers_of_two(done.model)
     return replace(done, departures=departures(prepared, done.model, samples[0]))
+
+
+def _grids(
+    model: ModelProto, order: _Order, *, zero_points: bool
+) -> Callable[[Collection[str]], dict[str, Grid]]:
+    """Return what gives the grid of each tensor, for the results that stay float."""
+    found = calibrated_ranges(model, order.samples, order.method)
+    ranges, groups = shared_ranges(model, found)
+    if order.free:
+        grids = free_grids(ranges, zero_points=zero_points)
+        return lambda _: grids
+    best = power_of_two_grids(model, order.samples, ranges, groups, zero_points=zero_points)
+    grids = no_finer_than_sums(model, best, groups)
+    return partial(no_finer_than_totals, model, grids, groups)
 
 
 def _load(

@@ -9,7 +9,7 @@ concatenation move to its parts, where they are free.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Any
 
@@ -27,6 +27,7 @@ from vtaops.graph.onnx_files import (
     attributes,
     initializers,
     make_node,
+    producers,
     refill,
     replace_initializer,
     require,
@@ -78,19 +79,23 @@ def _free_names(model: ModelProto) -> None:
 
     Exporters call the weights of ``conv`` ``conv_weight``, as these steps do.
     """
-    inner = {name for node in model.graph.node for name in node.output}
-    inner |= {tensor.name for tensor in model.graph.initializer}
-    names = inner | {value.name for value in (*model.graph.input, *model.graph.output)}
-    inner -= {value.name for value in (*model.graph.input, *model.graph.output)}
-    renamed = {}
-    for name in inner:
-        ending = _INVENTED.search(name)
-        if ending and name[: ending.start()] in names:
-            renamed[name] = next(n for n in (f"{name}_own{i}" for i in count()) if n not in names)
+    ends = {value.name for value in (*model.graph.input, *model.graph.output)}
+    names = {tensor.name for tensor in model.graph.initializer} | producers(model).keys() | ends
+    renamed = {name: _unlike(name, names) for name in names - ends if _is_taken(name, names)}
     if renamed:
         for tensor in (*model.graph.initializer, *model.graph.value_info):
             tensor.name = renamed.get(tensor.name, tensor.name)
         _rename(model.graph, renamed)
+
+
+def _is_taken(name: str, names: Collection[str]) -> bool:
+    """Return whether a name is that of another tensor with an ending of ours."""
+    ending = _INVENTED.search(name)
+    return ending is not None and name[: ending.start()] in names
+
+
+def _unlike(name: str, names: Collection[str]) -> str:
+    return next(new for new in (f"{name}_own{i}" for i in count()) if new not in names)
 
 
 def _rename(graph: Any, renamed: Mapping[str, str]) -> None:
@@ -125,25 +130,39 @@ def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePro
     """Rewrite a product so that its factors are 1 and its bias is a vector or an addition."""
     found, (result,) = attributes(node), node.output
     data, weight, term = [*node.input, ""][:3]
-    factors = {weight: found.pop("alpha", 1.0), term: found.pop("beta", 1.0) if term else 1.0}
-    for name, factor in factors.items():
-        if factor != 1.0 and name not in constants:
-            return [node]
-    if factors[weight] != 1.0:
-        value = constants[weight] * np.float32(factors[weight])
-        weight = _stored(model, constants, f"{result}_weight", value)
-    if not term:
-        return [make_node("Gemm", [data, weight], [result], name=node.name, **found)]
-    if term in constants:
-        value = constants[term] * np.float32(factors[term])
-        if weight in constants and (value.ndim < 2 or len(value) == 1):
-            units = constants[weight].shape[0 if found.get("transB", 0) else 1]
-            value = np.broadcast_to(value.reshape(-1), (units,))
-            bias = _stored(model, constants, f"{result}_bias", value)
-            return [make_node("Gemm", [data, weight, bias], [result], name=node.name, **found)]
-        term = _stored(model, constants, f"{result}_bias", value)
-    product = make_node("Gemm", [data, weight], [f"{result}_scaled"], name=node.name, **found)
-    return [product, make_node("Add", [f"{result}_scaled", term], [result])]
+    alpha, beta = found.pop("alpha", 1.0), found.pop("beta", 1.0) if term else 1.0
+    names = [_scaled(model, constants, weight, alpha, f"{result}_weight")]
+    names.append(_scaled(model, constants, term, beta, f"{result}_bias"))
+    if None in names:
+        return [node]
+    weight, term = map(str, names)
+    row = _row(constants, weight, term, bool(found.get("transB", 0)))
+    if row is not None:
+        term = _stored(model, constants, f"{result}_bias", row)
+    if not term or row is not None:
+        kept = [name for name in (data, weight, term) if name]
+        return [make_node("Gemm", kept, [result], name=node.name, **found)]
+    alone = f"{result}_scaled"
+    product = make_node("Gemm", [data, weight], [alone], name=node.name, **found)
+    return [product, make_node("Add", [alone, term], [result])]
+
+
+def _scaled(model: ModelProto, constants: Arrays, name: str, factor: float, new: str) -> str | None:
+    """Return the name of a constant times a factor; None if it has one and is no constant."""
+    if factor == 1.0:
+        return name
+    if name not in constants:
+        return None
+    return _stored(model, constants, new, constants[name] * np.float32(factor))
+
+
+def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:
+    """Return the term of a product as a vector; None if it is none, or differs by row."""
+    value = constants.get(term)
+    if value is None or weight not in constants or (value.ndim > 1 and len(value) > 1):
+        return None
+    units = constants[weight].shape[0 if transposed else 1]
+    return np.broadcast_to(value.reshape(-1), (units,))
 
 
 def _stored(model: ModelProto, constants: Arrays, name: str, value: Array) -> str:

@@ -108,18 +108,16 @@ def _sources(
         return _files(Path(source), shapes, preparation)
     if preparation is not None:
         raise ModelError(_NO_PICTURES)
-    if hasattr(source, "__array__"):
-        return [("the array", _single(as_array("the array", source), shapes, "an array"))]
     if isinstance(source, Mapping):
         return [("the calibration data", _arrays("the calibration data", source))]
-    if not isinstance(source, Iterable):
-        raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
-    given = list(source)
-    if given and not any(
-        isinstance(sample, Mapping) or hasattr(sample, "__array__") for sample in given
-    ):
-        return [("the list", _single(as_array("the list", given), shapes, "a list"))]
-    return [_sample(f"sample {index}", sample, shapes) for index, sample in enumerate(given)]
+    given: Any = source
+    if not hasattr(source, "__array__"):
+        if not isinstance(source, Iterable):
+            raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
+        given = list(source)
+        if any(isinstance(each, Mapping) or hasattr(each, "__array__") for each in given):
+            return [_sample(f"sample {index}", each, shapes) for index, each in enumerate(given)]
+    return [("the array", _single(as_array("the array", given), shapes, "an array"))]
 
 
 def _sample(place: str, sample: Any, shapes: Mapping[str, Shape]) -> tuple[str, Sample]:
@@ -243,17 +241,21 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
     ]
 
 
+def _require_finite(what: str, array: Array) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ModelError(f"{what} holds values that are not finite")
+
+
 def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
     """Return the number of samples in an array."""
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ModelError(f"{place}: {name!r} holds values that are not finite")
+    _require_finite(f"{place}: {name!r}", array)
     whole = tuple(shape)
-    if array.shape[1:] == whole and array.ndim:  # stacked, as scalars are
-        return len(array)
-    if array.shape in (whole, whole[1:]) and array.size == math.prod(whole):  # one, or one image
-        return 1
-    if array.ndim == len(shape) and array.shape[1:] == whole[1:] and len(array) % shape[0] == 0:
-        return len(array) // shape[0]
+    stacked = array.ndim == len(whole) + 1 and array.shape[1:] == whole  # as scalars are
+    one_image = array.shape == whole[1:] and whole[:1] == (1,)
+    batches = array.ndim == len(whole) and array.shape[1:] == whole[1:]
+    size = math.prod(whole)
+    if stacked or one_image or (batches and array.size % size == 0):
+        return array.size // size
     raise ModelError(
         f"{place}: {name!r} has shape {array.shape}, the model takes {whole}: stack samples along "
         f"the first axis, to a multiple of {whole[0] if whole else 1}, or along one more in front"

@@ -148,21 +148,25 @@ def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> se
     Their parts are tensors such as boxes and scores: one grid would leave one of them few steps,
     and nothing computes with the whole.
     """
-    tensors, loose = onnx_files.Connections(model), dict[str, set[str]]()
-    for node in reversed(model.graph.node):
-        moves = node.op_type == "Concat" or node.op_type in MOVES
-        readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
-        behind = [loose.get(reader.output[0]) for reader in readers]
-        if moves and all(found is not None for found in behind):
-            names = {*node.output}.union(*(found for found in behind if found))
-            loose |= dict.fromkeys(node.output, names)
-    found: set[str] = set()
+    loose, found = _only_moved(model), set[str]()
     for node in model.graph.node:
         if node.op_type == "Concat" and node.output[0] in loose:
             sizes = [max(-low, high) for low, high in _known(ranges, node.input)]
             if sizes and max(sizes) > MOST_UNEVEN * min(sizes):
                 found |= loose[node.output[0]]
     return found
+
+
+def _only_moved(model: onnx_files.ModelProto) -> dict[str, set[str]]:
+    """Return the tensors that are moved to the outputs and not computed with, and those behind."""
+    tensors, loose = onnx_files.Connections(model), dict[str, set[str]]()
+    for node in reversed(model.graph.node):
+        readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
+        behind = [reader.output[0] for reader in readers]
+        if node.op_type in ("Concat", *MOVES) and loose.keys() >= {*behind}:
+            names = {*node.output}.union(*map(loose.__getitem__, behind))
+            loose |= dict.fromkeys(node.output, names)
+    return loose
 
 
 def _known(ranges: Mapping[str, Range], names: Iterable[str]) -> list[Range]:
@@ -178,16 +182,20 @@ def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
         return name
 
     for node in model.graph.node:
-        if node.op_type in MOVES:
-            tied = [node.input[0], *node.output]
-        elif node.op_type == "Concat" and node.output[0] in parent:
-            tied = [*node.input, *node.output]
-        else:
+        first, *others = _tied(node) or [""]
+        tied = [name for name in (first, *others) if name in parent]
+        if first not in parent:  # a concatenation that stays float
             continue
-        tied = [name for name in tied if name in parent]
         for name in tied[1:]:
             parent[root(name)] = root(tied[0])
     return {name: root(name) for name in names}
+
+
+def _tied(node: onnx_files.NodeProto) -> list[str]:
+    """Return the tensors of a node that share a grid; none if it computes."""
+    if node.op_type in MOVES:
+        return [node.input[0], *node.output]
+    return [*node.output, *node.input] if node.op_type == "Concat" else []
 
 
 def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid]:
@@ -328,20 +336,16 @@ def no_finer_than_totals(
     continue the sums of a convolution are excluded: they round once, whatever the grid.
     """
     found, tensors = dict(grids), onnx_files.Connections(model)
-    added = {n.output[0] for n in model.graph.node if n.op_type == "Add"} & grids.keys()
-    added -= {*floats}
+    additions = [node for node in reversed(model.graph.node) if node.op_type == "Add"]
+    added = {node.output[0] for node in additions} & grids.keys() - {*floats}
     members: dict[str, list[str]] = defaultdict(list)
     for name in grids:
         members[groups[name]].append(name)
-    for node in reversed(model.graph.node):
-        for name in node.input if node.output[0] in added else ():
-            group = members[groups[name]] if name in groups else []
-            coarsest = min(
-                (_total(each, tensors, found, group, added) for each in group), default=0.0
-            )
-            if 0 < coarsest < np.inf and coarsest > found[name].scale:
-                for each in group:
-                    found[each] = replace(found[each], scale=coarsest)
+    read = [name for node in additions for name in node.input if node.output[0] in added]
+    for group in (members[groups[name]] for name in read if name in groups):
+        coarsest = min(_total(name, tensors, found, group, added) for name in group)
+        if found[group[0]].scale < coarsest < np.inf:
+            found |= {name: replace(found[name], scale=coarsest) for name in group}
     return found
 
 
