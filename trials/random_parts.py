@@ -95,7 +95,7 @@ def _shared(b: Any, rng: Any, x: str, data: Any) -> str:
 def _dead(b: Any, rng: Any, x: str, data: Any) -> str:
     """A convolution some of whose channels are their bias, as a batch norm of scale 0 leaves."""
     weight = rng.standard_normal((FEATURES, FEATURES, 3, 3)) / 10
-    weight[rng.random(FEATURES) < 0.3] *= 10.0 ** -rng.integers(6, 14)
+    weight[rng.random(FEATURES) < 0.3] *= 10.0 ** -rng.uniform(5, 12)
     bias = rng.normal(0, 1, FEATURES)
     parts = [b.constant(v.astype(np.float32)) for v in (weight, bias)]
     return str(b.add("Relu", b.add("Conv", x, *parts, pads=[1] * 4)))

@@ -13,7 +13,7 @@ from vtaops.quantization.prepare import prepare
 
 
 @pytest.mark.parametrize("scales", ["pow2", "free"])
-@pytest.mark.parametrize("seed", range(58, 78))
+@pytest.mark.parametrize("seed", range(19, 39))
 def test_nothing_stops_and_only_rounding_differs(seed, scales):
     result = check(seed, scales, equalization=bool(seed % 2))
     assert result["refused"] == result["error"] == ""
@@ -21,11 +21,11 @@ def test_nothing_stops_and_only_rounding_differs(seed, scales):
 
 def test_what_stops_is_drawn():
     """Each kind of part is in some network of the test above."""
-    models = [network(seed)[0] for seed in range(58, 78)]
+    models = [network(seed)[0] for seed in range(19, 39)]
     kinds = {node.op_type for model in models for node in model.graph.node}
-    assert {"Softmax", "Where", "Gemm", "Cast", "ConvTranspose", "Concat"} <= kinds
+    assert {"Softmax", "Where", "Erf", "Gemm", "Cast", "ConvTranspose", "Concat"} <= kinds
     ranks = {len(m.graph.output[0].type.tensor_type.shape.dim) for m in models}
-    assert {0, 1, 2, 4} <= ranks
+    assert {0, 1, 2, 3, 4} <= ranks
     constants = [c for m in models for c in onnx_files.initializers(m).values()]
     assert any(c.dtype in (np.float16, np.float64) for c in constants)
     assert any(c.size == 0 for c in constants)
@@ -55,7 +55,7 @@ def test_a_dead_channel_costs_nothing(scales):
     stem = b.conv(b.input([1, 3, 8, 8]), 3, 8, relu=True)
     weight = (b.rng.standard_normal((8, 8, 3, 3)) / 8).astype(np.float32)
     bias = b.rng.normal(0, 1, 8).astype(np.float32)
-    weight[2:5] *= np.float32(1e-11)
+    weight[2:5] *= np.float32([[[[3e-6]]], [[[1e-6]]], [[[1e-11]]]])
     parts = [b.constant(value) for value in (weight, bias)]
     y = b.add("Relu", b.add("Conv", stem, *parts, pads=[1] * 4))
     b.output(b.conv(y, 8, 4))

@@ -32,6 +32,7 @@ from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images
 from vtaops.quantization.quality import FEW, decibels, powers
 from vtaops.quantization.samples import Sample
+from vtaops.quantization.scales import PRODUCTS
 
 JUDGES = 4
 """Most samples that judge."""
@@ -177,13 +178,21 @@ def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
     readers = tensors.readers.get(name, [])
-    node = tensors.writers.get(name) or readers[0]
+    alone = f"--float {_rounding_node(name, tensors).name}"
     if name in tensors.constants:
-        return _constant_advice(value) or f"--float {node.name}"
+        return _constant_advice(value) or alone
     joined = [reader.name for reader in readers if reader.op_type == "Concat"]
     if joined and steps < FEW:
         return f"--float {joined[0]}, whose parts have one grid"
-    return _tensor_advice(value) or f"--float {node.name}"
+    return _tensor_advice(value) or alone
+
+
+def _rounding_node(name: str, tensors: Connections) -> NodeProto:
+    """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
+    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
+    if writer is not None and (writer.op_type in PRODUCTS or not readers):
+        return writer
+    return readers[0]
 
 
 def _constant_advice(value: Array) -> str:
