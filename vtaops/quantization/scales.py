@@ -8,7 +8,7 @@ Relu or Clip saturate on the grid of its output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -338,15 +338,23 @@ def no_finer_than_totals(
     found, tensors = dict(grids), onnx_files.Connections(model)
     additions = [node for node in reversed(model.graph.node) if node.op_type == "Add"]
     added = {node.output[0] for node in additions} & grids.keys() - {*floats}
-    members: dict[str, list[str]] = defaultdict(list)
-    for name in grids:
-        members[groups[name]].append(name)
-    read = [name for node in additions for name in node.input if node.output[0] in added]
-    for group in (members[groups[name]] for name in read if name in groups):
+    for group in _groups_added(additions, added, groups):
         coarsest = min(_total(name, tensors, found, group, added) for name in group)
         if found[group[0]].scale < coarsest < np.inf:
             found |= {name: replace(found[name], scale=coarsest) for name in group}
     return found
+
+
+def _groups_added(
+    additions: Iterable[onnx_files.NodeProto], added: Collection[str], groups: Mapping[str, str]
+) -> Iterator[list[str]]:
+    """Yield the tensors that share a grid with an operand of an addition on integers."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for name, group in groups.items():
+        members[group].append(name)
+    for node in additions:
+        read = node.input if node.output[0] in added else ()
+        yield from (members[groups[name]] for name in read if name in groups)
 
 
 def _total(
