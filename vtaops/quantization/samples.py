@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import check_unpacked, exists, open_file
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, as_array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
 Shape = Sequence[int | None]
@@ -117,31 +117,19 @@ def _sources(
         given = list(source)
         if any(isinstance(each, Mapping) or hasattr(each, "__array__") for each in given):
             return [_sample(f"sample {index}", each, shapes) for index, each in enumerate(given)]
-    return [("the array", _single(as_array("the array", given), shapes, "an array"))]
+    return [("the array", _single(as_array("the array", given, ModelError), shapes, "an array"))]
 
 
 def _sample(place: str, sample: Any, shapes: Mapping[str, Shape]) -> tuple[str, Sample]:
     if isinstance(sample, Mapping):
         return place, _arrays(place, sample)
-    return place, _single(as_array(place, sample), shapes, place)
+    return place, _single(as_array(place, sample, ModelError), shapes, place)
 
 
 def _arrays(place: str, named: Mapping[str, Any]) -> Sample:
-    return {name: as_array(f"{place}: {name!r}", value) for name, value in named.items()}
-
-
-def as_array(what: str, value: Any) -> Array:
-    """Return numbers, nested lists of them, or a tensor of PyTorch, as an array.
-
-    Raises
-    ------
-    ModelError
-        If rows differ in length, or it is something else.
-    """
-    if hasattr(value, "detach"):  # a tensor that learns, or lies on a GPU
-        value = value.detach().cpu()
-    with raising(ModelError, f"{what} is no array of numbers", ValueError, TypeError):
-        return np.asarray(value)
+    return {
+        name: as_array(f"{place}: {name!r}", value, ModelError) for name, value in named.items()
+    }
 
 
 def _files(
