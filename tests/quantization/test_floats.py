@@ -82,7 +82,10 @@ def test_a_coarse_output_is_told():
     b.output(b.add("Relu", b.conv(joined, 8, 8, kernel=1)))
     b.output(joined)
     quality = run_quantization(b.model(), images(8, (3, 8, 8))).quality()
-    assert any("values at index" in warning for warning in quality.warnings)
+    told = "\n".join(quality.warnings)
+    assert "values at index" in told
+    assert f"{parts[1]} has 1/" in told
+    assert f"of the range of {joined}, with which it shares a grid" in told
 
 
 def test_a_node_stays_float():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,9 @@ LOW_DB = 15.0
 
 FEW = 16
 """Number of values under which an output is of little use, where float takes four times as many."""
+
+MOST_RATIO = 8
+"""Ratio of the ranges of parts on one grid from which it is told."""
 
 MOST_PARTS = 256
 """Most indices of axis 1 that are looked at one by one."""
@@ -72,17 +75,34 @@ class OutputQuality:
 
 
 @dataclass(frozen=True)
+class Uneven:
+    """A concatenation on one grid of parts whose ranges differ more than eightfold."""
+
+    tensor: str
+    smallest: str
+    ratio: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.smallest} has 1/{self.ratio:.0f} of the range of {self.tensor}, with which it "
+            "shares a grid"
+        )
+
+
+@dataclass(frozen=True)
 class Quality:
-    """Layers, worst first, and outputs."""
+    """Layers, worst first, outputs, and concatenations of parts whose ranges differ much."""
 
     layers: tuple[LayerQuality, ...]
     outputs: tuple[OutputQuality, ...]
+    uneven: tuple[Uneven, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes an output useless: an SQNR under 15 dB, or values that are all alike."""
+        """What may make an output useless: under 15 dB, few values, one grid for uneven parts."""
         low = [f"{o.output} keeps {o.sqnr_db:.1f} dB" for o in self.outputs if o.sqnr_db < LOW_DB]
-        return (*low, *(f"{o.output} {o.coarse}" for o in self.outputs if o.coarse))
+        coarse = [f"{o.output} {o.coarse}" for o in self.outputs if o.coarse]
+        return (*low, *coarse, *map(str, self.uneven))
 
     def __str__(self) -> str:
         """Return the outputs and the worst layer in one line."""
@@ -105,18 +125,33 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     ours = Probe(model, list(dict.fromkeys([*shown, *outputs])), exact=False)
     theirs = Probe(quantized, list(dict.fromkeys([*shown.values(), *outputs])))
     sums = {name: np.zeros(2) for name in shown}
+    largest = dict.fromkeys(shown, 0.0)
     rows: dict[str, list[tuple[Array, Array]]] = {name: [] for name in outputs}
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in shown.items():
             sums[name] += powers(exact[name], rounded[image])
+            largest[name] = max(largest[name], float(np.abs(exact[name]).max(initial=0.0)))
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
     layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in shown]
     return Quality(
         tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
         tuple(_output(name, pairs) for name, pairs in rows.items()),
+        tuple(_uneven(model, images(model, quantized), largest)),
     )
+
+
+def _uneven(
+    model: ModelProto, rounded: Collection[str], largest: dict[str, float]
+) -> Iterator[Uneven]:
+    """Yield the concatenations on one grid whose parts differ much, by their largest values."""
+    for node in model.graph.node:
+        parts = sorted(filter(largest.get, node.input), key=largest.__getitem__)
+        if node.op_type == "Concat" and node.output[0] in rounded and parts:
+            ratio = largest[parts[-1]] / largest[parts[0]]
+            if ratio > MOST_RATIO:
+                yield Uneven(node.output[0], parts[0], ratio)
 
 
 def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
