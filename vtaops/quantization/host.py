@@ -8,6 +8,7 @@ integers join them, until none is left that
 * computes on VTA for host functions only, without being a product (residuals before an RMS norm,
   power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
   which C has; but an addition that leaves an operand few steps, as a mask does, joins them as well;
+* computes on VTA with what host functions write, or multiplies by it (the parts of an RMS norm);
 * computes on VTA in a piece of the network without any product (the factor of a norm).
 
 Products stay on integers, as does all that moves data between these.
@@ -131,6 +132,19 @@ class _Search:
         """Return whether a node joins those on floats, as things stand."""
         if node.name not in self.on_vta:
             return not self.floats.isdisjoint(user.name for user in self._beside(node))
+        return self._reads_floats(node) or self._is_read_by_floats(node)
+
+    def _reads_floats(self, node: Node) -> bool:
+        """Return whether host functions write what a node reads; of a product of two, a factor."""
+        loose = self.functions | self.joined
+        made = [
+            bool(group.writers) and all(writer.name in loose for writer in group.writers)
+            for group in self._groups_of(node.inputs)
+        ]
+        return all(made) or (isinstance(node.op, ops.Multiply) and any(made))
+
+    def _is_read_by_floats(self, node: Node) -> bool:
+        """Return whether only host functions read what a node writes."""
         loose = self.functions | self.joined | (self.exact if _drowns(node) else set())
         behind = self._groups_of(node.outputs)
         return all(group.readers and not group.is_output for group in behind) and all(

@@ -249,8 +249,8 @@ def _quantized(prepared: ModelProto, order: _Order, way: Way) -> Quantization:
     samples, free = order.samples, order.free
     equalized = equalize(prepared, samples, tables=order.tables) if way.equalization else 0
     plain = deepcopy(prepared) if way.changes_weights else prepared  # for the comparison
-    suited = _grids(prepared, order, zero_points=way.zero_points)
-    whole = insert_pairs(prepared, suited(order.given), free=free, floats=order.given)
+    grids, suited = _grids(prepared, order, zero_points=way.zero_points)
+    whole = insert_pairs(prepared, grids, free=free, floats=order.given)
     floats = order.device.floats(whole)
     results = order.given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
@@ -269,16 +269,19 @@ def _quantized(prepared: ModelProto, order: _Order, way: Way) -> Quantization:
 
 def _grids(
     model: ModelProto, order: _Order, *, zero_points: bool
-) -> Callable[[Collection[str]], dict[str, Grid]]:
-    """Return what gives the grid of each tensor, for the results that stay float."""
+) -> tuple[dict[str, Grid], Callable[[Collection[str]], dict[str, Grid]]]:
+    """Return the grid of each tensor as its values ask for it, and what suits it to additions.
+
+    The latter takes the results that stay float.
+    """
     found = calibrated_ranges(model, order.samples, order.method)
     ranges, groups = shared_ranges(model, found)
     if order.free:
         grids = free_grids(ranges, zero_points=zero_points)
-        return lambda _: grids
+        return grids, lambda _: grids
     best = power_of_two_grids(model, order.samples, ranges, groups, zero_points=zero_points)
     grids = no_finer_than_sums(model, best, groups)
-    return partial(no_finer_than_totals, model, grids, groups)
+    return grids, partial(no_finer_than_totals, model, grids, groups)
 
 
 def _load(
