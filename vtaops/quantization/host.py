@@ -8,7 +8,8 @@ integers join them, until none is left that
 * computes on VTA for host functions only, without being a product (residuals before an RMS norm,
   power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
   which C has; but an addition that leaves an operand few steps, as a mask does, joins them as well;
-* computes on VTA with what host functions write, or multiplies by it (the parts of an RMS norm);
+* computes on VTA with what host functions write, other than by a table, or multiplies by it (the
+  parts of an RMS norm);
 * computes on VTA in a piece of the network without any product (the factor of a norm).
 
 Products stay on integers, as does all that moves data between these.
@@ -141,7 +142,8 @@ class _Search:
             bool(group.writers) and all(writer.name in loose for writer in group.writers)
             for group in self._groups_of(node.inputs)
         ]
-        return all(made) or (isinstance(node.op, ops.Multiply) and any(made))
+        is_table = isinstance(node.op, ops.LookupTable)  # which VTA applies on the way
+        return (all(made) and not is_table) or (isinstance(node.op, ops.Multiply) and any(made))
 
     def _is_read_by_floats(self, node: Node) -> bool:
         """Return whether only host functions read what a node writes."""
