@@ -36,7 +36,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'vtaops' has no attribute {name!r}")
     if name in _ROOMS:
         return import_module(f"vtaops.{name}")
-    found = getattr(import_module(_EXPORTS[name]), name)
+    home = import_module(_EXPORTS[name])
+    found = getattr(home, name, None) or import_module(f"{_EXPORTS[name]}.{name}")
     globals()[name] = found
     return found
 

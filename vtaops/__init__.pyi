@@ -28,6 +28,7 @@ from vtaops.base.errors import VTAError as VTAError
 from vtaops.base.proof import Proof as Proof
 from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
+from vtaops.compiler import metaschedule as metaschedule
 from vtaops.graph import Graph as Graph
 from vtaops.machine.config import HardwareConfig as HardwareConfig
 from vtaops.model import Model as Model

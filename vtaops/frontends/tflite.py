@@ -18,7 +18,14 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.frontends.tflite_files import CORRUPT, DTYPES, File, Operator, Tensor, read_file
+from vtaops.frontends.tflite_files import (
+    CORRUPT,
+    DTYPES,
+    File,
+    TfliteOperator,
+    TfliteTensor,
+    read_file,
+)
 from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -87,7 +94,7 @@ class _Reader:
         outputs = [self.form(number, False) for number in self.file.outputs]
         return self.builder.network(outputs, tflite=True)
 
-    def tensor(self, number: int) -> Tensor:
+    def tensor(self, number: int) -> TfliteTensor:
         """Return a tensor of the file.
 
         Raises
@@ -159,7 +166,7 @@ class _Reader:
         second = image if number in self.file.outputs else number in self.forms
         return self.tensor(number).name + (":nchw" if image else ":nhwc") * second
 
-    def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
+    def _as_declared(self, tensor: TfliteTensor, value: Value, label: str) -> Value:
         """Return a result in the dtype of its tensor."""
         if value.dtype == tensor.dtype:
             return value
@@ -183,7 +190,7 @@ class _Call:
         Whether operands are read, and results written, as images.
     """
 
-    def __init__(self, reader: _Reader, operator: Operator) -> None:
+    def __init__(self, reader: _Reader, operator: TfliteOperator) -> None:
         self.reader, self.operator, self.label = reader, operator, operator.label
         self.option, self.image = operator.option, False
 
@@ -236,7 +243,7 @@ class _Call:
             raise ModelError(f"{self.label} has no operand {k}")
         return self.operator.inputs[k]
 
-    def tensor(self, k: int) -> Tensor:
+    def tensor(self, k: int) -> TfliteTensor:
         """Return the tensor that is operand `k`."""
         return self.reader.tensor(self.number(k))
 
@@ -330,7 +337,7 @@ class _Call:
         return self.emit("Reshape", value, self.const(shape))
 
 
-def _static(tensor: Tensor, shape: Sequence[int]) -> list[int]:
+def _static(tensor: TfliteTensor, shape: Sequence[int]) -> list[int]:
     """Return the shape of an input whose first dimension may be open."""
     found = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
     if len(found) != len(tensor.shape) or min(found, default=1) < 0:
@@ -393,7 +400,7 @@ def _follows(call: _Call) -> bool:
     return {4} <= ranks <= {0, 4} and wanted
 
 
-def _is_vector(tensor: Tensor) -> bool:
+def _is_vector(tensor: TfliteTensor) -> bool:
     """Return whether a tensor is constant and has one number per channel."""
     array = tensor.data
     if array is None or array.dtype in (np.int32, np.int64):

@@ -37,7 +37,7 @@ CORRUPT = (
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class TfliteTensor:
     """A tensor.
 
     Attributes
@@ -66,7 +66,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Operator:
+class TfliteOperator:
     """An operator: its name in TFLite, numbers of tensors (-1 for an absent one), and options."""
 
     kind: str
@@ -93,8 +93,8 @@ class Operator:
 class File:
     """The first subgraph of a file."""
 
-    tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
+    tensors: tuple[TfliteTensor, ...]
+    operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -172,7 +172,7 @@ def _kind(code: Any) -> str:
     return f"{name} {custom}" if name == "CUSTOM" and custom else name
 
 
-def _operator(operator: Any, kind: str, tensors: tuple[Tensor, ...]) -> Operator:
+def _operator(operator: Any, kind: str, tensors: tuple[TfliteTensor, ...]) -> TfliteOperator:
     outputs = _numbers(operator.OutputsAsNumpy())
     label = f"{kind} {tensors[outputs[0]].name!r}" if outputs else kind
     table, name = operator.BuiltinOptions(), _names("BuiltinOptions")
@@ -180,7 +180,7 @@ def _operator(operator: Any, kind: str, tensors: tuple[Tensor, ...]) -> Operator
     if table is not None and operator.BuiltinOptionsType() in name:
         options = getattr(require("tflite"), name[operator.BuiltinOptionsType()])()
         options.Init(table.Bytes, table.Pos)
-    return Operator(kind, _numbers(operator.InputsAsNumpy()), outputs, label, options)
+    return TfliteOperator(kind, _numbers(operator.InputsAsNumpy()), outputs, label, options)
 
 
 def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
@@ -199,7 +199,7 @@ def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) ->
 # ----------------------------------------------------------------------------------- tensors
 
 
-def _tensor(tensor: Any, number: int, buffers: list[Any]) -> Tensor:
+def _tensor(tensor: Any, number: int, buffers: list[Any]) -> TfliteTensor:
     buffer, shape = tensor.Buffer(), _numbers(tensor.ShapeAsNumpy())
     if not tensor.Name() or buffer >= len(buffers):
         raise ModelError(f"its tensor {number} has no name, or refers to a missing buffer {buffer}")
@@ -215,7 +215,7 @@ def _tensor(tensor: Any, number: int, buffers: list[Any]) -> Tensor:
     raw = buffers[buffer].DataAsNumpy() if size else np.zeros(0, np.uint8)
     constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
     data = _elements(raw, tensor, shape, dtype) if constant else None
-    return Tensor(tensor.Name().decode(), shape, dtype, scale, zero, axis, data)
+    return TfliteTensor(tensor.Name().decode(), shape, dtype, scale, zero, axis, data)
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:
