@@ -11,7 +11,7 @@ import numpy as np
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import qoperators
 from vtaops.frontends.inference import dtype_of, type_of
-from vtaops.frontends.pairs import add_pair
+from vtaops.frontends.pairs import add_pair, clipped_integers
 from vtaops.frontends.values import OPSET, PAIR, NetworkBuilder, OnnxNetwork, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
@@ -243,8 +243,17 @@ def _cast(
     return reader.add(node, args, attrs, label)
 
 
+def _clip(
+    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
+) -> Sequence[Value]:
+    """Read a Clip of integers, as Brevitas writes it."""
+    found = clipped_integers(reader.builder, args, node.output[0], label)
+    return [found] if found is not None else reader.add(node, args, attrs, label)
+
+
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
+    "Clip": _clip,
     "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError
+from vtaops.frontends.constants import number
 from vtaops.frontends.inference import dtype_of
 from vtaops.frontends.values import NetworkBuilder, Value
+
+BEFORE_ROUNDING = ":float"
+"""Ends the name of a float tensor of which the file has only the rounded integers."""
 
 
 def add_pair(
@@ -41,6 +45,35 @@ def add_pair(
     if not attrs.get("block_size"):
         _check_grid(name, data, attrs, scale, zero)
     return builder.add(kind, data, scale, zero, name=name, label=label, **attrs)
+
+
+def clipped_integers(
+    builder: NetworkBuilder, args: Sequence[Value | None], name: str, label: str
+) -> Value | None:
+    """Add a Clip of the integers of a QuantizeLinear, as a Clip of the numbers that they stand for.
+
+    Returns
+    -------
+    Value or None
+        The integers; None if the Clip reads something else, or bounds or grid depend on data.
+    """
+    rounded, *given = args
+    bounds = [bound for bound in given if bound is not None]
+    if rounded is None or rounded.op != "QuantizeLinear" or rounded.fixed:
+        return None
+    grid, attrs = rounded.args[1:], rounded.attrs
+    step, offset, *ends = map(number, (*grid, *bounds))
+    if step is None or offset is None or None in ends:
+        return None
+    reals = {
+        bound: builder.constant(np.asarray((end - offset) * step, np.float32), f"{name}:bound")
+        for bound, end in zip(bounds, ends, strict=True)
+        if end is not None
+    }
+    data = builder.add("DequantizeLinear", rounded, *grid, name=f"{name}:real", label=label)
+    operands = [bound and reals[bound] for bound in given]
+    clipped = builder.add("Clip", data, *operands, name=name + BEFORE_ROUNDING, label=label)
+    return builder.add("QuantizeLinear", clipped, *grid, name=name, label=label, **attrs)
 
 
 def _check_grid(

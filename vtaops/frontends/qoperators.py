@@ -13,12 +13,9 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.constants import real
-from vtaops.frontends.pairs import add_pair
+from vtaops.frontends.pairs import BEFORE_ROUNDING, add_pair
 from vtaops.frontends.steps import shape_of
 from vtaops.frontends.values import NetworkBuilder, Value
-
-BEFORE_ROUNDING = ":float"
-"""Ends the name of the float tensor that such an operator rounds."""
 
 
 @dataclass(frozen=True)
