@@ -76,13 +76,16 @@ class Network(Builder):
         return list(self.add("Split", x, outputs=parts, axis=axis, **more))
 
     def product(self, x: str, units: int = 8) -> str:
-        """Add a convolution or a matrix product with constant weights and a bias."""
+        """Add a convolution or a matrix product with constant weights."""
         shape = self.shape_of(x)
-        if len(shape) == 4 and shape[2:] != (0, 0):
-            return str(self.conv(x, shape[1], units, kernel=1, bias=True))
-        weight = self.floats(self.rng.standard_normal((shape[-1], units)) / np.sqrt(shape[-1]))
-        y = self.add("MatMul", x, weight)
-        return str(self.add("Add", y, self.uniform(-0.1, 0.1, units)))
+        if len(shape) == 4:
+            return str(self.conv(x, shape[1], units, kernel=1))
+        weight = self.rng.standard_normal((shape[-1], units)) / np.sqrt(shape[-1])
+        return str(self.add("MatMul", x, self.floats(weight)))
+
+    def line(self, x: str, units: int = 8) -> str:
+        """Add a one-dimensional convolution of a tensor (n, c, l)."""
+        return str(self.add("Conv", x, self.weight(units, self.shape_of(x)[1], 1)))
 
 
 Build = Callable[[Network, str], str]
@@ -126,11 +129,13 @@ class Form:
         """Return a float network that has it, and four inputs, stacked."""
         seed = crc32(self.name.encode())
         b = Network(seed, opset, batch)
-        x = b.product(b.input([batch, *self.shape]), self.shape[0 if len(self.shape) == 3 else -1])
-        y = self.build(b, x)
+        product = b.line if self.shape == LINE else b.product
+        units = self.shape[-1 if len(self.shape) in (1, 4) or self.shape == TOKENS else 0]
+        y = self.build(b, product(b.input([batch, *self.shape]), units))
         kind, shape = b.type_of(y).elem_type, b.shape_of(y)
+        product = b.line if self.shape == LINE and len(shape) == 3 else b.product
         follows = kind == onnx.TensorProto.FLOAT and len(shape) in (2, 3, 4) and all(shape)
-        b.output(b.product(y) if follows else y)
+        b.output(product(y) if follows else y)
         data = np.random.default_rng(seed).standard_normal((4 * batch, *self.shape))
         return b.model(opset), data.astype(np.float32)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
@@ -12,25 +16,29 @@ from onnx import numpy_helper
 
 import vtaops
 from trials.forms import Form
-from trials.styles import quantised
+from trials.styles import STYLES, quantised
+from trials.tflite_operators import Case, cases
 from vtaops.base.errors import FileMismatch, PlacementWarning
-from vtaops.graph.operators import Dequantize, Quantize
+from vtaops.frontends.litert import runs
+from vtaops.graph import Graph, Node
+from vtaops.graph.operators import Dequantize, Quantize, Transpose
 from vtaops.graph.probe import runtime_session
 from vtaops.runtime.arguments import as_tuple
 
-TARGETS = (
-    ("pow2", "pynq"),
-    ("pow2", "tiny"),
-    ("free", "pynq_ext"),
-    ("free", "pynq_512"),
-    ("ort", "pynq_ext"),
-    ("ort_uint8", "pynq_ext"),
-    ("qoperator", "pynq_ext"),
-    ("pytorch", "pynq_ext"),
-    ("tensorrt", "pynq_ext"),
-    ("qcdq", "pynq_ext"),
-)
-"""A quantiser and the hardware."""
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+OWN = (("pow2", "pynq"), ("pow2", "tiny"), ("free", "pynq_ext"), ("free", "pynq_512"))
+"""Scales of `vtaops.quantize`, and hardware."""
+
+FOREIGN = tuple((style, "pynq_ext") for style in STYLES[2:])
+"""Other quantisers; each form meets three of them."""
+
+
+def targets(form: Form) -> list[tuple[str, str]]:
+    """Return the quantisers and the hardware that a form meets."""
+    first = crc32(form.name.encode()) % len(FOREIGN)
+    return [*OWN, *(FOREIGN[(first + 2 * turn) % len(FOREIGN)] for turn in range(2)), FOREIGN[first - 1]]
+
 
 PLACES = ("wrong", "raw", "refused", "host", "part", "vta")
 """From worst to best; `part`: what it is about is on the host, its neighbours on VTA."""
@@ -73,53 +81,100 @@ class Mark:
         """Return whether a mark is worse than one of an earlier day."""
         return (
             self.rank < other.rank
-            or self.steps > max(1, other.steps)
+            or self.steps > other.steps + 1
             or (self.place == "vta" and self.launches > other.launches)
             or self.apart > other.apart + 0.005
         )
 
 
+TFLITE = (("int8", "pynq_ext"), ("int8", "pynq_exact"), ("uint8", "pynq_exact"))
+"""Activations, and hardware, of TFLite files."""
+
+
+def tflite_cases() -> dict[str, Case]:
+    """Return TFLite's operators by names: the operator, shapes and options."""
+    found: dict[str, Case] = {}
+    for case in cases():
+        if case.floats_only:
+            continue
+        given = [
+            "x".join(map(str, operand)) if isinstance(operand, tuple) else str(operand.tolist())
+            for operand in case.operands
+        ]
+        options = [f"{name}={value}" for name, value in case.options.items() if value]
+        found.setdefault(f"{case.kind} {', '.join([*given, *options])}", case)
+    return found
+
+
 def judged(form: Form, style: str, config: str) -> Mark | None:
     """Return the mark of a form; None if ONNX Runtime or the quantiser has none of it."""
+    made = _quantised(form, style)
+    return made and mark_of(*made, config, prove=style in ("pow2", "free"))
+
+
+@lru_cache(4)
+def _quantised(form: Form, style: str) -> tuple[onnx.ModelProto, Arrays, list[Any]] | None:
+    """Return the quantised network of a form, an input and ONNX Runtime's results."""
     opset, batch = form.drawn(style)
     model, data = form.network(opset, batch)
+    sample = {"x": data[:batch]}
     try:
         file = quantised(model, data, style)
-        session = runtime_session(file, "ORT_DISABLE_ALL")
-        expected = session.run(None, {"x": data[:batch]})
+        return file, sample, runtime_session(file, "ORT_DISABLE_ALL").run(None, sample)
     except Exception:
         return None
-    return mark_of(file, {"x": data[:batch]}, expected, config)
 
 
 def mark_of(
-    file: onnx.ModelProto,
-    sample: dict[str, np.ndarray[Any, Any]],
-    expected: list[np.ndarray[Any, Any]],
-    config: str,
+    file: onnx.ModelProto, sample: Arrays, expected: list[Any], config: str, *, prove: bool = True
 ) -> Mark:
     """Return the mark of a file, whose results are those of ONNX Runtime."""
+    mark, found = _compiled(file, sample, config, prove)
+    if not found:
+        return mark
+    steps = _steps(file, found, expected)
+    if steps > LIMIT:
+        return Mark("wrong", steps, reason=f"{steps} steps from ONNX Runtime")
+    return replace(mark, steps=steps)
+
+
+def tflite_mark(case: Case, dtype: str, config: str) -> Mark | None:
+    """Return the mark of a TFLite file of one operator; None if LiteRT has none of it."""
+    rng = np.random.default_rng(0)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max + 1
+    shapes = [operand for operand in case.operands if isinstance(operand, tuple)]
+    arrays = [rng.integers(low, high, shape).astype(dtype) for shape in shapes]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "m.tflite"
+        path.write_bytes(case.file(dtype))
+        mark, _ = _compiled(path, arrays, config, True)
+        cannot = mark.reason == "LiteRT cannot run it" or (mark.place == "refused" and not runs(path))
+    return None if cannot else mark
+
+
+def _compiled(source: Any, given: Any, config: str, prove: bool) -> tuple[Mark, tuple[Any, ...]]:
+    """Return the mark of a source without the steps of its results, and its results."""
+    arrays = [given] if isinstance(given, dict) else given
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PlacementWarning)
-            model = vtaops.compile_model(file, config, host=True)
-        found, own = (as_tuple(each(sample)) for each in (model.run, model.reference))
+            model = vtaops.compile_model(source, config, host=True, prove=prove)
+        found, own = (as_tuple(each(*arrays)) for each in (model.run, model.reference))
     except FileMismatch as error:
-        return Mark("wrong", reason=_line(error))
+        return Mark("wrong", reason=_line(error)), ()
     except vtaops.VTAError as error:
-        return Mark("refused", reason=_line(error))
+        return Mark("refused", reason=_line(error)), ()
     except Exception as error:
-        return Mark("raw", reason=f"{type(error).__name__}: {_line(error)}")
-    if any(not np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(found, own, strict=True)):
-        return Mark("wrong", reason="the model computes something else than its graph")
-    steps = _steps(file, found, expected)
-    agreed = model.agreement
+        return Mark("raw", reason=f"{type(error).__name__}: {_line(error)}"), ()
+    if not all(map(_same, found, own)):
+        return Mark("wrong", reason="the model computes something else than its graph"), ()
+    agreed, (place, reason) = model.agreement, _place(model)
     apart = round(agreed.differences / max(1, agreed.values), 4)
-    place, reason = _place(model)
-    if steps > LIMIT or agreed.reason:
-        wrong = agreed.reason or f"{steps} steps from ONNX Runtime"
-        return Mark("wrong" if steps > LIMIT else place, steps, apart, len(model.regions), wrong)
-    return Mark(place, steps, apart, len(model.regions), reason)
+    return Mark(place, 0, apart, len(model.regions), agreed.reason or reason), found
+
+
+def _same(ours: Any, own: Any) -> bool:
+    return bool(np.array_equal(ours, own, equal_nan=ours.dtype.kind == "f"))
 
 
 LIMIT = 8
@@ -135,13 +190,26 @@ def _place(model: Any) -> tuple[str, str]:
     inner = [
         row
         for node, row in zip(model.graph.nodes, model.plan, strict=True)
-        if not isinstance(node.op, Quantize | Dequantize)
+        if not _is_boundary(node, model.graph)
     ]
     host = [row for row in inner if row.where == "host"]
     if not host:
         return "vta", ""
     place = "host" if len(host) == len(inner) else "part"
     return place, host[0].reason
+
+
+def _is_boundary(node: Node, graph: Graph) -> bool:
+    """Return whether a node rounds, or brings the channels of an image to their place."""
+    ends = {tensor.name for tensor in (*graph.inputs, *graph.outputs)}
+    near = {tensor.name for tensor in (*node.inputs, *node.outputs)} & ends
+    return isinstance(node.op, Quantize | Dequantize) or (
+        isinstance(node.op, Transpose) and tuple(node.op.axes) in LAYOUTS and bool(near)
+    )
+
+
+LAYOUTS = ((0, 2, 3, 1), (0, 3, 1, 2))
+"""Channels last, and first."""
 
 
 def _steps(file: onnx.ModelProto, found: Any, expected: Any) -> int:

@@ -6,7 +6,7 @@ The definition of each is: dequantise the operands, compute, quantise the result
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,21 @@ def _softmax(builder: NetworkBuilder, operation: IntegerOperator) -> Value:
     return _rounded(builder, operation, whole, 3)
 
 
+def _average_pool(builder: NetworkBuilder, operation: IntegerOperator) -> Value:
+    """Pad what `ceil_mode` adds: this operator counts it as padding, AveragePool does not."""
+    attrs = dict(operation.attrs)
+    data, kernel = operation.args[0], attrs.get("kernel_shape", [])
+    if attrs.get("ceil_mode") and attrs.get("count_include_pad") and data is not None:
+        rank = len(kernel)
+        pads = list(attrs.get("pads") or [0] * 2 * rank)
+        strides = attrs.get("strides") or [1] * rank
+        for axis, extent in enumerate(shape_of(data)[2:]):
+            rest = extent + pads[axis] + pads[axis + rank] - kernel[axis]
+            pads[axis + rank] += -rest % strides[axis]
+        attrs |= {"pads": pads, "ceil_mode": 0}
+    return Composition("AveragePool", (0,), 3)(builder, replace(operation, attrs=attrs))
+
+
 RULES: dict[str, Callable[[NetworkBuilder, IntegerOperator], Value]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
@@ -139,7 +154,7 @@ RULES: dict[str, Callable[[NetworkBuilder, IntegerOperator], Value]] = {
     "QLinearAdd": Composition("Add", (0, 3), 6),
     "QLinearMul": Composition("Mul", (0, 3), 6),
     "QLinearGlobalAveragePool": Composition("GlobalAveragePool", (0,), 3),
-    "QLinearAveragePool": Composition("AveragePool", (0,), 3),
+    "QLinearAveragePool": _average_pool,
     "QLinearLeakyRelu": Composition("LeakyRelu", (0,), 3),
     "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
     "QLinearSoftmax": _softmax,
