@@ -168,18 +168,21 @@ def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]
 
 INTRODUCTION = """# Supported operators
 
-Each of these {forms} forms of an operator was quantised, compiled, run and compared with the runtime of its file: ONNX
-in ONNX Runtime without optimisation, TFLite in LiteRT's reference kernels. An ONNX form stands between two products
-with constant weights, in opsets 13 to 21 and batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which
-`vtaops.quantize` makes scales powers of two; `pynq_ext` and `pynq_512` have extensions and free scales; *others* are
-three files for `pynq_ext` of: ONNX Runtime's quantiser (int8, uint8, operators on integers), and pairs as PyTorch,
-TensorRT and Brevitas (QCDQ) place them.
+Each of these {forms} forms of an operator was quantised, compiled, run and compared with the
+runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
+kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 21 and
+batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
+of two; `pynq_ext` and `pynq_512` have extensions and free scales. *Others* are three files for
+`pynq_ext`: of ONNX Runtime's quantiser (int8, uint8, or operators on integers), or with pairs as
+PyTorch, TensorRT and Brevitas (QCDQ) place them.
 
 {legend}
 
-`vtaops ops --supported NAME` prints the rows of an operator, `vtaops ops MODEL` the reasons for a model of your own.
-`python -m benchmarks supported` measures the list again; the tests repeat a part of it and fail if a row gets worse.
+`vtaops ops --supported NAME` prints the rows of an operator, `vtaops ops MODEL` the reasons for a
+model of your own. `python -m benchmarks supported` measures the list again; the tests repeat a part
+of it and fail if a row gets worse.
 """
 
-TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its ends do not count.
+TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its ends
+do not count.
 """

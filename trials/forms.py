@@ -35,6 +35,7 @@ class Network(Builder):
     def __init__(self, seed: int, opset: int, batch: int) -> None:
         super().__init__(seed)
         self.opset, self.batch = opset, batch
+        self.known: list[onnx.ValueInfoProto] = []
 
     def ints(self, *numbers: Any) -> str:
         return str(self.constant(np.array(numbers, np.int64)))
@@ -61,6 +62,20 @@ class Network(Builder):
         found = [v for v in (*known.value_info, *known.output, *known.input) if v.name == name]
         types = [v.type.tensor_type for v in found if v.type.HasField("tensor_type")]
         return types[0] if types else onnx.TypeProto.Tensor()
+
+    def keep(self, kind: str, x: str, *more: str, **attrs: Any) -> str:
+        """Add an operator that keeps the shape, which ONNX does not infer."""
+        y = str(self.add(kind, x, *more, **attrs))
+        self.known.append(
+            onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, self.shape_of(x))
+        )
+        return y
+
+    def model(self, opset: int = 17) -> onnx.ModelProto:
+        made = super().model(opset)
+        del made.graph.value_info[:]  # without what shapes depend on
+        made.graph.value_info.extend(self.known)
+        return onnx.shape_inference.infer_shapes(made, data_prop=True)
 
     def axes(self, kind: str, x: str, axes: Sequence[int], since: int = 13, **attrs: Any) -> str:
         """Add an operator whose axes are an attribute before an opset, and an input from it on."""
@@ -213,14 +228,22 @@ conv("Conv", "weights shared by two", lambda b, x: _shared(b, x))
 conv("Conv", "3-D", _conv(4, 8, 1, 3, 3, pads=[0, 1, 1, 0, 1, 1]), shape=(8, 2, 5, 5))
 line = _group("Convolutions", LINE)
 line("Conv", "1-D, pads 1", _conv(16, 8, 3, pads=[1, 1]))
-line("Conv", "1-D, auto_pad=SAME_UPPER, strides 2", _conv(8, 8, 3, auto_pad="SAME_UPPER", strides=[2]))
+line(
+    "Conv",
+    "1-D, auto_pad=SAME_UPPER, strides 2",
+    _conv(8, 8, 3, auto_pad="SAME_UPPER", strides=[2]),
+)
 line("Conv", "1-D, dilations 2", _conv(8, 8, 3, pads=[2, 2], dilations=[2]))
 line("Conv", "1-D, group 2", _conv(8, 4, 3, pads=[1, 1], group=2))
 line("Conv", "1-D, depthwise", _conv(8, 1, 3, pads=[1, 1], group=8))
 line("Conv", "1-D, causal: Pad, then dilations 2", lambda b, x: _causal(b, x))
 for _title, _weights, _attrs in (
     ("2x2, strides 2", (8, 6, 2, 2), {"strides": [2, 2]}),
-    ("3x3, strides 2, output_padding 1", (8, 6, 3, 3), {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}),
+    (
+        "3x3, strides 2, output_padding 1",
+        (8, 6, 3, 3),
+        {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]},
+    ),
     ("4x4, strides 2, pads 1", (8, 6, 4, 4), {"strides": [2, 2], "pads": [1] * 4}),
     ("strides 1", (8, 6, 3, 3), {"pads": [1] * 4}),
     ("strides (2, 1)", (8, 6, 3, 3), {"strides": [2, 1], "pads": [1] * 4}),
@@ -232,14 +255,16 @@ for _title, _weights, _attrs in (
     ("depthwise", (8, 1, 4, 4), {"strides": [2, 2], "group": 8, "pads": [1] * 4}),
     ("dilations 2", (8, 6, 3, 3), {"dilations": [2, 2]}),
     ("dilations 2, strides 2", (8, 6, 3, 3), {"dilations": [2, 2], "strides": [2, 2]}),
-):  # fmt: skip
+):
     conv("ConvTranspose", _title, _transposed(*_weights, **_attrs))
 line("ConvTranspose", "1-D, strides 2", _transposed(8, 6, 4, strides=[2], pads=[1, 1]))
 
 
 def _shared(b: Network, x: str) -> str:
     weight = b.weight(8, 8, 3, 3)
-    first, second = (b.add("Conv", y, weight, pads=[1] * 4) for y in (x, b.add("Mul", x, b.floats(0.3))))
+    first, second = (
+        b.add("Conv", y, weight, pads=[1] * 4) for y in (x, b.add("Mul", x, b.floats(0.3)))
+    )
     return str(b.add("Add", first, second))
 
 
@@ -258,12 +283,21 @@ for _kind in ("MaxPool", "AveragePool"):
         ("3x3, strides 1, pads 1", {"kernel_shape": [3, 3], "pads": [1] * 4}),
         ("pads that differ by side", {"kernel_shape": [3, 3], "pads": [0, 1, 2, 1]}),
         ("ceil_mode", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
-        ("ceil_mode, pads 1", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1, "pads": [1] * 4}),
-        ("auto_pad=SAME_UPPER", {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
-        ("auto_pad=SAME_LOWER", {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+        (
+            "ceil_mode, pads 1",
+            {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1, "pads": [1] * 4},
+        ),
+        (
+            "auto_pad=SAME_UPPER",
+            {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+        ),
+        (
+            "auto_pad=SAME_LOWER",
+            {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+        ),
         ("5x5, strides 1 (SPP)", {"kernel_shape": [5, 5], "pads": [2] * 4}),
         ("(3, 1)", {"kernel_shape": [3, 1], "strides": [2, 1]}),
-    ):  # fmt: skip
+    ):
         pool(_kind, _title, _node(_kind, **_attrs))
     pool(_kind, "1-D", _node(_kind, kernel_shape=[3], strides=[2], pads=[1, 1]), shape=LINE)
     pool(
@@ -274,8 +308,17 @@ for _kind in ("MaxPool", "AveragePool"):
     )
 _INCLUDE = {"kernel_shape": [3, 3], "strides": [2, 2], "count_include_pad": 1}
 pool("AveragePool", "count_include_pad", _node("AveragePool", pads=[1] * 4, **_INCLUDE))
-pool("AveragePool", "count_include_pad, SAME_UPPER", _node("AveragePool", auto_pad="SAME_UPPER", **_INCLUDE))
-pool("AveragePool", "count_include_pad, ceil_mode", _node("AveragePool", pads=[1] * 4, ceil_mode=1, **_INCLUDE), opset=19)
+pool(
+    "AveragePool",
+    "count_include_pad, SAME_UPPER",
+    _node("AveragePool", auto_pad="SAME_UPPER", **_INCLUDE),
+)
+pool(
+    "AveragePool",
+    "count_include_pad, ceil_mode",
+    _node("AveragePool", pads=[1] * 4, ceil_mode=1, **_INCLUDE),
+    opset=19,
+)
 for _kind in ("GlobalAveragePool", "GlobalMaxPool"):
     pool(_kind, "", _node(_kind))
     pool(_kind, "1-D", _node(_kind), shape=LINE)
@@ -308,7 +351,11 @@ product("Gemm", "bias (1, n)", _gemm((12, 10), (1, 10)))
 product("Gemm", "scalar bias", _gemm((12, 10), ()))
 product("Gemm", "no bias", _gemm((12, 10)))
 product("Gemm", "alpha 0.5, beta 2", _gemm((10, 12), (10,), transB=1, alpha=0.5, beta=2.0))
-product("Gemm", "transA of a constant", lambda b, x: b.add("Gemm", x, b.add("Transpose", b.weight(10, 12), perm=[1, 0])))
+product(
+    "Gemm",
+    "transA of a constant",
+    lambda b, x: b.add("Gemm", x, b.add("Transpose", b.weight(10, 12), perm=[1, 0])),
+)
 product("MatMul", "(n, k) by a constant", _matmul(12, 10))
 product("MatMul", "(n, k) by a constant, bias", _matmul(12, 10, bias=10))
 product("MatMul", "(n, t, k) by a constant", _matmul(8, 10), shape=TOKENS)
@@ -319,7 +366,11 @@ product("MatMul", "rank 5 by a constant", _matmul(6, 10), shape=(2, 3, 4, 6))
 product("MatMul", "a constant by (n, t, k)", _matmul(7, 5, left=True), shape=TOKENS)
 product("MatMul", "a constant by (n, c, h, w)", _matmul(9, 7, left=True), shape=IMAGE)
 product("MatMul", "by a matrix for each channel", _matmul(8, 6, 5), shape=IMAGE)
-product("MatMul", "by one vector", lambda b, x: b.axes("Unsqueeze", b.add("MatMul", x, b.weight(12)), [1]))
+product(
+    "MatMul",
+    "by one vector",
+    lambda b, x: b.axes("Unsqueeze", b.add("MatMul", x, b.weight(12)), [1]),
+)
 
 
 def _attention(*, heads: bool = False, shared: bool = False, scale: bool = True) -> Build:
@@ -354,8 +405,18 @@ product("MatMul", "two tensors, rank 4", lambda b, x: _squared(b, x), shape=IMAG
 product("MatMul", "(n, c, h, w) by (n, 1, w, k)", lambda b, x: _shared_keys(b, x), shape=IMAGE)
 product("MatMul", "attention of one head", _attention(), shape=TOKENS)
 product("MatMul", "attention of two heads", _attention(heads=True), shape=TOKENS)
-product("Einsum", "bij,jk->bik", lambda b, x: b.add("Einsum", x, b.weight(8, 10), equation="bij,jk->bik"), shape=TOKENS)
-product("Einsum", "two tensors", lambda b, x: b.add("Einsum", x, x, equation="bij,bkj->bik"), shape=TOKENS)
+product(
+    "Einsum",
+    "bij,jk->bik",
+    lambda b, x: b.add("Einsum", x, b.weight(8, 10), equation="bij,jk->bik"),
+    shape=TOKENS,
+)
+product(
+    "Einsum",
+    "two tensors",
+    lambda b, x: b.add("Einsum", x, x, equation="bij,bkj->bik"),
+    shape=TOKENS,
+)
 
 
 def _shared_keys(b: Network, x: str) -> str:
@@ -367,7 +428,9 @@ def _shared_keys(b: Network, x: str) -> str:
 
 SECOND: dict[str, Callable[[Network, str], str]] = {
     "two of one shape": lambda b, x: b.conv(x, 8, 8, kernel=1),
-    "a vector per image (n, c, 1, 1)": lambda b, x: b.conv(b.add("GlobalAveragePool", x), 8, 8, kernel=1),
+    "a vector per image (n, c, 1, 1)": lambda b, x: b.conv(
+        b.add("GlobalAveragePool", x), 8, 8, kernel=1
+    ),
     "a map (n, 1, h, w)": lambda b, x: b.conv(x, 8, 1, kernel=1),
     "a row (n, c, 1, w)": lambda b, x: b.reduce("ReduceMax", x, [2]),
 }
@@ -379,8 +442,14 @@ for _kind in ("Add", "Sub", "Mul", "Div", "Max", "Min"):
         if _kind != "Div":
             two(_kind, _title, lambda b, x, k=_kind, s=_second: b.add(k, x, s(b, x)))
     if _kind in ("Sub", "Mul", "Add"):
-        two(_kind, "a vector per image first", lambda b, x, k=_kind: b.add(k, SECOND["a vector per image (n, c, 1, 1)"](b, x), x))
-two("Div", "two of one shape", lambda b, x: b.add("Div", x, b.add("Exp", b.conv(x, 8, 8, kernel=1))))
+        two(
+            _kind,
+            "a vector per image first",
+            lambda b, x, k=_kind: b.add(k, SECOND["a vector per image (n, c, 1, 1)"](b, x), x),
+        )
+two(
+    "Div", "two of one shape", lambda b, x: b.add("Div", x, b.add("Exp", b.conv(x, 8, 8, kernel=1)))
+)
 two("Add", "a tensor and itself", lambda b, x: b.add("Add", x, x))
 two("Mul", "a tensor and itself", lambda b, x: b.add("Mul", x, x))
 two("Add", "Relu behind", lambda b, x: b.add("Relu", b.add("Add", x, b.conv(x, 8, 8))))
@@ -390,8 +459,16 @@ two("Mul", "rank 3", lambda b, x: b.add("Mul", x, b.product(x, 8)), shape=TOKENS
 two("Sum", "of three", lambda b, x: b.add("Sum", x, b.conv(x, 8, 8), b.conv(x, 8, 8, kernel=1)))
 two("Max", "of three", lambda b, x: b.add("Max", x, b.conv(x, 8, 8), b.conv(x, 8, 8, kernel=1)))
 two("Mean", "of two", lambda b, x: b.add("Mean", x, b.conv(x, 8, 8)))
-two("Where", "constant condition", lambda b, x: b.add("Where", b.constant(b.rng.random((1, 8, 7, 6)) < 0.5), x, b.conv(x, 8, 8)))
-two("Where", "x > 0", lambda b, x: b.add("Where", b.add("Greater", x, b.floats(0)), x, b.conv(x, 8, 8)))
+two(
+    "Where",
+    "constant condition",
+    lambda b, x: b.add("Where", b.constant(b.rng.random((1, 8, 7, 6)) < 0.5), x, b.conv(x, 8, 8)),
+)
+two(
+    "Where",
+    "x > 0",
+    lambda b, x: b.add("Where", b.add("Greater", x, b.floats(0)), x, b.conv(x, 8, 8)),
+)
 
 constant = _group("With a constant")
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -406,14 +483,36 @@ _SHAPES: dict[str, tuple[int, ...]] = {
 for _kind in ("Add", "Sub", "Mul", "Div", "Max", "Min"):
     for _title, _size in _SHAPES.items():
         constant(_kind, _title, lambda b, x, k=_kind, s=_size: b.add(k, x, b.uniform(0.5, 1.5, *s)))
-constant("Add", "rank 2, per column", lambda b, x: b.add("Add", x, b.uniform(-1, 1, 12)), shape=VECTOR)
-constant("Mul", "rank 2, per column", lambda b, x: b.add("Mul", x, b.uniform(-1, 1, 12)), shape=VECTOR)
-constant("Add", "position embedding (1, t, k)", lambda b, x: b.add("Add", x, b.uniform(-1, 1, 1, 5, 8)), shape=TOKENS)
-constant("Mul", "rank 3, per feature (k,)", lambda b, x: b.add("Mul", x, b.uniform(0.5, 1, 8)), shape=TOKENS)
+constant(
+    "Add", "rank 2, per column", lambda b, x: b.add("Add", x, b.uniform(-1, 1, 12)), shape=VECTOR
+)
+constant(
+    "Mul", "rank 2, per column", lambda b, x: b.add("Mul", x, b.uniform(-1, 1, 12)), shape=VECTOR
+)
+constant(
+    "Add",
+    "position embedding (1, t, k)",
+    lambda b, x: b.add("Add", x, b.uniform(-1, 1, 1, 5, 8)),
+    shape=TOKENS,
+)
+constant(
+    "Mul",
+    "rank 3, per feature (k,)",
+    lambda b, x: b.add("Mul", x, b.uniform(0.5, 1, 8)),
+    shape=TOKENS,
+)
 constant("Mul", "negative scalar", lambda b, x: b.add("Mul", x, b.floats(-0.7)))
-constant("Mul", "layer scale of 1e-3, per channel", lambda b, x: b.add("Add", x, b.add("Mul", b.conv(x, 8, 8), b.uniform(5e-4, 1e-3, 1, 8, 1, 1))))
+constant(
+    "Mul",
+    "layer scale of 1e-3, per channel",
+    lambda b, x: b.add("Add", x, b.add("Mul", b.conv(x, 8, 8), b.uniform(5e-4, 1e-3, 1, 8, 1, 1))),
+)
 constant("Sub", "1 - x", lambda b, x: b.add("Sub", b.floats(1), x))
-constant("Div", "1 / x", lambda b, x: b.add("Div", b.floats(1), b.add("Add", b.add("Relu", x), b.floats(0.5))))
+constant(
+    "Div",
+    "1 / x",
+    lambda b, x: b.add("Div", b.floats(1), b.add("Add", b.add("Relu", x), b.floats(0.5))),
+)
 constant("Pow", "2", lambda b, x: b.add("Pow", x, b.floats(2)))
 constant("Pow", "0.5", lambda b, x: b.add("Pow", b.add("Relu", x), b.floats(0.5)))
 constant("Mod", "fmod", lambda b, x: b.add("Mod", x, b.floats(0.7), fmod=1))
@@ -434,9 +533,15 @@ active("LeakyRelu", "alpha 0.1", _node("LeakyRelu", alpha=0.1))
 active("LeakyRelu", "alpha 1.3", _node("LeakyRelu", alpha=1.3))
 active("HardSigmoid", "alpha 1/6", _node("HardSigmoid", alpha=1 / 6, beta=0.5))
 active("Elu", "alpha 0.5", _node("Elu", alpha=0.5))
-active("Log", "of x + 0.5", lambda b, x: b.add("Log", b.add("Add", b.add("Relu", x), b.floats(0.5))))
+active(
+    "Log", "of x + 0.5", lambda b, x: b.add("Log", b.add("Add", b.add("Relu", x), b.floats(0.5)))
+)
 active("Sqrt", "of Relu", lambda b, x: b.add("Sqrt", b.add("Relu", x)))
-active("Reciprocal", "of x + 0.5", lambda b, x: b.add("Reciprocal", b.add("Add", b.add("Relu", x), b.floats(0.5))))
+active(
+    "Reciprocal",
+    "of x + 0.5",
+    lambda b, x: b.add("Reciprocal", b.add("Add", b.add("Relu", x), b.floats(0.5))),
+)
 active("Clip", "0 to 6", lambda b, x: b.add("Clip", x, b.floats(0), b.floats(6)))
 active("Clip", "-0.5 to 0.7", lambda b, x: b.add("Clip", x, b.floats(-0.5), b.floats(0.7)))
 active("Clip", "max only", lambda b, x: b.add("Clip", x, "", b.floats(1)))
@@ -468,12 +573,17 @@ def _hard_swish(b: Network, x: str) -> str:
 
 def _batch_norm(b: Network, x: str) -> str:
     channels = b.shape_of(x)[1]
-    given = [b.uniform(low, high, channels) for low, high in ((0.5, 1.5), (-0.3, 0.3), (-0.2, 0.2), (0.5, 1.5))]
+    given = [
+        b.uniform(low, high, channels)
+        for low, high in ((0.5, 1.5), (-0.3, 0.3), (-0.2, 0.2), (0.5, 1.5))
+    ]
     return str(b.add("BatchNormalization", x, *given))
 
 
 def _affine(kind: str, size: int, **attrs: Any) -> Build:
-    return lambda b, x: b.add(kind, x, b.uniform(0.5, 1.5, size), b.uniform(-0.3, 0.3, size), **attrs)
+    return lambda b, x: b.keep(
+        kind, x, b.uniform(0.5, 1.5, size), b.uniform(-0.3, 0.3, size), **attrs
+    )
 
 
 def _layer_norm(b: Network, x: str) -> str:
@@ -491,21 +601,50 @@ def _rms_norm(b: Network, x: str) -> str:
 
 
 norm = _group("Normalisations")
-norm("BatchNormalization", "behind a Conv", lambda b, x: _batch_norm(b, b.conv(x, 8, 8, bias=False)))
-norm("BatchNormalization", "before a Conv", lambda b, x: b.conv(_batch_norm(b, b.add("Relu", x)), 8, 8))
-norm("BatchNormalization", "behind a sum", lambda b, x: b.add("Relu", _batch_norm(b, b.add("Add", x, b.conv(x, 8, 8)))))
+norm(
+    "BatchNormalization", "behind a Conv", lambda b, x: _batch_norm(b, b.conv(x, 8, 8, bias=False))
+)
+norm(
+    "BatchNormalization",
+    "before a Conv",
+    lambda b, x: b.conv(_batch_norm(b, b.add("Relu", x)), 8, 8),
+)
+norm(
+    "BatchNormalization",
+    "behind a sum",
+    lambda b, x: b.add("Relu", _batch_norm(b, b.add("Add", x, b.conv(x, 8, 8)))),
+)
 norm("BatchNormalization", "rank 3", lambda b, x: _batch_norm(b, x), shape=LINE)
-norm("BatchNormalization", "rank 2, behind a Gemm", lambda b, x: _batch_norm(b, b.gemm(x, 12, 10)), shape=VECTOR)
-norm("BatchNormalization", "rank 2, before a Gemm", lambda b, x: b.gemm(_batch_norm(b, b.add("Relu", x)), 12, 10), shape=VECTOR)
+norm(
+    "BatchNormalization",
+    "rank 2, behind a Gemm",
+    lambda b, x: _batch_norm(b, b.gemm(x, 12, 10)),
+    shape=VECTOR,
+)
+norm(
+    "BatchNormalization",
+    "rank 2, before a Gemm",
+    lambda b, x: b.gemm(_batch_norm(b, b.add("Relu", x)), 12, 10),
+    shape=VECTOR,
+)
 norm("InstanceNormalization", "", _affine("InstanceNormalization", 8))
 norm("LayerNormalization", "last axis", _affine("LayerNormalization", 8), shape=TOKENS, opset=17)
-norm("LayerNormalization", "of channels, between two Transposes", lambda b, x: b.add("Transpose", _affine("LayerNormalization", 8)(b, b.add("Transpose", x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]), opset=17)
+norm(
+    "LayerNormalization",
+    "of channels, between two Transposes",
+    lambda b, x: b.add(
+        "Transpose",
+        _affine("LayerNormalization", 8)(b, b.add("Transpose", x, perm=[0, 2, 3, 1])),
+        perm=[0, 3, 1, 2],
+    ),
+    opset=17,
+)
 norm("LayerNormalization", "by single operators", _layer_norm, shape=TOKENS)
 norm("RMSNormalization", "by single operators", _rms_norm, shape=TOKENS)
 norm("GroupNormalization", "", _affine("GroupNormalization", 8, num_groups=2), opset=21)
 norm("LpNormalization", "axis 1", _node("LpNormalization", axis=1))
 norm("LRN", "size 5", _node("LRN", size=5))
-norm("MeanVarianceNormalization", "", _node("MeanVarianceNormalization"))
+norm("MeanVarianceNormalization", "", lambda b, x: b.keep("MeanVarianceNormalization", x))
 
 # -------------------------------------------------------------------------------- reductions
 
@@ -525,8 +664,15 @@ reduction("Softmax", "axis -1, rank 3", _node("Softmax", axis=-1), shape=TOKENS)
 reduction("Softmax", "axis 1, rank 4", _node("Softmax", axis=1))
 reduction("LogSoftmax", "axis -1", _node("LogSoftmax", axis=-1), shape=VECTOR)
 reduction("ArgMax", "axis 1", _node("ArgMax", axis=1, keepdims=0))
-reduction("TopK", "2 of the last axis", lambda b, x: b.add("TopK", x, b.ints(2), outputs=2)[0], shape=VECTOR)
-reduction("CumSum", "last axis", lambda b, x: b.add("CumSum", x, b.constant(np.array(2))), shape=TOKENS)
+reduction(
+    "TopK",
+    "2 of the last axis",
+    lambda b, x: b.add("TopK", x, b.ints(2), outputs=2)[0],
+    shape=VECTOR,
+)
+reduction(
+    "CumSum", "last axis", lambda b, x: b.add("CumSum", x, b.constant(np.array(2))), shape=TOKENS
+)
 reduction("Hardmax", "last axis", _node("Hardmax", axis=-1), shape=VECTOR)
 
 # ------------------------------------------------------------------------------------- moves
@@ -534,31 +680,81 @@ reduction("Hardmax", "last axis", _node("Hardmax", axis=-1), shape=VECTOR)
 move = _group("Shapes")
 move("Reshape", "(n, c, h, w) to (n, -1)", lambda b, x: b.add("Reshape", x, b.ints(0, -1)))
 move("Reshape", "(n, c, h, w) to (n, c, h w)", lambda b, x: b.add("Reshape", x, b.ints(0, 0, -1)))
-move("Reshape", "(n, k) to an image", lambda b, x: b.add("Reshape", x, b.ints(-1, 3, 2, 2)), shape=VECTOR)
+move(
+    "Reshape",
+    "(n, k) to an image",
+    lambda b, x: b.add("Reshape", x, b.ints(-1, 3, 2, 2)),
+    shape=VECTOR,
+)
 move("Reshape", "by Shape, Gather, Concat", lambda b, x: _computed_shape(b, x))
-move("Reshape", "behind a global pool", lambda b, x: b.add("Reshape", b.add("GlobalAveragePool", x), b.ints(0, -1)))
+move(
+    "Reshape",
+    "behind a global pool",
+    lambda b, x: b.add("Reshape", b.add("GlobalAveragePool", x), b.ints(0, -1)),
+)
 move("Flatten", "axis 1", _node("Flatten"))
 move("Flatten", "axis 2", _node("Flatten", axis=2))
-move("Squeeze", "axes (2, 3)", lambda b, x: b.axes("Squeeze", b.add("GlobalAveragePool", x), [2, 3]))
+move(
+    "Squeeze", "axes (2, 3)", lambda b, x: b.axes("Squeeze", b.add("GlobalAveragePool", x), [2, 3])
+)
 move("Unsqueeze", "axes (2, 3)", lambda b, x: b.axes("Unsqueeze", x, [2, 3]), shape=VECTOR)
 move("Unsqueeze", "rank 3 to 4", lambda b, x: b.axes("Unsqueeze", x, [2]), shape=LINE)
 move("Transpose", "to channels last", _node("Transpose", perm=[0, 2, 3, 1]))
-move("Transpose", "to channels last and back", lambda b, x: b.add("Transpose", b.add("Relu", b.add("Transpose", x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]))
+move(
+    "Transpose",
+    "to channels last and back",
+    lambda b, x: b.add(
+        "Transpose", b.add("Relu", b.add("Transpose", x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]
+    ),
+)
 move("Transpose", "rows and columns", _node("Transpose", perm=[0, 1, 3, 2]))
 move("Transpose", "tokens and features", _node("Transpose", perm=[0, 2, 1]), shape=TOKENS)
-move("Transpose", "to tokens: Reshape, Transpose", lambda b, x: b.add("Transpose", b.add("Reshape", x, b.ints(0, 8, 42)), perm=[0, 2, 1]))
+move(
+    "Transpose",
+    "to tokens: Reshape, Transpose",
+    lambda b, x: b.add("Transpose", b.add("Reshape", x, b.ints(0, 8, 42)), perm=[0, 2, 1]),
+)
 for _title, _axis in (("channels", 1), ("rows", 2), ("columns", -1)):
     move("Concat", _title, lambda b, x, a=_axis: b.add("Concat", x, b.conv(x, 8, 8), axis=a))
-move("Concat", "of other grids", lambda b, x: b.add("Concat", x, b.add("Mul", b.conv(x, 8, 8), b.floats(5)), b.add("Sigmoid", x), axis=1))
+move(
+    "Concat",
+    "of other grids",
+    lambda b, x: b.add(
+        "Concat", x, b.add("Mul", b.conv(x, 8, 8), b.floats(5)), b.add("Sigmoid", x), axis=1
+    ),
+)
 move("Concat", "a tensor and itself", lambda b, x: b.add("Concat", x, x, axis=1))
-move("Concat", "with a constant", lambda b, x: b.add("Concat", x, b.uniform(-1, 1, b.batch, 2, 7, 6), axis=1))
-move("Concat", "3 channels and 5 (not of blocks)", lambda b, x: b.add("Concat", b.conv(x, 8, 3), b.conv(x, 8, 5), axis=1))
-move("Concat", "class token, rank 3", lambda b, x: b.add("Concat", b.uniform(-1, 1, b.batch, 1, 8), x, axis=1), shape=TOKENS)
+move(
+    "Concat",
+    "with a constant",
+    lambda b, x: b.add("Concat", x, b.uniform(-1, 1, b.batch, 2, 7, 6), axis=1),
+)
+move(
+    "Concat",
+    "3 channels and 5 (not of blocks)",
+    lambda b, x: b.add("Concat", b.conv(x, 8, 3), b.conv(x, 8, 5), axis=1),
+)
+move(
+    "Concat",
+    "class token, rank 3",
+    lambda b, x: b.add("Concat", b.uniform(-1, 1, b.batch, 1, 8), x, axis=1),
+    shape=TOKENS,
+)
 move("Concat", "rank 2", lambda b, x: b.add("Concat", x, b.gemm(x, 12, 6), axis=1), shape=VECTOR)
 move("Split", "2 of the channels", lambda b, x: b.add("Concat", *b.split(x, 2, 1)[::-1], axis=1))
-move("Split", "uneven", lambda b, x: b.add("Concat", *reversed(b.add("Split", x, b.ints(3, 5), outputs=2, axis=1)), axis=1))
+move(
+    "Split",
+    "uneven",
+    lambda b, x: b.add(
+        "Concat", *reversed(b.add("Split", x, b.ints(3, 5), outputs=2, axis=1)), axis=1
+    ),
+)
 move("Split", "gate (GLU)", lambda b, x: _glu(b, x))
-move("Split", "rows", lambda b, x: b.add("Add", *b.split(b.add("Slice", x, b.ints(0), b.ints(6), b.ints(2)), 2, 2)))
+move(
+    "Split",
+    "rows",
+    lambda b, x: b.add("Add", *b.split(b.add("Slice", x, b.ints(0), b.ints(6), b.ints(2)), 2, 2)),
+)
 move("Split", "q, k, v of (n, t, k)", lambda b, x: b.add("Add", *b.split(x, 2, -1)), shape=TOKENS)
 for _title, _given in {
     "channels": ((0,), (5,), (1,), (1,)),
@@ -570,31 +766,89 @@ for _title, _given in {
     "ends beyond the extents": ((2,), (2**31 - 1,), (2,), (1,)),
 }.items():
     move("Slice", _title, lambda b, x, g=_given: b.add("Slice", x, *(b.ints(*part) for part in g)))
-move("Slice", "last token", lambda b, x: b.add("Slice", x, b.ints(-1), b.ints(100), b.ints(1)), shape=TOKENS)
+move(
+    "Slice",
+    "last token",
+    lambda b, x: b.add("Slice", x, b.ints(-1), b.ints(100), b.ints(1)),
+    shape=TOKENS,
+)
 move("Slice", "of the batch", lambda b, x: b.add("Slice", x, b.ints(0), b.ints(1), b.ints(0)))
 move("Gather", "channels", lambda b, x: b.add("Gather", x, b.ints(3, 0, 7, 7), axis=1))
 move("Gather", "rows", lambda b, x: b.add("Gather", x, b.ints(4, 1, 1), axis=2))
-move("Gather", "one token", lambda b, x: b.add("Gather", x, b.constant(np.array(0)), axis=1), shape=TOKENS)
-move("GatherND", "", lambda b, x: b.add("GatherND", x, b.ints([2], [5], [1]), batch_dims=0) if b.batch > 5 else b.add("GatherND", x, b.constant(np.zeros((b.batch, 3, 1), np.int64)), batch_dims=1))
-move("GatherElements", "", lambda b, x: b.add("GatherElements", x, b.constant(np.zeros((b.batch, 8, 7, 3), np.int64)), axis=3))
+move(
+    "Gather",
+    "one token",
+    lambda b, x: b.add("Gather", x, b.constant(np.array(0)), axis=1),
+    shape=TOKENS,
+)
+move(
+    "GatherND",
+    "",
+    lambda b, x: (
+        b.add("GatherND", x, b.ints([2], [5], [1]), batch_dims=0)
+        if b.batch > 5
+        else b.add("GatherND", x, b.constant(np.zeros((b.batch, 3, 1), np.int64)), batch_dims=1)
+    ),
+)
+move(
+    "GatherElements",
+    "",
+    lambda b, x: b.add(
+        "GatherElements", x, b.constant(np.zeros((b.batch, 8, 7, 3), np.int64)), axis=3
+    ),
+)
 move("ScatterND", "", lambda b, x: b.add("ScatterND", x, b.ints([0]), b.uniform(-1, 1, 1, 8, 7, 6)))
-move("Expand", "(n, c, 1, 1) to the image", lambda b, x: b.add("Expand", b.add("GlobalAveragePool", x), b.ints(1, 1, 7, 6)))
+move(
+    "Expand",
+    "(n, c, 1, 1) to the image",
+    lambda b, x: b.add("Expand", b.add("GlobalAveragePool", x), b.ints(1, 1, 7, 6)),
+)
 move("Tile", "rows", lambda b, x: b.add("Tile", x, b.ints(1, 1, 2, 1)))
 move("Tile", "channels", lambda b, x: b.add("Tile", x, b.ints(1, 2, 1, 1)))
 for _mode in ("constant", "reflect", "edge"):
-    move("Pad", _mode, lambda b, x, m=_mode: b.add("Pad", x, b.ints(0, 0, 1, 2, 0, 0, 2, 1), mode=m))
-move("Pad", "wrap", lambda b, x: b.add("Pad", x, b.ints(0, 0, 1, 1, 0, 0, 1, 1), mode="wrap"), opset=19)
-move("Pad", "constant 1.5", lambda b, x: b.add("Pad", x, b.ints(0, 0, 1, 1, 0, 0, 1, 1), b.floats(1.5)))
+    move(
+        "Pad", _mode, lambda b, x, m=_mode: b.add("Pad", x, b.ints(0, 0, 1, 2, 0, 0, 2, 1), mode=m)
+    )
+move(
+    "Pad",
+    "wrap",
+    lambda b, x: b.add("Pad", x, b.ints(0, 0, 1, 1, 0, 0, 1, 1), mode="wrap"),
+    opset=19,
+)
+move(
+    "Pad",
+    "constant 1.5",
+    lambda b, x: b.add("Pad", x, b.ints(0, 0, 1, 1, 0, 0, 1, 1), b.floats(1.5)),
+)
 move("Pad", "channels", lambda b, x: b.add("Pad", x, b.ints(0, 2, 0, 0, 0, 6, 0, 0)))
 move("Pad", "negative", lambda b, x: b.add("Pad", x, b.ints(0, 0, -1, 0, 0, 0, 0, -2)))
 move("Pad", "axes", lambda b, x: b.add("Pad", x, b.ints(1, 1, 1, 1), "", b.ints(2, 3)), opset=18)
-move("Pad", "before a strided Conv", lambda b, x: b.add("Conv", b.add("Pad", x, b.ints(0, 0, 0, 0, 0, 0, 1, 1)), b.weight(8, 8, 3, 3), strides=[2, 2]))
-move("Pad", "reflect, before a Conv", lambda b, x: b.add("Conv", b.add("Pad", x, b.ints(0, 0, 1, 1, 0, 0, 1, 1), mode="reflect"), b.weight(8, 8, 3, 3)))
+move(
+    "Pad",
+    "before a strided Conv",
+    lambda b, x: b.add(
+        "Conv",
+        b.add("Pad", x, b.ints(0, 0, 0, 0, 0, 0, 1, 1)),
+        b.weight(8, 8, 3, 3),
+        strides=[2, 2],
+    ),
+)
+move(
+    "Pad",
+    "reflect, before a Conv",
+    lambda b, x: b.add(
+        "Conv",
+        b.add("Pad", x, b.ints(0, 0, 1, 1, 0, 0, 1, 1), mode="reflect"),
+        b.weight(8, 8, 3, 3),
+    ),
+)
 move("Pad", "rank 3", lambda b, x: b.add("Pad", x, b.ints(0, 0, 2, 0, 0, 0)), shape=LINE)
 for _mode in ("DCR", "CRD"):
     move("DepthToSpace", _mode, _node("DepthToSpace", blocksize=2, mode=_mode))
 move("SpaceToDepth", "2", _node("SpaceToDepth", blocksize=2), shape=(4, 6, 8))
-move("SpaceToDepth", "by Reshape and Transpose", lambda b, x: _space_to_depth(b, x), shape=(4, 6, 8))
+move(
+    "SpaceToDepth", "by Reshape and Transpose", lambda b, x: _space_to_depth(b, x), shape=(4, 6, 8)
+)
 move("Channel shuffle", "", lambda b, x: _shuffle(b, x))
 move("Windows", "of Swin", lambda b, x: _windows(b, x), shape=(8, 6, 8))
 move("Roll", "by Slice and Concat", lambda b, x: _roll(b, x))
@@ -605,31 +859,86 @@ move("Cast", "to float16 and back", lambda b, x: b.add("Cast", b.add("Cast", x, 
 
 resize = _group("Resize")
 for _title, _scales, _attrs in (
-    ("nearest x2, asymmetric, floor", (2, 2), {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+    (
+        "nearest x2, asymmetric, floor",
+        (2, 2),
+        {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        },
+    ),
     ("nearest x2, half_pixel", (2, 2), {"mode": "nearest"}),
-    ("nearest x2, half_pixel, round_prefer_ceil", (2, 2), {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}),
-    ("nearest x2, align_corners", (2, 2), {"mode": "nearest", "coordinate_transformation_mode": "align_corners"}),
+    (
+        "nearest x2, half_pixel, round_prefer_ceil",
+        (2, 2),
+        {"mode": "nearest", "nearest_mode": "round_prefer_ceil"},
+    ),
+    (
+        "nearest x2, align_corners",
+        (2, 2),
+        {"mode": "nearest", "coordinate_transformation_mode": "align_corners"},
+    ),
     ("nearest x3", (3, 3), {"mode": "nearest"}),
     ("nearest (1, 2)", (1, 2), {"mode": "nearest"}),
     ("nearest x1.5", (1.5, 1.5), {"mode": "nearest"}),
-    ("nearest x0.5", (0.5, 0.5), {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+    (
+        "nearest x0.5",
+        (0.5, 0.5),
+        {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        },
+    ),
     ("linear x2, half_pixel", (2, 2), {"mode": "linear"}),
-    ("linear x2, pytorch_half_pixel", (2, 2), {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
-    ("linear x2, align_corners", (2, 2), {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
-    ("linear x2, asymmetric", (2, 2), {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}),
+    (
+        "linear x2, pytorch_half_pixel",
+        (2, 2),
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    ),
+    (
+        "linear x2, align_corners",
+        (2, 2),
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    ),
+    (
+        "linear x2, asymmetric",
+        (2, 2),
+        {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
+    ),
     ("linear x4, half_pixel", (4, 4), {"mode": "linear"}),
     ("linear x0.5", (0.5, 0.5), {"mode": "linear"}),
     ("cubic x2", (2, 2), {"mode": "cubic"}),
-):  # fmt: skip
-    resize("Resize", _title, lambda b, x, s=_scales, a=_attrs: b.add("Resize", x, "", b.floats([1, 1, *s]), **a))
-resize("Resize", "nearest, sizes", lambda b, x: b.add("Resize", x, "", "", b.ints(b.batch, 8, 14, 12), mode="nearest"))
-resize("Resize", "linear, sizes", lambda b, x: b.add("Resize", x, "", "", b.ints(b.batch, 8, 14, 12), mode="linear"))
-resize("Resize", "1-D nearest x2", lambda b, x: b.add("Resize", x, "", b.floats([1, 1, 2]), mode="nearest"), shape=LINE)
+):
+    resize(
+        "Resize",
+        _title,
+        lambda b, x, s=_scales, a=_attrs: b.add("Resize", x, "", b.floats([1, 1, *s]), **a),
+    )
+resize(
+    "Resize",
+    "nearest, sizes",
+    lambda b, x: b.add("Resize", x, "", "", b.ints(b.batch, 8, 14, 12), mode="nearest"),
+)
+resize(
+    "Resize",
+    "linear, sizes",
+    lambda b, x: b.add("Resize", x, "", "", b.ints(b.batch, 8, 14, 12), mode="linear"),
+)
+resize(
+    "Resize",
+    "1-D nearest x2",
+    lambda b, x: b.add("Resize", x, "", b.floats([1, 1, 2]), mode="nearest"),
+    shape=LINE,
+)
 resize("Resize", "sizes by Shape", lambda b, x: _sized_like(b, x))
 
 
 def _computed_shape(b: Network, x: str) -> str:
-    size = b.axes("Unsqueeze", b.add("Gather", b.add("Shape", x), b.constant(np.array(0)), axis=0), [0])
+    size = b.axes(
+        "Unsqueeze", b.add("Gather", b.add("Shape", x), b.constant(np.array(0)), axis=0), [0]
+    )
     return str(b.add("Reshape", x, b.add("Concat", size, b.ints(-1), axis=0)))
 
 
@@ -647,17 +956,23 @@ def _glu(b: Network, x: str) -> str:
 
 def _space_to_depth(b: Network, x: str) -> str:
     parts = b.add("Reshape", x, b.ints(0, 4, 3, 2, 4, 2))
-    return str(b.add("Reshape", b.add("Transpose", parts, perm=[0, 3, 5, 1, 2, 4]), b.ints(0, 16, 3, 4)))
+    return str(
+        b.add("Reshape", b.add("Transpose", parts, perm=[0, 3, 5, 1, 2, 4]), b.ints(0, 16, 3, 4))
+    )
 
 
 def _shuffle(b: Network, x: str) -> str:
     parts = b.add("Reshape", x, b.ints(0, 2, 4, 7, 6))
-    return str(b.add("Reshape", b.add("Transpose", parts, perm=[0, 2, 1, 3, 4]), b.ints(0, 8, 7, 6)))
+    return str(
+        b.add("Reshape", b.add("Transpose", parts, perm=[0, 2, 1, 3, 4]), b.ints(0, 8, 7, 6))
+    )
 
 
 def _windows(b: Network, x: str) -> str:
     last = b.add("Reshape", b.add("Transpose", x, perm=[0, 2, 3, 1]), b.ints(0, 3, 2, 4, 2, 8))
-    return str(b.add("Reshape", b.add("Transpose", last, perm=[0, 1, 3, 2, 4, 5]), b.ints(-1, 4, 8)))
+    return str(
+        b.add("Reshape", b.add("Transpose", last, perm=[0, 1, 3, 2, 4, 5]), b.ints(-1, 4, 8))
+    )
 
 
 def _roll(b: Network, x: str) -> str:
@@ -709,7 +1024,9 @@ def _if(b: Network, x: str) -> str:
         make([onnx.helper.make_node(op, [x], [out])], op, [], [kind(out, 1, shape)])
         for op, out in (("Relu", "then_y"), ("Neg", "else_y"))
     ]
-    return str(b.add("If", b.constant(np.array(True)), then_branch=branches[0], else_branch=branches[1]))
+    return str(
+        b.add("If", b.constant(np.array(True)), then_branch=branches[0], else_branch=branches[1])
+    )
 
 
 def _stacked(b: Network, x: str) -> str:
@@ -718,11 +1035,19 @@ def _stacked(b: Network, x: str) -> str:
 
 
 block = _group("Blocks")
-block("Residual", "", lambda b, x: b.add("Relu", b.add("Add", b.conv(b.conv(x, 8, 8, relu=True), 8, 8), x)))
+block(
+    "Residual",
+    "",
+    lambda b, x: b.add("Relu", b.add("Add", b.conv(b.conv(x, 8, 8, relu=True), 8, 8), x)),
+)
 block("Inverted residual", "Clip(0, 6)", lambda b, x: _inverted(b, x))
 block("Squeeze and excitation", "", _gate)
 block("ECA", "", _eca)
-block("Global context", "x + Conv(mean(x))", lambda b, x: b.add("Add", x, b.conv(b.add("GlobalAveragePool", x), 8, 8, kernel=1)))
+block(
+    "Global context",
+    "x + Conv(mean(x))",
+    lambda b, x: b.add("Add", x, b.conv(b.add("GlobalAveragePool", x), 8, 8, kernel=1)),
+)
 block("Stacked branches", "sum over a new axis", _stacked)
 block("Linear in channels last", "", lambda b, x: _linear_last(b, x))
 block("MLP", "GELU", lambda b, x: b.product(_gelu(b, b.product(x, 16)), 8), shape=TOKENS)
@@ -732,7 +1057,11 @@ block("LSTM", "bidirectional", _recurrent("LSTM", 4, both=True), shape=TOKENS)
 block("GRU", "", _recurrent("GRU", 3), shape=TOKENS)
 block("RNN", "", _recurrent("RNN", 1), shape=TOKENS)
 block("If", "constant condition", _if)
-block("Classifier", "GlobalAveragePool, Flatten, Gemm, Softmax", lambda b, x: b.add("Softmax", b.gemm(b.add("Flatten", b.add("GlobalAveragePool", x)), 8, 10)))
+block(
+    "Classifier",
+    "GlobalAveragePool, Flatten, Gemm, Softmax",
+    lambda b, x: b.add("Softmax", b.gemm(b.add("Flatten", b.add("GlobalAveragePool", x)), 8, 10)),
+)
 block("NonZero", "a shape from data", lambda b, x: b.add("NonZero", x))
 
 

@@ -163,6 +163,7 @@ class Pairs:
             graph.input,
             [onnx.ValueInfoProto(name=name) for name in outputs],
             [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+            value_info=self.source.graph.value_info,
         )
         model = helper.make_model(made, opset_imports=self.source.opset_import)
         model.ir_version = self.source.ir_version
@@ -179,7 +180,7 @@ class Pairs:
                     copy.input[index] = self._pair(name)
         self._nodes.append(copy)
         if node.op_type in MOVES and node.input[0] in self._grids:
-            self._grids |= {name: self._grids[node.input[0]] for name in node.output}
+            self._grids |= dict.fromkeys(node.output, self._grids[node.input[0]])
 
     def _is_fused(self, name: str) -> bool:
         """Return whether a tensor goes to an activation alone that its operator includes."""
@@ -233,7 +234,11 @@ class Pairs:
         if self.float_weights:
             grid = self._constant(scale), self._constant(zero)
             return self._halves(name, *grid, **attrs)
-        shaped = scale if not attrs else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
+        shaped = (
+            scale
+            if not attrs
+            else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
+        )
         whole = np.clip(np.rint(weight / shaped), -127, 127).astype(np.int8)
         parts = [self._constant(part) for part in (whole, scale, zero)]
         return self._node("DequantizeLinear", *parts, **attrs)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import vtaops
 from benchmarks.supported import NONE, PAGE, cases, page, rows, trial
 from trials.forms import BY_NAME
-from trials.marks import LIMIT, Mark
+from trials.marks import Mark
 from trials.styles import quantised
 from vtaops.cli import app
 from vtaops.cli.supported import matching, read_rows, supported
@@ -50,7 +50,7 @@ def test_a_worse_mark_is_one():
     assert not vta.is_worse(vta)
     assert Mark("part").is_worse(vta)
     assert Mark("wrong").is_worse(Mark("refused"))
-    assert Mark("vta", steps=3, launches=1).is_worse(vta)
+    assert Mark("vta", steps=4, launches=1).is_worse(vta)
     assert Mark("vta", apart=0.02, launches=1).is_worse(vta)
     assert Mark("vta", launches=2).is_worse(vta)
     assert not Mark("vta", launches=3).is_worse(Mark("part", launches=2))
@@ -165,4 +165,4 @@ def test_an_integer_average_counts_what_it_rounds_up():
     compiled = vtaops.compile_model(file, "pynq_ext")
     (expected,) = runtime_session(file, "ORT_DISABLE_ALL").run(None, {"x": data[:2]})
     step = np.abs(np.diff(np.unique(expected))).min()
-    assert np.abs(compiled.run(data[:2]) - expected).max() <= LIMIT * step
+    assert np.abs(compiled.run(data[:2]) - expected).max() <= 1.01 * step

@@ -213,7 +213,9 @@ def ops(
     elif model:
         _show_placement(Path(model), config, shapes, as_json)
     else:
-        raise ArgumentError("give a model file, or --supported and a name: vtaops ops --supported Conv")
+        raise ArgumentError(
+            "give a model file, or --supported and a name: vtaops ops --supported Conv"
+        )
 
 
 def _show_supported(name: str, as_json: bool) -> None:

@@ -96,7 +96,7 @@ class Supported:
     @property
     def reason(self) -> str:
         """Why it is not on VTA, of the hardware that can most."""
-        return next(reversed(self.reasons), "")
+        return ["", *self.reasons][-1]
 
     def cells(self, keys: Sequence[str]) -> list[str]:
         """Return its row of a table whose columns are outcomes."""

@@ -64,6 +64,8 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
     if any(value.dtype == "" for value in node.reads):
         return [UNKNOWN] * count
+    if not schema.has_type_and_shape_inference_function:  # normalisations, which keep the shape
+        return [(node.reads[0].shape, node.reads[0].dtype)]
     names = [f"result{number}" for number in range(count)]
     read = {value.name: value for value in node.reads}
     types = {name: _type_proto(value) for name, value in read.items()}
