@@ -126,7 +126,7 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    parts = [INTRODUCTION.format(forms=len(rows), legend=LEGEND), *_overview(rows)]
+    parts = [INTRODUCTION.format(forms=len(rows), legend=LEGEND), *_overview(rows), *_ways(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         titles = columns(inside)
@@ -135,6 +135,36 @@ def page(rows: Sequence[Supported]) -> str:
         heads = ["operator", "form", *titles.values(), *["others"] * others, "on the host because"]
         parts += _markdown(heads, (_cells(row, [*titles], others) for row in inside))
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def _ways(rows: Sequence[Supported]) -> list[str]:
+    """Return what to do about the reasons that rows have."""
+    said = [reason for row in rows for reason in row.reasons]
+    lines = [
+        [text, str(count), way]
+        for text, way in WAYS.items()
+        if (count := sum(text in reason for reason in said))
+    ]
+    return ["\n## Ways out\n", *_markdown(["where the reason says", "rows", "do this"], lines)]
+
+
+WAYS = {
+    "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
+    "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
+    "its scales need a multiplier": "`vtaops quantize`, which makes all scales powers of two",
+    "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
+    "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
+    "rank 5": "join two of its axes before it: images have four",
+    "its bytes move": "none is needed: the host moves bytes; keep products beside each other",
+    "no transpose": "none is needed: the host moves bytes; keep products beside each other",
+    "a table for each channel": "one constant for all channels, or an image (n, c, 1, 1)",
+    "last axis of": "a convolution of kernel 1 with channels first",
+    "with groups or dilation": "upsample by Resize (nearest), then a convolution",
+    "compares two tensors": "a sum, or a Concat and a convolution",
+    "is uint8": "quantise inputs as int8, or let the file begin with a QuantizeLinear",
+    "VTA has no operator": "the host computes it; `vtaops profile` shows what that costs",
+}
+"""Parts of reasons, and what a user can do."""
 
 
 def _cells(row: Supported, keys: Sequence[str], others: bool) -> list[str]:
@@ -183,6 +213,6 @@ model of your own. `python -m benchmarks supported` measures the list again; the
 of it and fail if a row gets worse.
 """
 
-TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its ends
-do not count.
+TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its
+ends do not count.
 """

@@ -63,13 +63,11 @@ class Network(Builder):
         types = [v.type.tensor_type for v in found if v.type.HasField("tensor_type")]
         return types[0] if types else onnx.TypeProto.Tensor()
 
-    def keep(self, kind: str, x: str, *more: str, **attrs: Any) -> str:
-        """Add an operator that keeps the shape, which ONNX does not infer."""
-        y = str(self.add(kind, x, *more, **attrs))
-        self.known.append(
-            onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, self.shape_of(x))
-        )
-        return y
+    def declare(self, name: str, shape: Sequence[int]) -> str:
+        """State the shape of a tensor, which ONNX does not infer, and return its name."""
+        kind = onnx.TensorProto.FLOAT
+        self.known.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+        return name
 
     def model(self, opset: int = 17) -> onnx.ModelProto:
         made = super().model(opset)
@@ -581,9 +579,11 @@ def _batch_norm(b: Network, x: str) -> str:
 
 
 def _affine(kind: str, size: int, **attrs: Any) -> Build:
-    return lambda b, x: b.keep(
-        kind, x, b.uniform(0.5, 1.5, size), b.uniform(-0.3, 0.3, size), **attrs
-    )
+    def build(b: Network, x: str) -> str:
+        given = b.uniform(0.5, 1.5, size), b.uniform(-0.3, 0.3, size)
+        return b.declare(b.add(kind, x, *given, **attrs), b.shape_of(x))
+
+    return build
 
 
 def _layer_norm(b: Network, x: str) -> str:
@@ -644,7 +644,11 @@ norm("RMSNormalization", "by single operators", _rms_norm, shape=TOKENS)
 norm("GroupNormalization", "", _affine("GroupNormalization", 8, num_groups=2), opset=21)
 norm("LpNormalization", "axis 1", _node("LpNormalization", axis=1))
 norm("LRN", "size 5", _node("LRN", size=5))
-norm("MeanVarianceNormalization", "", lambda b, x: b.keep("MeanVarianceNormalization", x))
+norm(
+    "MeanVarianceNormalization",
+    "",
+    lambda b, x: b.declare(b.add("MeanVarianceNormalization", x), b.shape_of(x)),
+)
 
 # -------------------------------------------------------------------------------- reductions
 
@@ -932,14 +936,15 @@ resize(
     lambda b, x: b.add("Resize", x, "", b.floats([1, 1, 2]), mode="nearest"),
     shape=LINE,
 )
-resize("Resize", "sizes by Shape", lambda b, x: _sized_like(b, x))
+resize("Resize", "sizes by Shape", lambda b, x: _sized_like(b, x), shape=(8, 6, 8))
 
 
 def _computed_shape(b: Network, x: str) -> str:
     size = b.axes(
         "Unsqueeze", b.add("Gather", b.add("Shape", x), b.constant(np.array(0)), axis=0), [0]
     )
-    return str(b.add("Reshape", x, b.add("Concat", size, b.ints(-1), axis=0)))
+    y = b.add("Reshape", x, b.add("Concat", size, b.ints(-1), axis=0))
+    return b.declare(y, (b.batch, int(np.prod(IMAGE))))
 
 
 def _sized_like(b: Network, x: str) -> str:

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 import vtaops
 from trials.forms import Form
-from trials.styles import STYLES, quantised
+from trials.styles import STYLES, Arrays, quantised, with_integer_ends
 from trials.tflite_operators import Case, cases
 from vtaops.base.errors import FileMismatch, PlacementWarning
 from vtaops.frontends.litert import runs
@@ -25,24 +25,22 @@ from vtaops.graph.operators import Dequantize, Quantize, Transpose
 from vtaops.graph.probe import runtime_session
 from vtaops.runtime.arguments import as_tuple
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-
 OWN = (("pow2", "pynq"), ("pow2", "tiny"), ("free", "pynq_ext"), ("free", "pynq_512"))
 """Scales of `vtaops.quantize`, and hardware."""
 
 FOREIGN = tuple((style, "pynq_ext") for style in STYLES[2:])
-"""Other quantisers; each form meets three of them."""
+"""Other quantisers; each form meets three of them, and some one with integer ends."""
 
 
 def targets(form: Form) -> list[tuple[str, str]]:
     """Return the quantisers and the hardware that a form meets."""
-    first = crc32(form.name.encode()) % len(FOREIGN)
-    return [
-        *OWN,
-        *(FOREIGN[(first + 2 * turn) % len(FOREIGN)] for turn in range(2)),
-        FOREIGN[first - 1],
-    ]
+    number = crc32(form.name.encode())
+    drawn = [FOREIGN[(number + turn) % len(FOREIGN)] for turn in (0, 2, -1)]
+    return [*OWN, *drawn, *[(INTEGER_ENDS, "pynq_ext")] * (number // 8 % 4 == 0)]
 
+
+INTEGER_ENDS = "uint8_ends"
+"""As `ort_uint8`, and inputs and outputs are uint8."""
 
 PLACES = ("wrong", "raw", "refused", "host", "part", "vta")
 """From worst to best; `part`: what it is about is on the host, its neighbours on VTA."""
@@ -125,7 +123,9 @@ def _quantised(form: Form, style: str) -> tuple[onnx.ModelProto, Arrays, list[An
     model, data = form.network(opset, batch)
     sample = {"x": data[:batch]}
     try:
-        file = quantised(model, data, style)
+        file = quantised(model, data, style.replace(INTEGER_ENDS, "ort_uint8"))
+        if style == INTEGER_ENDS:
+            file, sample = with_integer_ends(file, sample)
         return file, sample, runtime_session(file, "ORT_DISABLE_ALL").run(None, sample)
     except Exception:
         return None

@@ -22,6 +22,7 @@ import vtaops
 from vtaops.graph.probe import Probe, quiet_runtime
 
 Model = onnx.ModelProto
+Arrays = dict[str, np.ndarray[Any, Any]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 STYLES = ("pow2", "free", "ort", "ort_uint8", "qoperator", "pytorch", "tensorrt", "qcdq")
@@ -36,6 +37,34 @@ def quantised(model: Model, data: Floats, style: str) -> Model:
     if style in _RUNTIME:
         return _by_runtime(model, samples, **_RUNTIME[style])
     return Pairs(model, samples, **_WRITTEN[style]).model()
+
+
+def with_integer_ends(model: Model, sample: Arrays) -> tuple[Model, Arrays]:
+    """Return a quantised network without the first and the last half of a pair, and its input."""
+    file = Model()
+    file.CopyFrom(model)
+    graph, constants = (
+        file.graph,
+        {c.name: numpy_helper.to_array(c) for c in model.graph.initializer},
+    )
+    first = next(n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] == "x")
+    last = next(n for n in graph.node if graph.output[0].name in n.output)
+    if last.op_type != "DequantizeLinear":
+        raise ValueError("its result is not quantised")
+    scale, zero = (constants[name] for name in first.input[1:3])
+    info = np.iinfo(zero.dtype)
+    whole = np.clip(np.rint(sample["x"] / scale) + zero, info.min, info.max).astype(zero.dtype)
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name == first.output[0]:
+                node.input[index] = "x"
+    graph.node.remove(first)
+    graph.node.remove(last)
+    kind = helper.np_dtype_to_tensor_dtype(zero.dtype)
+    graph.input[0].type.tensor_type.elem_type = kind
+    graph.output[0].type.tensor_type.elem_type = kind
+    graph.output[0].name = last.input[0]
+    return file, {"x": whole}
 
 
 def _samples(model: Model, data: Floats) -> list[dict[str, Floats]]:
