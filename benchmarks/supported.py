@@ -29,6 +29,8 @@ from vtaops.cli.supported import LEGEND, TITLES, Supported, columns, read_rows
 NONE = "none"
 """The place of a network that the file's runtime or the quantiser does not have."""
 
+TFLITE_GROUP = "TFLite"
+
 TABLE = ROOT / "vtaops" / "cli" / "supported.json"
 PAGE = ROOT / "docs" / "supported.md"
 
@@ -101,7 +103,7 @@ def _titles(name: str) -> tuple[str, str, str]:
         form = BY_NAME[name]
         return form.group, form.operator, form.variant
     operator, _, form = name.partition(" ")
-    return "TFLite", operator, form
+    return TFLITE_GROUP, operator, form
 
 
 def _outcome(result: dict[str, Any]) -> list[Any]:
@@ -115,7 +117,8 @@ def _reasons(found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     for key in order:
         said = found[key].get("reason", "")
         if said and found[key]["place"] != "vta":
-            reasons.setdefault(_without_names(said), []).append(key)
+            text = _without_names(said)
+            reasons[text] = [*reasons.pop(text, []), key]
     return reasons
 
 
@@ -126,15 +129,25 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    parts = [INTRODUCTION.format(forms=len(rows), legend=LEGEND), *_overview(rows), *_ways(rows)]
+    parts = [INTRODUCTION.format(forms=len(rows), legend=_legend()), *_overview(rows), *_ways(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         titles = columns(inside)
-        parts += [f"\n## {group}\n", TFLITE_NOTE if group == "TFLite" else ""]
+        parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
         others = any(row.others for row in inside)
         heads = ["operator", "form", *titles.values(), *["others"] * others, "on the host because"]
         parts += _markdown(heads, (_cells(row, [*titles], others) for row in inside))
-    return "\n".join(part for part in parts if part) + "\n"
+    return re.sub("\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+def _legend() -> str:
+    """Return the legend, a line for each mark."""
+    link = LEGEND.replace(
+        "docs/quantization.md promises", "[Quantization](quantization.md) promises"
+    )
+    return re.sub(r"(?<=\.) (?=[a-zA-Z0-9=.% ]+:)", "\n- ", f"- {link}").replace(
+        " All are", "\n\nAll are"
+    )
 
 
 def _ways(rows: Sequence[Supported]) -> list[str]:
@@ -174,18 +187,25 @@ def _cells(row: Supported, keys: Sequence[str], others: bool) -> list[str]:
 
 def _overview(rows: Sequence[Supported]) -> list[str]:
     """Return how many forms of each group are on VTA, by hardware."""
-    titles = columns(rows)
     lines = []
-    for group in dict.fromkeys(row.group for row in rows):
-        inside = [row for row in rows if row.group == group]
-        lines.append([f"[{group}](#{group.lower().replace(' ', '-')})", *_shares(inside, titles)])
-    return ["## At a glance\n", *_markdown(["forms on VTA", *titles.values()], lines)]
+    for tflite in (False, True):
+        some = [row for row in rows if (row.group == TFLITE_GROUP) == tflite]
+        titles = columns(some)
+        groups = {row.group: [one for one in some if one.group == row.group] for row in some}
+        shares = ([_link(group), *_shares(inside, titles)] for group, inside in groups.items())
+        lines += ["", *_markdown(["forms on VTA", *titles.values()], shares)] if some else []
+    return ["## At a glance", *lines, MOVED]
+
+
+def _link(group: str) -> str:
+    return f"[{group}](#{group.lower().replace(' ', '-')})"
 
 
 def _shares(rows: Sequence[Supported], keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
         found = [row.outcomes[key].place for row in rows if key in row.outcomes]
-        yield f"{found.count('vta')} of {len(found)}" if found else ""
+        moved = f" + {found.count('moves')}" if "moves" in found else ""
+        yield f"{found.count('vta')}{moved} of {len(found)}" if found else ""
 
 
 def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -212,6 +232,9 @@ PyTorch, TensorRT and Brevitas (QCDQ) place them.
 model of your own. `python -m benchmarks supported` measures the list again; the tests repeat a part
 of it and fail if a row gets worse.
 """
+
+MOVED = """
+(+ forms where the host only moves bytes.)"""
 
 TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its
 ends do not count.

@@ -21,7 +21,15 @@ from trials.tflite_operators import Case, cases
 from vtaops.base.errors import FileMismatch, PlacementWarning
 from vtaops.frontends.litert import runs
 from vtaops.graph import Graph, Node
-from vtaops.graph.operators import Dequantize, Quantize, Transpose
+from vtaops.graph.operators import (
+    ChannelShuffle,
+    Concat,
+    Dequantize,
+    Quantize,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from vtaops.graph.probe import runtime_session
 from vtaops.runtime.arguments import as_tuple
 
@@ -42,8 +50,11 @@ def targets(form: Form) -> list[tuple[str, str]]:
 INTEGER_ENDS = "uint8_ends"
 """As `ort_uint8`, and inputs and outputs are uint8."""
 
-PLACES = ("wrong", "raw", "refused", "host", "part", "vta")
-"""From worst to best; `part`: what it is about is on the host, its neighbours on VTA."""
+PLACES = ("wrong", "raw", "refused", "host", "part", "moves", "vta")
+"""From worst to best; `part`: something is computed on the host; `moves`: it only moves bytes."""
+
+MOVES = (Concat, Slice, ChannelShuffle, Reshape, Transpose)
+"""Operators that move bytes."""
 
 
 @dataclass(frozen=True)
@@ -192,15 +203,18 @@ def _line(error: BaseException) -> str:
 def _place(model: Any) -> tuple[str, str]:
     """Return the place, and the reason of the first operator on the host."""
     inner = [
-        row
+        (node, row)
         for node, row in zip(model.graph.nodes, model.plan, strict=True)
         if not _is_boundary(node, model.graph)
     ]
-    host = [row for row in inner if row.where == "host"]
+    host = [(node, row) for node, row in inner if row.where == "host"]
     if not host:
         return "vta", ""
+    computed = [row for node, row in host if not isinstance(node.op, MOVES)]
+    if not computed and len(host) < len(inner):
+        return "moves", host[0][1].reason
     place = "host" if len(host) == len(inner) else "part"
-    return place, host[0].reason
+    return place, (computed or [host[0][1]])[0].reason
 
 
 def _is_boundary(node: Node, graph: Graph) -> bool:

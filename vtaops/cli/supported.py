@@ -27,13 +27,21 @@ TITLES = {
 """Titles of columns, by quantiser and configuration; the others are foreign quantisers."""
 
 LEGEND = (
-    "VTA: all of it is on the accelerator, in one launch or in as many as are named. host: it is "
-    "on the host, and the products beside it are on VTA. all host: nothing is on VTA. =: each "
-    "value of each tensor equals the file's runtime. 0.4 %: this share of the values is one step "
-    "from it, by halves and scales that round otherwise (docs/quantization.md)."
+    "VTA: all of it is on the accelerator, in one launch or in as many as are named. moves: the "
+    "host moves bytes, and all else is on VTA. host: it is on the host, and the products beside it "
+    "are on VTA. all host: nothing is on VTA. =: each value of each tensor equals the file's "
+    "runtime. 0.4 %: this share of the values is one step from it, where halves and scales round "
+    "otherwise. All are as docs/quantization.md promises."
 )
 
-_WORDS = {"wrong": "WRONG", "raw": "ERROR", "refused": "refused", "host": "all host"}
+_WORDS = {
+    "wrong": "WRONG",
+    "raw": "ERROR",
+    "refused": "refused",
+    "host": "all host",
+    "part": "host",
+    "moves": "moves",
+}
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,8 @@ class Outcome:
     Attributes
     ----------
     place
-        wrong, raw (an error that says nothing), refused, host, part (its neighbours are on VTA, it
-        is not), or vta.
+        wrong, raw (an error that says nothing), refused, host (nothing is on VTA), part (something
+        is computed on the host), moves (the host only moves bytes), or vta.
     steps
         Largest difference of a result from the file's runtime, in steps of its scale.
     apart
@@ -59,11 +67,16 @@ class Outcome:
     launches: int = 0
 
     def __str__(self) -> str:
-        if self.place in _WORDS:
+        if self.place != "vta":
             return _WORDS[self.place]
-        where = "host" if self.place == "part" else "VTA"
-        several = f" in {self.launches}" if where == "VTA" and self.launches > 1 else ""
-        return f"{where}{several} {f'{100 * self.apart:.1f} %' if self.apart else '='}"
+        several = f" in {self.launches}" if self.launches > 1 else ""
+        return f"VTA{several} {self._exact}"
+
+    @property
+    def _exact(self) -> str:
+        if not self.apart:
+            return "="
+        return f"{100 * self.apart:.1f} %" if self.apart >= 0.0005 else "<0.1 %"
 
 
 @dataclass(frozen=True)
@@ -88,15 +101,19 @@ class Supported:
 
     @property
     def others(self) -> str:
-        """How many foreign quantisers' files have it on VTA, and what became of the rest."""
+        """How many foreign quantisers' files have it on VTA, and which do not."""
         found = {key: each for key, each in self.outcomes.items() if key not in TITLES}
-        less = [f"{k.partition('/')[0]}: {o}" for k, o in found.items() if o.place != "vta"]
-        return ", ".join([f"{len(found) - len(less)} of {len(found)} on VTA", *less] * bool(found))
+        less = [f"{k.partition('/')[0]} {o}" for k, o in found.items() if o.place != "vta"]
+        named = f": {', '.join(less)}" if 0 < len(less) < len(found) else ""
+        return f"{len(found) - len(less)} of {len(found)}{named}" if found else ""
 
     @property
     def reason(self) -> str:
         """Why it is not on VTA, of the hardware that can most."""
-        return ["", *self.reasons][-1]
+        own = [
+            reason for reason, keys in self.reasons.items() if not TITLES.keys().isdisjoint(keys)
+        ]
+        return ["", *own][-1]
 
     def cells(self, keys: Sequence[str]) -> list[str]:
         """Return its row of a table whose columns are outcomes."""
