@@ -251,8 +251,36 @@ def _clip(
     return [found] if found is not None else reader.add(node, args, attrs, label)
 
 
+def _are_pixels(node: NodeProto, axes: Iterable[int] | None, rank: int) -> bool:
+    """Return whether a maximum goes over all axes of an image but batch and channels."""
+    if node.op_type == "GlobalMaxPool":
+        return True
+    return axes is not None and sorted(int(axis) % rank for axis in axes) == [*range(2, rank)]
+
+
+def _maximum(
+    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
+) -> Sequence[Value]:
+    """Read a maximum over all pixels as a MaxPool of the image's size."""
+    data, *stated = args
+    shape = data.shape if data is not None and data.dtype == "float32" else None
+    axes = stated[0].array if stated and stated[0] is not None else attrs.get("axes")
+    if shape is None or len(shape) not in (3, 4) or not _are_pixels(node, axes, len(shape)):
+        return reader.add(node, args, attrs, label)
+    name, builder = node.output[0], reader.builder
+    if attrs.get("keepdims", 1):
+        return [builder.add("MaxPool", data, name=name, label=label, kernel_shape=shape[2:])]
+    pooled = builder.add(
+        "MaxPool", data, name=f"{name}:pooled", label=label, kernel_shape=shape[2:]
+    )
+    kept = builder.constant(np.array(shape[:2], np.int64), f"{name}:shape")
+    return [builder.add("Reshape", pooled, kept, name=name, label=label)]
+
+
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
+    "GlobalMaxPool": _maximum,
+    "ReduceMax": _maximum,
     "Clip": _clip,
     "DequantizeLinear": _pair,
     "Identity": _alias,
