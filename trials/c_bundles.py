@@ -32,10 +32,13 @@ from vtaops.graph import (
     AveragePool,
     ChannelShuffle,
     Concat,
+    Constant,
     Convolution,
     Dense,
     Dequantize,
+    Expand,
     FixedSoftmax,
+    FromUint8,
     Graph,
     LayerNorm,
     LeakyRelu,
@@ -51,6 +54,8 @@ from vtaops.graph import (
     Reshape,
     Slice,
     Softmax,
+    Tensor,
+    ToUint8,
     Transpose,
     TransposedConvolution,
     Upsample,
@@ -443,6 +448,27 @@ WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd")
 """Operators without a step of their own."""
 
 
+def _moved_and_pooled(graph: Graph, x: Tensor, free: Callable, weights: Callable) -> list[Tensor]:
+    """Add groups, dilation, sizes that are rounded up, repeated borders and axes, constants."""
+    up = TransposedConvolution(
+        weights(5, 2, 2, 3), None, free(10), strides=(2, 1), dilation=(2, 3), groups=5
+    )
+    found = [graph.add(up, x)]
+    window = {"kernel": (3, 2), "strides": (2, 2), "padding": (1, 1, 0, 1), "ceil": True}
+    found.append(graph.add(MaxPool(**window, dilation=(1, 3)), x))
+    means = {"requantization": Requantization(40000, 18, 5), **window}
+    pools = [AveragePool(**means, dilation=(2, 1), exclude_padding=b) for b in (True, False)]
+    found += [graph.add(pool, x) for pool in pools]
+    found.append(graph.add(Pad((2, 1, 0, 3), "edge"), graph.add(Pad((1, 0, 2, 2), "reflect"), x)))
+    one = graph.add(Constant(weights(5, 1, 1), -4))
+    found.append(graph.add(Add((1, 1), Requantization(1, 1)), x, graph.add(Expand(x.shape), one)))
+    found.append(graph.add(FromUint8(-2), graph.add(ToUint8(), x)))
+    for b in (weights(8, 3), weights(5, 8, 2)):
+        factor = graph.add(Constant(b, 3))
+        found.append(graph.add(Matmul(Requantization(50000, 22)), x, factor))
+    return found
+
+
 def every_operator() -> Graph:
     """Return a graph with each operator at least once, most with unusual parameters."""
     rng = np.random.default_rng(7)
@@ -495,6 +521,7 @@ def every_operator() -> Graph:
     y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
     y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
     graph.output(graph.add(Upsample((2, 3)), y))
+    graph.output(*_moved_and_pooled(graph, image, free, weights))
     twice = Requantization(
         rng.integers(1 << 30, 1 << 31, 9), 38 + np.arange(9), 5, rounding="twice"
     )

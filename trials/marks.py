@@ -25,9 +25,11 @@ from vtaops.graph.operators import (
     ChannelShuffle,
     Concat,
     Dequantize,
+    FromUint8,
     Quantize,
     Reshape,
     Slice,
+    ToUint8,
     Transpose,
 )
 from vtaops.graph.probe import runtime_session
@@ -221,10 +223,13 @@ def _is_boundary(node: Node, graph: Graph) -> bool:
     """Return whether a node rounds, or brings the channels of an image to their place."""
     ends = {tensor.name for tensor in (*graph.inputs, *graph.outputs)}
     near = {tensor.name for tensor in (*node.inputs, *node.outputs)} & ends
-    return isinstance(node.op, Quantize | Dequantize) or (
+    return isinstance(node.op, BOUNDARY) or (
         isinstance(node.op, Transpose) and tuple(node.op.axes) in LAYOUTS and bool(near)
     )
 
+
+BOUNDARY = (Quantize, Dequantize, FromUint8, ToUint8)
+"""What stands between the host's tensors and those of VTA."""
 
 LAYOUTS = ((0, 2, 3, 1), (0, 3, 1, 2))
 """Channels last, and first."""

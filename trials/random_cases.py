@@ -130,8 +130,9 @@ def random_scale(rng: random.Random) -> int:
 
 
 def random_elementwise(rng: random.Random) -> Elementwise:
+    """A function of one tensor or two; some sums have factors of two digits and a constant."""
     rank = rng.randint(1, 5)
-    return Elementwise(
+    op = Elementwise(
         function=rng.choice(["identity", "add", "sub", "multiply", "minimum", "maximum"]),
         shape=tuple(rng.choice([1, rng.randint(1, 9), rng.randint(1, 40)]) for _ in range(rank)),
         scale=random_scale(rng),
@@ -140,6 +141,13 @@ def random_elementwise(rng: random.Random) -> Elementwise:
         clip=random_clip(rng),
         rounding=random_rounding(rng),
     )
+    wide = random.Random(f"wide {op.shape} {op.scale} {op.shift}")
+    if op.function not in ("identity", "add", "sub") or wide.random() < 0.5:
+        return op
+    most = 1 << 14 + min(op.shift, 14) if op.shift >= 0 else 0  # what two immediates hold
+    constant = wide.choice([0, 1, -most, wide.randint(-most, most)]) if most else 0
+    factors = {"scale": random_factor(wide), "other_scale": random_factor(wide)}
+    return replace(op, **factors, constant=constant)
 
 
 def random_grouped_conv2d(rng: random.Random) -> Conv2d:

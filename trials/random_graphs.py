@@ -6,6 +6,7 @@ zero points are anything. Free scales have a multiplier and a shift, half of the
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -18,9 +19,11 @@ from vtaops.graph import (
     AveragePool,
     ChannelShuffle,
     Concat,
+    Constant,
     Convolution,
     Dense,
     Dequantize,
+    Expand,
     Graph,
     LeakyRelu,
     LookupTable,
@@ -49,6 +52,8 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
+    views = False
+
     def __init__(
         self,
         seed: int,
@@ -57,9 +62,11 @@ class RandomGraph:
         free: bool = False,
         wide: bool = False,
         batch: int = 0,
+        views: bool = False,
     ) -> None:
         self.free = free
         self.wide = wide
+        self.views = views
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
         self.batch = batch or random.Random(f"batch {seed}").randint(1, 4)
@@ -126,6 +133,9 @@ class RandomGraph:
         ]
         if self.batch > 1:
             kinds += [self.split, self.concat]
+        if self.views:
+            kinds += [self.line, self.last, self.rows, self.repeated, self.border] * 3
+            kinds += [self.odd_pool, self.stacked] * 4
         if self.wide:
             kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
@@ -330,12 +340,31 @@ class RandomGraph:
         channels = self.rng.choice([16, self.rng.randint(1, 20)])
         if x.elements > LARGEST // 4:
             return None
+        if self.views:
+            return self.grouped_transposed(x)
         op = TransposedConvolution(
             self.weights(x.shape[1], channels, self.rng.randint(1, 4), self.rng.randint(2, 3)),
             self.bias(channels),
             self.scaling(self.rng.randint(6, 14), channels),
             strides=(self.rng.randint(1, 2), 2),
             padding=(self.rng.randint(0, 1), 0, 0, self.rng.randint(0, 1)),
+        )
+        return self.graph.add(op, x)
+
+    def grouped_transposed(self, x):
+        inputs = x.shape[1]
+        groups = self.rng.choice([d for d in range(1, inputs + 1) if inputs % d == 0])
+        outputs = self.rng.randint(1, 3) if groups > 4 else self.rng.randint(1, 8)
+        strides = self.rng.randint(1, 3), self.rng.randint(1, 2)
+        op = TransposedConvolution(
+            self.weights(inputs, outputs, self.rng.randint(1, 3), self.rng.randint(1, 3)),
+            self.bias(outputs * groups),
+            self.scaling(self.rng.randint(6, 14), outputs * groups),
+            strides=strides,
+            padding=self.sides(),
+            output_padding=(self.rng.randint(0, strides[0] - 1), 0),
+            dilation=self.rng.choice([(1, 1), (1, 2), (2, 1)]),
+            groups=groups,
         )
         return self.graph.add(op, x)
 
@@ -371,6 +400,129 @@ class RandomGraph:
         *leading, rows, columns = range(len(matrices.shape))
         return self.graph.add(Transpose((*leading, columns, rows)), matrices)
 
+    def line(self):
+        """Images as lines (N, C, L), on which something may happen, and as images again."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        line = self.graph.add(Reshape((n, channels, height * width)), x)
+        kind = self.rng.randint(0, 3)
+        if kind == 1:
+            line = self.graph.add(Requantize(self.scaling(1, channels)), line)
+        elif kind == 2:
+            line = self.graph.add(Concat(self.rng.choice([1, 1, 2])), line, line)
+        elif kind == 3 and channels > 1:
+            line = self.graph.add(Slice(1, self.rng.randint(0, channels - 1), channels), line)
+        n, channels, length = line.shape
+        if math.prod(line.shape) > LARGEST:
+            return None
+        size = self.rng.choice([(height, length // height), (1, length), (length, 1)])
+        return self.graph.add(Reshape((n, channels, *size)), line)
+
+    def dense(self, x, outputs: int):
+        op = Dense(
+            self.weights(outputs, x.shape[-1]),
+            self.bias(outputs),
+            self.scaling(self.rng.randint(5, 10), outputs),
+        )
+        return self.graph.add(op, x)
+
+    def last(self):
+        """Products with channels last: by axes, or as rows."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        outputs = self.rng.choice([channels, 16, self.rng.randint(1, 20)])
+        if n * outputs * height * width > LARGEST:
+            return None
+        as_rows = self.rng.random() < 0.4
+        if as_rows:
+            x = self.graph.add(Reshape((n, channels, height * width)), x)
+        y = self.dense(
+            self.graph.add(Transpose((0, 2, 1) if as_rows else (0, 2, 3, 1)), x), outputs
+        )
+        if self.rng.random() < 0.5:
+            y = self.graph.add(Requantize(self.scaling(1)), y)
+        y = self.graph.add(Transpose((0, 2, 1) if as_rows else (0, 3, 1, 2)), y)
+        return self.graph.add(Reshape((n, outputs, height, width)), y) if as_rows else y
+
+    def rows(self):
+        """A product with the last axis of an image, in some rank."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        shape = self.rng.choice(
+            [x.shape, (n, channels, 1, height, width), (n * channels, height, width)]
+        )
+        y = self.graph.add(Reshape(shape), x) if shape != x.shape else x
+        y = self.dense(y, self.rng.randint(1, 20))
+        if self.rng.random() < 0.5:
+            y = self.graph.add(Add((1, 1), self.scaling(1)), y, y)
+        if y.elements > LARGEST:
+            return None
+        return self.graph.add(Reshape((n, channels, height, y.shape[-1])), y)
+
+    def repeated(self):
+        """The sum of an image and a smaller one, or a constant."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        if self.rng.random() < 0.4:
+            shape = tuple(self.rng.choice([1, extent]) for extent in x.shape)
+            small = self.graph.add(Constant(self.weights(*shape), self.zero_point()))
+        else:
+            kernel = self.rng.choice([height, 1]), self.rng.choice([width, 1])
+            small = self.graph.add(MaxPool(kernel, kernel), self.pick(lambda t: t.shape == x.shape))
+            if self.rng.random() < 0.5:
+                weights = self.weights(1, channels, 1, 1)
+                small = self.graph.add(Convolution(weights, None, self.scaling(7)), small)
+        if small.shape != (n, channels, 1, 1) or self.rng.random() < 0.5:
+            small = self.graph.add(Expand(x.shape), small)
+        op = Add((self.rng.choice([1, 2, -1]), 1), self.scaling(1))
+        return self.graph.add(op, x, small)
+
+    def border(self):
+        x = self.pick()
+        return self.graph.add(Pad(self.sides(), self.rng.choice(["edge", "reflect"])), x)
+
+    def stacked(self):
+        """Groups of channels on an axis of their own: swapped, cut, joined."""
+        x = self.pick()
+        n, channels, height, width = x.shape
+        groups = self.rng.choice([d for d in range(1, channels + 1) if channels % d == 0])
+        y = self.graph.add(Reshape((n, groups, channels // groups, height, width)), x)
+        if self.rng.random() < 0.5:
+            y = self.graph.add(Transpose((0, 2, 1, 3, 4)), y)
+        axis = self.rng.choice([1, 2, -4, -3])
+        if self.rng.random() < 0.5:
+            start = self.rng.randint(0, y.shape[axis] - 1)
+            part = self.graph.add(Slice(axis, start, y.shape[axis]), y)
+            y = self.graph.add(Concat(axis), y, part) if self.rng.random() < 0.5 else part
+        n, groups, each, *_ = y.shape
+        if y.elements > LARGEST:
+            return None
+        return self.graph.add(Reshape((n, groups * each, height, width)), y)
+
+    def odd_pool(self):
+        """Sizes that are rounded up, and windows that skip pixels."""
+        x = self.pick()
+        kernel = self.rng.randint(1, 3), self.rng.randint(1, 3)
+        window = {
+            "kernel": kernel,
+            "strides": self.rng.choice([(1, 1), (2, 2), (3, 2)]),
+            "padding": tuple(self.rng.randint(0, kernel[i % 2] // 2) for i in range(4)),
+            "ceil": self.rng.random() < 0.7,
+        }
+        dilation = self.rng.choice([(1, 1), (1, 1), (2, 1), (1, 3)])
+        if self.rng.random() < 0.3:
+            return self.graph.add(MaxPool(**window, dilation=dilation), x)
+        pool = AveragePool.from_ratio(
+            self.rng.choice([0.37, 1.4] if self.free else [0.5, 1.0]),
+            kernel[0] * kernel[1],
+            shifts_only=not self.free,
+            zero_point=self.zero_point(),
+            exclude_padding=self.rng.random() < 0.4,
+            dilation=dilation,
+            **window,
+        )
+        return self.graph.add(pool, x)
+
     def finish(self) -> None:
         # A product that came to nothing may have read the last of them.
         unread = [t for t in self.values if not self.graph.consumers(t)] or self.values[-1:]
@@ -387,13 +539,23 @@ class RandomGraph:
 
 
 def random_graph(
-    seed: int, *, operators: int = 10, free: bool = False, wide: bool = False, batch: int = 0
+    seed: int,
+    *,
+    operators: int = 10,
+    free: bool = False,
+    wide: bool = False,
+    batch: int = 0,
+    views: bool = False,
 ) -> Graph:
     """Return the random network of a seed; a wide one has gates, PReLUs, moved pixels as well.
 
+    With `views`, tensors of other ranks lie between images, and channels come last.
+
     Without a `batch`, the seed draws one of 1 to 4.
     """
-    return RandomGraph(seed, operators=operators, free=free, wide=wide, batch=batch).graph
+    return RandomGraph(
+        seed, operators=operators, free=free, wide=wide, batch=batch, views=views
+    ).graph
 
 
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
@@ -425,7 +587,7 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
         assert np.array_equal(a, b), tensor.name
     if "table" in model.config.extensions:
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
-    parts = (row.name.removesuffix(":part") for row in model.plan)
+    parts = (row.name.split(":part")[0] for row in model.plan)
     assert list(dict.fromkeys(parts)) == [node.name for node in graph.nodes]
     on_host = {
         name for stage in model.stages if not hasattr(stage, "program") for name in stage.nodes

@@ -3,7 +3,8 @@
 Convolutions (also depthwise, per tensor or per channel), pools, sums, differences, products, means,
 concatenations, fully connected layers and a softmax, on batches of one to four, with scales and
 zero points over wide ranges: ratios from well below one to above it, results that saturate and
-results that hardly move. On request there are transposed convolutions, too.
+results that hardly move. On request there are transposed convolutions, too, or all operators that
+keep a network one of images, of int8 or uint8.
 """
 
 from __future__ import annotations
@@ -44,11 +45,20 @@ def reference(content: bytes | Path) -> Callable[..., list[np.ndarray]]:
 
 def random_tflite(seed: int, transposed: bool = False) -> bytes:
     """Return a file of a random network with one input and one output."""
-    return _Network(seed).content(transposed)
+    network = _Network(seed)
+    return network.content([network.transposed] * 4 if transposed else [])
+
+
+def random_wide_tflite(seed: int) -> bytes:
+    """Return a file of a random network of all operators; those of odd seeds are uint8."""
+    network = _Network(seed, ("int8", "uint8")[seed % 2])
+    return network.content([network.transposed, *network.wide()])
 
 
 class _Network:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: str = "int8") -> None:
+        self.kind = kind
+        self.least = np.iinfo(kind).min
         self.rng = np.random.default_rng(seed)
         self.writer = Writer(seed)
         self.spread: dict[int, float] = {}
@@ -56,17 +66,17 @@ class _Network:
         size = *self.rng.integers(3, 13, 2).tolist(), int(self.rng.choice([1, 3, 8, 16, 20]))
         scale = float(2.0 ** self.rng.uniform(-8, 1))
         batch = int(np.random.default_rng([seed, 1]).integers(1, 5))
-        self.input = self.writer.tensor((batch, *size), "int8", scale, self._zero())
+        self.input = self.writer.tensor((batch, *size), kind, scale, self._zero())
         self.spread[self.input] = 100 * scale
         self.images = [self.input]
         self.rounded: set[int] = set()
         """What a scale made, or is made of that."""
 
-    def content(self, transposed: bool) -> bytes:
+    def content(self, more: list[Callable[[], None]]) -> bytes:
         """Add operators; return the file."""
         kinds = [self.convolution] * 3 + [self.depthwise] * 2
         kinds += [self.combine] * 3 + [self.pool, self.concatenation]
-        kinds += [self.transposed] * 4 if transposed else []
+        kinds += more
         for _ in range(int(self.rng.integers(2, 8))):
             kinds[self.rng.integers(len(kinds))]()
         if self.images[-1] not in self.rounded:
@@ -78,12 +88,13 @@ class _Network:
         return self.writer.finish([self.input], outputs)
 
     def _zero(self) -> int:
-        return int(self.rng.choice([-128, 0, self.rng.integers(-128, 128)]))
+        zero = int(self.rng.choice([-128, 0, self.rng.integers(-128, 128)]))
+        return zero + self.least + 128
 
     def _result(self, shape: tuple[int, ...], reach: float) -> int:
         """Return a tensor whose grid covers `reach` more or less."""
         scale = reach / 100 * float(2.0 ** self.rng.uniform(-2, 1.5))
-        tensor = self.writer.tensor(shape, "int8", scale, self._zero())
+        tensor = self.writer.tensor(shape, self.kind, scale, self._zero())
         self.spread[tensor] = 100 * scale
         return tensor
 
@@ -116,24 +127,26 @@ class _Network:
         """Return weights and biases for sums of `x`, and how far these reach."""
         rng, writer = self.rng, self.writer
         outputs, taps = shape[axis], int(np.prod(shape)) // shape[axis]
-        data = rng.integers(-127, 128, shape).astype(np.int8)
+        data = rng.integers(-127, 128, shape)
         if rng.random() < 0.2:
             data = np.moveaxis(data, axis, 0).copy()
             data[int(rng.integers(outputs))] = 0  # a channel that is dead
             data = np.moveaxis(data, 0, axis)
-        channels = outputs if rng.random() < 0.8 else 1
+        channels = outputs if rng.random() < 0.8 and self.kind == "int8" else 1
         scales = 2.0 ** rng.uniform(-12, -4) * rng.uniform(0.2, 1, channels)
         weight = writer.tensor(
             shape,
-            "int8",
+            self.kind,
             scales if channels > 1 else scales[0],
-            data=data,
+            self.least + 128,
+            data=(data + self.least + 128).astype(self.kind),
             axis=axis if channels > 1 else 0,
         )
         reach = float(self.spread[x] * np.mean(scales) * 60 * np.sqrt(taps))
         steps = np.broadcast_to(writer.grids[x][0] * scales, (outputs,)).astype(np.float32)
         values = np.clip(np.rint(rng.normal(0, reach / 2, outputs) / steps), -1e8, 1e8)
-        bias = writer.tensor((outputs,), "int32", steps, data=values.astype(np.int32))
+        own = steps if self.kind == "int8" else steps[0]
+        bias = writer.tensor((outputs,), "int32", own, data=values.astype(np.int32))
         return weight, bias, reach
 
     def _products(self, x: int, shape: Any, axis: int, kernel: Any, kind: str, **more: int) -> None:
@@ -218,7 +231,7 @@ class _Network:
             -(-(extent if same else extent - k + 1) // s)
             for extent, k, s in zip((h, w), kernel, strides, strict=True)
         ]
-        y = self.writer.tensor((n, *size, c), "int8", *self.writer.grids[x])
+        y = self.writer.tensor((n, *size, c), self.kind, *self.writer.grids[x])
         self.spread[y] = self.spread[x]
         self.rounded |= {y} if x in self.rounded else set()
         self.writer.operator(
@@ -245,11 +258,190 @@ class _Network:
         ]
         parts = [x, int(self.rng.choice(alike))]
         joined = (*shape[:3], sum(self.writer.shapes[t][3] for t in parts))
-        y = self.writer.tensor(joined, "int8", *grid)
+        y = self.writer.tensor(joined, self.kind, *grid)
         self.spread[y] = self.spread[x]
         self.rounded |= {y} if self.rounded.intersection(parts) else set()
         self.writer.operator("CONCATENATION", parts, [y], Axis=3, FusedActivationFunction=0)
         self.images.append(y)
+
+    def wide(self) -> list[Callable[[], None]]:
+        """Return operators that are drawn on request."""
+        return [
+            *(self.pad, self.resize, self.turn, self.split, self.blocks, self.function, self.cut),
+            *(self.with_constant, self.mean, self.gate, self.dilated, self.join),
+        ]
+
+    def _moved(self, kind: str, x: int, shape: Any, *more: int, **options: Any) -> int:
+        """Add an operator whose result has the grid of its operand."""
+        y = self.writer.tensor(tuple(shape), self.kind, *self.writer.grids[x])
+        self.spread[y] = self.spread[x]
+        self.rounded |= {y} if x in self.rounded else set()
+        self.writer.operator(kind, [x, *more], [y], **options)
+        self.images.append(y)
+        return y
+
+    def _ints(self, *numbers: Any) -> int:
+        return self.writer.constant(np.array(numbers))
+
+    def pad(self) -> None:
+        """Zeros or mirrored pixels around an image."""
+        x = self._image()
+        n, h, w, c = self.writer.shapes[x]
+        (top, bottom), (left, right) = (self.rng.integers(0, 3, 2).tolist() for _ in range(2))
+        shape, rows = (n, h + top + bottom, w + left + right, c), [[top, bottom], [left, right]]
+        amounts = self.writer.constant([[0, 0], *rows, [0, 0]])
+        if min(h, w) > 2 and self.rng.random() < 0.3:
+            self._moved("MIRROR_PAD", x, shape, amounts, Mode=int(self.rng.integers(2)))
+        else:
+            self._moved("PAD", x, shape, amounts)
+
+    def resize(self) -> None:
+        """A resize, to the nearest or bilinear, in one of three modes."""
+        x = self._image()
+        n, h, w, c = self.writer.shapes[x]
+        factors = self.rng.choice([0.5, 1.5, 2, 2, 3], 2)
+        size = [max(1, min(24, int(e * f))) for e, f in zip((h, w), factors, strict=True)]
+        modes = {"AlignCorners": False, "HalfPixelCenters": False}
+        modes |= [{}, {"AlignCorners": True}, {"HalfPixelCenters": True}][self.rng.integers(3)]
+        kind = str(self.rng.choice(["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"]))
+        self._moved(kind, x, (n, *size, c), self._ints(*size), **modes)
+
+    def turn(self) -> None:
+        """A transpose."""
+        x = self._image()
+        axes = [0, *self.rng.permutation([1, 2, 3]).tolist()]
+        shape = [self.writer.shapes[x][axis] for axis in axes]
+        self._moved("TRANSPOSE", x, shape, self._ints(*axes))
+
+    def split(self) -> None:
+        """Two halves of an image along an axis."""
+        x = self._image()
+        shape = list(self.writer.shapes[x])
+        axis = int(self.rng.integers(1, 4))
+        if shape[axis] < 2:
+            return
+        sizes = [1, shape[axis] - 1]
+        parts = [[*shape[:axis], size, *shape[axis + 1 :]] for size in sizes]
+        ys = [self.writer.tensor(part, self.kind, *self.writer.grids[x]) for part in parts]
+        self.writer.operator(
+            "SPLIT_V", [x, self._ints(*sizes), self.writer.constant(axis)], ys, NumSplits=2
+        )
+        for y in ys:
+            self.spread[y] = self.spread[x]
+            self.rounded |= {y} if x in self.rounded else set()
+            self.images.append(y)
+
+    def blocks(self) -> None:
+        """Pixels moved to channels, or back."""
+        x = self._image()
+        n, h, w, c = self.writer.shapes[x]
+        if c % 4 == 0 and self.rng.random() < 0.5:
+            self._moved("DEPTH_TO_SPACE", x, (n, 2 * h, 2 * w, c // 4), BlockSize=2)
+        elif h % 2 == w % 2 == 0:
+            self._moved("SPACE_TO_DEPTH", x, (n, h // 2, w // 2, 4 * c), BlockSize=2)
+
+    def cut(self) -> None:
+        """A slice with steps."""
+        x = self._image()
+        shape = self.writer.shapes[x]
+        begin = [0, *(int(self.rng.integers(e)) for e in shape[1:])]
+        steps = [1, *self.rng.integers(1, 3, 3).tolist()]
+        size = [-(-(e - b) // s) for e, b, s in zip(shape, begin, steps, strict=True)]
+        self._moved("STRIDED_SLICE", x, size, *(self._ints(*v) for v in (begin, shape, steps)))
+
+    def join(self) -> None:
+        """An image beside itself, along any axis but the first."""
+        x = self._image()
+        shape, axis = list(self.writer.shapes[x]), int(self.rng.integers(1, 4))
+        if shape[axis] <= 16:
+            shape[axis] *= 2
+            y = self._moved("CONCATENATION", x, shape, x, Axis=axis, FusedActivationFunction=0)
+            assert y in self.images
+
+    def function(self) -> None:
+        """A function of each element."""
+        x = self._image()
+        shape = self.writer.shapes[x]
+        kind = str(
+            self.rng.choice(["LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "RELU", "RELU6"])
+        )
+        options = {"Alpha": float(self.rng.uniform(-0.5, 1.2))} if kind == "LEAKY_RELU" else {}
+        y = self._result(shape, self.spread[x])
+        if kind in ("LOGISTIC", "TANH"):
+            whole, zero = (256, 0) if kind == "LOGISTIC" else (128, 128)
+            y = self.writer.tensor(shape, self.kind, 1 / whole, zero + self.least)
+            self.spread[y] = 1.0
+        self.writer.operator(kind, [x], [y], **options)
+        self.rounded.add(y)
+        self.images.append(y)
+
+    def with_constant(self) -> None:
+        """A sum, a difference, a product or a PReLU with numbers of the file."""
+        x, rng = self._image(), self.rng
+        shape = self.writer.shapes[x]
+        kind = str(rng.choice(["ADD", "SUB", "MUL", "PRELU"]))
+        sizes = [(1, 1, shape[3])] if kind == "PRELU" else [(), (shape[3],), (1, 1, 1, shape[3])]
+        size = sizes[rng.integers(len(sizes))]
+        data = (rng.integers(-128, 128, size) + self.least + 128).astype(self.kind)
+        scale = float(self.spread[x] / 100 * 2.0 ** rng.uniform(-2, 2))
+        scale = scale if kind in ("ADD", "SUB") else float(2.0 ** rng.uniform(-9, -6))
+        constant = self.writer.tensor(size, self.kind, scale, self._zero(), data=data)
+        reach = self.spread[x] + 100 * scale if kind in ("ADD", "SUB") else self.spread[x]
+        pair = [x, constant] if kind == "PRELU" or rng.random() < 0.5 else [constant, x]
+        options = {} if kind == "PRELU" else {"FusedActivationFunction": self._activation()}
+        y = self._result(shape, reach)
+        self.writer.operator(kind, pair, [y], **options)
+        self.rounded.add(y)
+        self.images.append(y)
+
+    def mean(self) -> None:
+        """A mean over one or two axes, which stay."""
+        x = self._image()
+        axes = self.rng.choice([1, 2, 3], int(self.rng.integers(1, 3)), replace=False).tolist()
+        shape = [1 if a in axes else e for a, e in enumerate(self.writer.shapes[x])]
+        y = self._result(tuple(shape), self.spread[x])
+        self.writer.operator("MEAN", [x, self._ints(*axes)], [y], KeepDims=True)
+        self.rounded.add(y)
+        self.images.append(y)
+
+    def gate(self) -> None:
+        """A product or a sum with means over all pixels."""
+        x = self._image()
+        n, _, _, c = shape = self.writer.shapes[x]
+        mean, y = self._result((n, 1, 1, c), self.spread[x]), self._result(shape, self.spread[x])
+        self.writer.operator("MEAN", [x, self._ints(1, 2)], [mean], KeepDims=True)
+        kind = str(self.rng.choice(["ADD", "MUL"]))
+        self.writer.operator(kind, [x, mean], [y], FusedActivationFunction=0)
+        self.rounded |= {mean, y}
+        self.images.append(y)
+
+    def dilated(self) -> None:
+        """A convolution with dilation as TensorFlow writes it: on pixels moved to the batch."""
+        x = self._image()
+        n, h, w, c = self.writer.shapes[x]
+        if max(h, w) > 12:
+            return
+        pads = [[2, 2 + h % 2], [2, 2 + w % 2]]
+        size = (h + 4 + h % 2) // 2, (w + 4 + w % 2) // 2
+        block = self._ints(2, 2)
+        far = self._moved(
+            "SPACE_TO_BATCH_ND", x, (4 * n, *size, c), block, self.writer.constant(pads)
+        )
+        weight, bias, reach = self._parameters(far, (8, 3, 3, c), 0)
+        y = self._result((4 * n, size[0] - 2, size[1] - 2, 8), reach)
+        window = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+        self.writer.operator(
+            "CONV_2D",
+            [far, weight, bias],
+            [y],
+            Padding=tflite.Padding.VALID,
+            FusedActivationFunction=0,
+            **window,
+        )
+        self.rounded.add(y)
+        crops = self.writer.constant([[0, h % 2], [0, w % 2]])
+        self.images.remove(far)
+        self._moved("BATCH_TO_SPACE_ND", y, (n, h, w, 8), block, crops)
 
     def classifier(self) -> int:
         """A mean or a reshape, a fully connected layer, and mostly a softmax."""
@@ -260,13 +452,13 @@ class _Network:
             axes = writer.constant([1, 2])
             writer.operator("MEAN", [x, axes], [flat], KeepDims=False)
         else:
-            flat = writer.tensor((n, h * w * c), "int8", *writer.grids[x])
+            flat = writer.tensor((n, h * w * c), self.kind, *writer.grids[x])
             self.spread[flat] = self.spread[x]
             writer.operator("RESHAPE", [x, writer.constant([n, h * w * c])], [flat])
         inputs, outputs = writer.shapes[flat][1], int(rng.integers(2, 40))
-        data = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
+        data = (rng.integers(-127, 128, (outputs, inputs)) + self.least + 128).astype(self.kind)
         scale = float(2.0 ** rng.uniform(-12, -4))
-        weight = writer.tensor((outputs, inputs), "int8", scale, data=data)
+        weight = writer.tensor((outputs, inputs), self.kind, scale, self.least + 128, data=data)
         step = np.float32(writer.grids[flat][0]) * np.float32(scale)
         reach = self.spread[flat] * scale * 60 * float(np.sqrt(inputs))
         values = np.clip(np.rint(rng.normal(0, reach / 2, outputs) / step), -1e8, 1e8)
@@ -277,6 +469,6 @@ class _Network:
         )
         if rng.random() < 0.4:
             return scores
-        result = writer.tensor((n, outputs), "int8", 1 / 256, -128)
+        result = writer.tensor((n, outputs), self.kind, 1 / 256, self.least)
         writer.operator("SOFTMAX", [scores], [result], Beta=1.0)
         return result

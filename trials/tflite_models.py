@@ -6,7 +6,7 @@ import tflite
 
 KINDS = {
     **{"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6},
-    **{"int16": 7, "int8": 9},
+    **{"int16": 7, "int8": 9, "int4": 17},
 }
 
 
@@ -21,7 +21,7 @@ class Writer:
 
     # ------------------------------------------------------------------------- tensors
 
-    def tensor(self, shape, kind="int8", scale=None, zero=0, data=None, axis=0):
+    def tensor(self, shape, kind="int8", scale=None, zero=0, data=None, axis=0, sparsity=None):
         """Add a tensor; `scale` is a number, or an array along `axis`."""
         b = self.builder
         buffer = 0
@@ -47,10 +47,44 @@ class Writer:
         tflite.TensorAddName(b, name)
         if quantization is not None:
             tflite.TensorAddQuantization(b, quantization)
+        if sparsity is not None:
+            tflite.TensorAddSparsity(b, sparsity)
         self.tensors.append(tflite.TensorEnd(b))
         self.shapes.append(tuple(shape))
         self.grids.append((scale, zero))
         return len(self.tensors) - 1
+
+    def compressed_rows(self, data, kind, *grid):
+        """Add a constant matrix as compressed sparse rows."""
+        b = self.builder
+        rows, columns = np.nonzero(data)
+        segments = np.searchsorted(rows, range(len(data) + 1))
+        vectors = []
+        for numbers in (segments, columns):
+            values = b.CreateNumpyVector(np.asarray(numbers, np.int32))
+            tflite.Int32VectorStart(b)
+            tflite.Int32VectorAddValues(b, values)
+            vectors.append(tflite.Int32VectorEnd(b))
+        tflite.DimensionMetadataStart(b)
+        tflite.DimensionMetadataAddDenseSize(b, len(data))
+        levels = [tflite.DimensionMetadataEnd(b)]
+        tflite.DimensionMetadataStart(b)
+        tflite.DimensionMetadataAddFormat(b, tflite.DimensionType.SPARSE_CSR)
+        tflite.DimensionMetadataAddArraySegmentsType(b, tflite.SparseIndexVector.Int32Vector)
+        tflite.DimensionMetadataAddArraySegments(b, vectors[0])
+        tflite.DimensionMetadataAddArrayIndicesType(b, tflite.SparseIndexVector.Int32Vector)
+        tflite.DimensionMetadataAddArrayIndices(b, vectors[1])
+        levels.append(tflite.DimensionMetadataEnd(b))
+        tflite.SparsityParametersStartDimMetadataVector(b, len(levels))
+        for level in reversed(levels):
+            b.PrependUOffsetTRelative(level)
+        levels = b.EndVector()
+        order = b.CreateNumpyVector(np.arange(data.ndim, dtype=np.int32))
+        tflite.SparsityParametersStart(b)
+        tflite.SparsityParametersAddTraversalOrder(b, order)
+        tflite.SparsityParametersAddDimMetadata(b, levels)
+        sparsity = tflite.SparsityParametersEnd(b)
+        return self.tensor(data.shape, kind, *grid, data=data[rows, columns], sparsity=sparsity)
 
     def constant(self, data):
         """Add int32 numbers, such as axes."""

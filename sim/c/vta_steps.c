@@ -211,8 +211,8 @@ static int copy(const vta_model *model, const uint32_t *words, uint32_t count) {
 
 int vta_window_is_valid(const vta_window *w) {
   const uint64_t limit = 1u << 30; /* so that sums of these fit 32 bits */
-  return w->stride_h && w->stride_w && w->kernel_w && w->dilation_w && w->height < limit &&
-         w->width < limit && w->top < limit && w->left < limit &&
+  return w->stride_h && w->stride_w && w->kernel_w && w->dilation_h && w->dilation_w &&
+         w->height < limit && w->width < limit && w->top < limit && w->left < limit &&
          times(w->kernel_h, w->dilation_h) < limit && times(w->kernel_w, w->dilation_w) < limit &&
          times(w->out_width, w->stride_w) < limit && times(w->out_height, w->stride_h) < limit;
 }
@@ -232,29 +232,36 @@ vta_tap vta_tap_of(uint32_t offset, uint32_t before, uint32_t stride, uint32_t r
   return found;
 }
 
-/* The pixels of an image within a window, along one axis. */
+/* The pixels of an image within a window, along one axis: `count` of them, `step` apart. */
 typedef struct span {
-  uint32_t first, end;
+  uint32_t first, count, step;
 } span;
 
 static span span_of(uint32_t result, uint32_t stride, uint32_t before, uint32_t kernel,
-                    uint32_t pixels) {
-  const uint32_t first = result * stride, end = first + kernel;
-  span found = {0, 0};
-  if (end <= before || first >= before + pixels) return found;
-  found.first = first < before ? 0 : first - before;
-  found.end = end - before > pixels ? pixels : end - before;
+                    uint32_t step, uint32_t pixels) {
+  const uint32_t start = result * stride; /* in the padded image */
+  span found = {0, 0, step};
+  uint32_t tap = 0, end;
+  if (start >= before + pixels) return found;
+  if (start < before) tap = (before - start - 1) / step + 1;
+  end = (before + pixels - start - 1) / step + 1;
+  if (end > kernel) end = kernel;
+  if (tap >= end) return found;
+  found.first = start + tap * step - before;
+  found.count = end - tap;
   return found;
 }
 
 /* Sets a row of results to the maximum of rows of pixels. */
 VTA_HOT static void maxima(int8_t *result, const int8_t *plane, span rows, const vta_window *w) {
-  uint32_t y, k, i;
+  uint32_t row, k, i;
   memset(result, -128, w->out_width);
-  for (y = rows.first; y < rows.end; ++y) {
+  for (row = 0; row < rows.count; ++row) {
+    const int8_t *const line = plane + (size_t)(rows.first + row * rows.step) * w->width;
     for (k = 0; k < w->kernel_w; ++k) {
-      const vta_tap t = vta_tap_of(k, w->left, w->stride_w, w->out_width, w->width);
-      const int8_t *const pixels = plane + (size_t)y * w->width + t.pixel;
+      const uint32_t offset = k * w->dilation_w;
+      const vta_tap t = vta_tap_of(offset, w->left, w->stride_w, w->out_width, w->width);
+      const int8_t *const pixels = line + t.pixel;
       int8_t *const to = result + t.first;
       if (w->stride_w == 1) {
         for (i = 0; i < t.end - t.first; ++i) to[i] = to[i] < pixels[i] ? pixels[i] : to[i];
@@ -269,10 +276,11 @@ VTA_HOT static void maxima(int8_t *result, const int8_t *plane, span rows, const
 }
 
 static uint32_t total(const int8_t *plane, span rows, span columns, uint32_t width, int32_t zero) {
-  uint32_t sum = 0, y, x;
-  for (y = rows.first; y < rows.end; ++y) {
-    for (x = columns.first; x < columns.end; ++x)
-      sum += (uint32_t)(plane[(size_t)y * width + x] - zero);
+  uint32_t sum = 0, row, k;
+  for (row = 0; row < rows.count; ++row) {
+    const size_t line = (size_t)(rows.first + row * rows.step) * width;
+    for (k = 0; k < columns.count; ++k)
+      sum += (uint32_t)(plane[line + columns.first + k * columns.step] - zero);
   }
   return sum;
 }
@@ -306,14 +314,16 @@ static int pool(const vta_model *model, const uint32_t *words) {
   REQUIRE(s->channels && is_int8(s->data_zero) && vta_window_is_valid(w));
   for (p = 0; p < s->planes; ++p, plane += (size_t)w->height * w->width) {
     for (y = 0; y < w->out_height; ++y) {
-      const span rows = span_of(y, w->stride_h, w->top, w->kernel_h, w->height);
+      const span rows =
+          span_of(y, w->stride_h, w->top, w->kernel_h, w->dilation_h, w->height);
       if (!is_mean) {
         maxima(result, plane, rows, w);
         result += w->out_width;
       }
       for (x = 0; is_mean && x < w->out_width; ++x) {
-        const span columns = span_of(x, w->stride_w, w->left, w->kernel_w, w->width);
-        const uint32_t real = (rows.end - rows.first) * (columns.end - columns.first);
+        const span columns =
+            span_of(x, w->stride_w, w->left, w->kernel_w, w->dilation_w, w->width);
+        const uint32_t real = rows.count * columns.count;
         const scale by = scales[s->scaling.count == 1 ? 0 : p % s->channels];
         *result++ = mean(total(plane, rows, columns, w->width, s->data_zero), real, cases, by, s);
       }

@@ -50,3 +50,10 @@ def test_wide_networks_equal_their_graphs(config, free):
     """Gates, PReLUs, large means, pixels that move between channels and the image."""
     for seed in range(4):
         check(random_graph(seed, free=free, wide=True), seed, config)
+
+
+@pytest.mark.parametrize(("config", "free"), [("pynq", False), ("pynq_ext", True), ("fsim", True)])
+def test_networks_of_views_equal_their_graphs(config, free):
+    """Lines as images, channels last, products on every rank."""
+    for seed in range(6):
+        check(random_graph(seed, free=free, views=True), seed, config)

@@ -47,19 +47,21 @@ def _exact_floats(data: Array, weight: Array) -> type[np.floating[Any]]:
     return np.float32 if reach < 1 << 23 else np.float64
 
 
-def convolve_transposed(data: Array, weight: Array, window: Window, size: Size) -> Array:
-    """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW), in float64.
+def convolve_transposed(
+    data: Array, weight: Array, window: Window, size: Size, groups: int = 1
+) -> Array:
+    """Return the sums, of `size`, of a transposed convolution with (C, O / groups, KH, KW).
 
     Every pixel adds its scaled kernel to the result; then the padding is cropped.
     """
     n, channels, height, width = data.shape
-    (oh, ow), (top, left, *_), outputs = size, window.padding, weight.shape[1]
+    (oh, ow), (top, left, *_), outputs = size, window.padding, groups * weight.shape[1]
     rows, columns = window.reach(height, width)
     whole = np.zeros((n, outputs, max(rows, top + oh), max(columns, left + ow)))
-    pixels = data.astype(np.float64).reshape(n, channels, -1)
+    pixels = data.astype(np.float64).reshape(n, groups, channels // groups, -1)
+    taps = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2).astype(np.float64)
     for dy, dx, seen in window.taps(height, width):
-        tap = weight[:, :, dy, dx].T.astype(np.float64)
-        whole[seen] += (tap @ pixels).reshape(n, outputs, height, width)
+        whole[seen] += (taps[..., dy, dx] @ pixels).reshape(n, outputs, height, width)
     return whole[:, :, top : top + oh, left : left + ow]
 
 

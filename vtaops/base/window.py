@@ -151,6 +151,12 @@ class Window:
                 found[axis] = max(start + extent - padded, 0)
         return found[0], found[1]
 
+    def padded_up(self, height: int, width: int) -> Window:
+        """Return an equal window over an image of this size: what is beyond it is padding."""
+        down, across = self.beyond(height, width)
+        top, left, bottom, right = self.padding
+        return replace(self, padding=(top, left, bottom + down, right + across), ceil=False)
+
     def reach(self, rows: int, columns: int) -> Size:
         """Return the rows and columns of pixels that `rows` by `columns` windows cover."""
         down, across = (

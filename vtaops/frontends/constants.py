@@ -57,16 +57,15 @@ def whole_numbers(value: Value | None) -> list[int] | None:
     return None if found is None else [int(number) for number in found.reshape(-1)]
 
 
-def integers(value: Value) -> tuple[Array, Array] | None:
+def integers(value: Value | None) -> tuple[Array, Array] | None:
     """Return the integers, less their zero point, and the scales of a dequantised constant.
 
     The scales broadcast to the shape of the integers. None for any other value.
     """
-    if not value.fixed:
+    if value is None or not value.fixed:
         return None
     if value.op in RESHAPING or value.op == "Transpose":
-        source = value.args[0]
-        found = None if source is None else integers(source)
+        found = integers(value.args[0])
         if found is None:
             return None
         first, second = np.broadcast_arrays(*found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import number, real
 from vtaops.frontends.inference import evaluated
-from vtaops.frontends.steps import NotTranslated
+from vtaops.frontends.steps import NotTranslated, shape_of
 from vtaops.frontends.steps import argument as argument_at
 from vtaops.frontends.values import Value
 
@@ -136,64 +137,102 @@ def _operands(value: Value) -> list[Value]:
     return value.node.reads if value.node else []
 
 
-def affine_of(value: Value) -> tuple[Value, Array, Array] | None:
-    """Return tensor, factor and term if a value is `factor * tensor + term`, else None.
+@dataclass(frozen=True)
+class Affine:
+    """A value as `factor * tensor + term`.
 
-    Factor and term are one number, or one per channel. A batch norm between quantised tensors is
-    such a function.
+    Factor and term are one number, or one for each index of an axis; `axis` is None if both are
+    one number.
     """
-    factor, term = np.ones(1), np.zeros(1)
+
+    tensor: Value
+    factor: Array
+    term: Array
+    axis: int | None
+
+
+def affine_of(value: Value) -> Affine | None:
+    """Return a value as a function of a dequantised tensor, if it is an affine one, else None.
+
+    A batch norm between quantised tensors is such a function.
+    """
+    found = Affine(value, _ONE, _ZERO, None)
     for _ in range(LONGEST_CHAIN):
-        found = _affine_step(value)
-        if found is None:
-            return (value, factor, term) if value.op == "DequantizeLinear" else None
-        value, for_value, for_term = found
-        term = term + factor * for_term
-        factor = factor * for_value
+        inner = affine_step(found.tensor)
+        if inner is None:
+            return found if found.tensor.op == "DequantizeLinear" else None
+        axes = {found.axis, inner.axis} - {None}
+        if len(axes) > 1:
+            return None
+        term = found.term + found.factor * inner.term
+        found = Affine(inner.tensor, found.factor * inner.factor, term, next(iter(axes), None))
     return None
 
 
-def _affine_step(value: Value) -> tuple[Value, Array, Array] | None:
-    """Return tensor, factor and term of one operator."""
+def affine_step(value: Value) -> Affine | None:
+    """Return the value of one operator as an affine function of its argument, else None."""
     if value.op == "BatchNormalization":
         return _batch_norm(value)
-    if value.op not in ("Add", "Sub", "Mul", "Div"):
+    if value.op not in _AFFINE or len(_operands(value)) != 2:
         return None
-    left, right = value.args
-    assert left is not None
-    assert right is not None
-    first, second = (_constant(operand, value.shape) for operand in (left, right))
-    constant, tensor = (second, left) if first is None else (first, right)
-    if constant is None or tensor.shape != value.shape:
-        return None
-    one, zero = np.ones(1), np.zeros(1)
-    if value.op == "Add":
-        return tensor, one, constant
-    if value.op == "Sub":
-        return (tensor, one, -constant) if first is None else (tensor, -one, constant)
-    if value.op == "Mul":
-        return tensor, constant, zero
-    return None if first is not None or not constant.all() else (tensor, 1 / constant, zero)
+    left, right = _operands(value)
+    for tensor, other, rule in zip((left, right), (right, left), _AFFINE[value.op], strict=True):
+        constant = real(other)
+        if constant is None or rule is None or tensor.shape != value.shape:
+            continue
+        try:
+            axis = varying_axis(constant, shape_of(value))
+        except NotTranslated:
+            return None
+        factor, term = rule(constant.astype(np.float64).reshape(-1))
+        return Affine(tensor, factor, term, axis) if np.isfinite(factor).all() else None
+    return None
 
 
-def _batch_norm(value: Value) -> tuple[Value, Array, Array] | None:
-    data, *statistics = value.args
-    numbers = [real(one) for one in statistics]
-    if data is None or value.attrs.get("training_mode") or len(numbers) != 4:
+AffineRule = Callable[[Array], tuple[Array, Array]]
+"""Returns factor and term of an operator from its constant."""
+
+
+def _reciprocal(x: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / x)
+
+
+_ONE, _ZERO = np.ones(1), np.zeros(1)
+_AFFINE: dict[str, tuple[AffineRule, AffineRule | None]] = {
+    "Add": (lambda c: (_ONE, c), lambda c: (_ONE, c)),
+    "Sub": (lambda c: (_ONE, -c), lambda c: (-_ONE, c)),
+    "Mul": (lambda c: (c, _ZERO), lambda c: (c, _ZERO)),
+    "Div": (lambda c: (_reciprocal(c), _ZERO), None),
+}
+"""The rules for a constant on the right and on the left."""
+
+
+def _batch_norm(value: Value) -> Affine | None:
+    data, *statistics = _operands(value)
+    numbers = [found for one in statistics if (found := real(one)) is not None]
+    if len(numbers) != 4 or data.shape is None:
         return None
-    scale, bias, mean, variance = (np.asarray(one) for one in numbers)
-    if any(one is None for one in numbers):
-        return None
+    scale, bias, mean, variance = numbers
     factor = scale / np.sqrt(variance + np.float32(value.attrs.get("epsilon", 1e-5)))
-    return data, factor, bias - factor * mean
+    return Affine(data, factor, bias - factor * mean, 1)
 
 
-def _constant(value: Value, shape: tuple[int, ...] | None) -> Array | None:
-    """Return a constant as one number, or one per channel of a tensor; None if it is neither."""
-    found = real(value)
-    if found is None or shape is None or not (found.size == 1 or is_per_channel(found, shape)):
+def varying_axis(constant: Array, shape: tuple[int, ...]) -> int | None:
+    """Return the only axis of a shape along which a constant varies; None for one number.
+
+    Raises
+    ------
+    NotTranslated
+        If it varies along several.
+    """
+    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+    axes = [axis for axis, extent in enumerate(padded) if extent != 1]
+    if not axes:
         return None
-    return found.astype(np.float64).reshape(-1)
+    if len(padded) > len(shape) or len(axes) > 1 or padded[axes[0]] != shape[axes[0]]:
+        raise NotTranslated(f"a constant of shape {constant.shape} meets a tensor of {shape}")
+    return axes[0]
 
 
 def names(value: Value, argument: Value) -> list[str]:

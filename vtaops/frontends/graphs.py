@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
+from vtaops.frontends.inference import PAIRED
 from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.parts import host_function
+from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
-from vtaops.frontends.translate import RULES, translate, translate_root
+from vtaops.frontends.translate import translate, translate_root
 from vtaops.frontends.values import OnnxNetwork, Value
-from vtaops.graph import Dequantize, Graph, Host, Quantize, Tensor
+from vtaops.graph import Dequantize, FromUint8, Graph, Host, Quantize, Tensor, ToUint8
 from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.graph.tensor import DTYPES
@@ -64,6 +66,8 @@ class ValuePlan:
         Values that the host computes.
     reasons
         Reasons for values in `host` and `quantized`.
+    grids
+        The grids of integers that operators of `sources` read.
     """
 
     def __init__(self, network: OnnxNetwork) -> None:
@@ -74,8 +78,11 @@ class ValuePlan:
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
         self._failed: dict[Value, str] = {}
-        self._quantised_model = any(value.op == "QuantizeLinear" for value in network.values)
+        pairs = (value for value in network.values if value.op in PAIRED)
+        self._quantised_model = not all(value.fixed for value in pairs)
         self._visit(network.outputs)
+        leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
+        self.grids = {leaf.value: leaf.grid for leaf in leaves}
 
     def phase(self, value: Value) -> int:
         """Return how often data returns from the accelerator before a value is available."""
@@ -184,19 +191,13 @@ class _Emitter:
         self.graph.output(*(self._output(value) for value in network.outputs))
 
     def _inputs(self) -> None:
-        grids = {
-            leaf.value: leaf.grid
-            for source in self._plan.sources.values()
-            for leaf in source.leaves()
-            if leaf.value.op == "input"
-        }
         for value in self._network.inputs:
-            grid = grids.get(value, Grid(1.0))
+            grid = self._plan.grids.get(value, Grid(1.0))
             given = _tensor(value)
             tensor = self.graph.input(
                 value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
             )
-            (self._integers if value in grids else self._floats)[value] = tensor
+            self._keep(value, tensor)
 
     def _quantized(self, value: Value) -> None:
         if value in self._plan.quantized:
@@ -225,22 +226,22 @@ class _Emitter:
         return self._steps[source]
 
     def _float(self, value: Value) -> Tensor:
-        """Return a value for the host, converted to float if it was a float."""
+        """Return a value for the host: in floating point if it was, uint8 if it was."""
         if value not in self._floats:
-            if value in self._integers:
-                return self._integers[value]
-            source = self._emit(self._plan.sources[value])
-            self._floats[value] = self.graph.add(Dequantize(), source, name=self._name(value))
+            self._floats[value] = self._for_host(value)
         return self._floats[value]
 
+    def _for_host(self, value: Value) -> Tensor:
+        if value not in self._integers:
+            source = self._emit(self._plan.sources[value])
+            return self.graph.add(Dequantize(), source, name=self._name(value))
+        integers = self._integers[value]
+        if value.dtype != "uint8":
+            return integers
+        return self.graph.add(ToUint8(), integers, name=self._name(value))
+
     def _output(self, value: Value) -> Tensor:
-        if value.fixed:
-            return self._constant(value)
-        if value.dtype != "uint8" or value in self._floats:
-            return self._float(value)
-        function = host_function(self._network, [value], [value])
-        op = Host(function, (_tensor(value),), ("Cast",), "the model's output is uint8")
-        return self.graph.add(op, self._float(value))
+        return self._constant(value) if value.fixed else self._float(value)
 
     def _constant(self, value: Value) -> Tensor:
         """Return an output that depends on no input; a graph's operators read at least one."""
@@ -267,18 +268,28 @@ class _Emitter:
     def _opaque(self, group: list[Value]) -> None:
         """Add a group as one function."""
         plan, inside = self._plan, set(group)
-        read = dict.fromkeys(arg for v in group for arg in (v.node.reads if v.node else ()))
-        inputs = [v for v in read if v not in inside and not v.fixed]
-        outputs = [v for v in group if self._read_outside(v, inside)]
+        read = dict.fromkeys(arg for value in group for arg in _reads(value))
+        inputs = [value for value in read if value not in inside and not value.fixed]
+        outputs = [v for v in group if v in plan.grids or self._read_outside(v, inside)]
         function = host_function(self._network, inputs, outputs)
-        operators = tuple(dict.fromkeys(value.kind for value in group))
+        described = tuple(_tensor(value, plan.grids.get(value)) for value in outputs)
         reason = _joined(plan.reasons[value] for value in group)
-        op = Host(function, tuple(map(_tensor, outputs)), operators, reason)
+        op = Host(function, described, tuple(dict.fromkeys(v.kind for v in group)), reason)
         names = list(map(self._name, outputs))
         tensors = self.graph.add_many(
             op, *map(self._float, inputs), names=names if all(names) else None
         )
-        self._floats.update(zip(outputs, tensors, strict=True))
+        for value, tensor in zip(outputs, tensors, strict=True):
+            self._keep(value, tensor)
+
+    def _keep(self, value: Value, tensor: Tensor) -> None:
+        """Keep a tensor of the host, as integers too if operators of VTA read them."""
+        self._floats[value] = tensor
+        grid = self._plan.grids.get(value)
+        if grid is not None and tensor.dtype == "uint8":
+            tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
+        if grid is not None:
+            self._integers[value] = tensor
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
@@ -288,8 +299,12 @@ class _Emitter:
         )
 
 
-def _tensor(value: Value) -> Tensor:
-    """Return the tensor for a value of the host."""
+def _reads(value: Value) -> list[Value]:
+    return value.node.reads if value.node else []
+
+
+def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
+    """Return the tensor for a value of the host, on its grid if it has one."""
     if value.shape is None:
         raise ModelError(
             f"the tensor {value.name!r}, which {value.label} computes, has no static shape; VTA's "
@@ -300,4 +315,7 @@ def _tensor(value: Value) -> Tensor:
             f"the tensor {value.name!r} is {value.dtype or 'no tensor'}; a network's inputs, "
             f"outputs, and what its parts exchange are {', '.join(DTYPES)}: convert it first"
         )
-    return Tensor("-", value.shape, value.dtype)
+    if grid is None:
+        return Tensor("-", value.shape, value.dtype)
+    zero_point = grid.zero_point if value.dtype == "int8" else 0
+    return Tensor("-", value.shape, value.dtype, grid.scale, zero_point)

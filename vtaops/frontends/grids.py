@@ -74,7 +74,7 @@ def natural_grid(value: Value) -> Grid | None:
 def _input_grid(value: Value) -> Grid | None:
     """Return the grid from which an integer input is dequantised."""
     reader = next((r for r in value.readers if r and r.op == "DequantizeLinear"), None)
-    return None if reader is None or value.dtype != "int8" else grid_of(reader)
+    return None if reader is None or value.dtype not in EIGHT_BITS else grid_of(reader)
 
 
 def through_pairs(value: Value) -> Value:

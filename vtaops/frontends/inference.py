@@ -21,6 +21,9 @@ Type = tuple[tuple[int, ...] | None, str]
 
 UNKNOWN: Type = (None, "")
 
+PAIRED = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Operators whose results have the shape of their first argument, and that have a zero point."""
+
 _READ = 1024
 """Largest argument whose elements inference gets; shapes and scales are smaller."""
 
@@ -28,12 +31,18 @@ _NUMBERS = frozenset({"Resize", "Upsample", "Range"})
 """Operators whose results have shapes that depend on floating-point numbers."""
 
 
+@cache
+def _onnx() -> Any:
+    """Return the package, looked up once for all nodes."""
+    return require("onnx")
+
+
 def node_proto(node: OnnxNode, outputs: list[str]) -> NodeProto:
     """Return a node for ONNX, with results of these names."""
-    helper = require("onnx").helper
+    helper = _onnx().helper
     names = ["" if value is None else value.name for value in node.args]
     proto: NodeProto = helper.make_node(node.op, names, outputs)
-    schema = _schema(node.op, require("onnx").defs.onnx_opset_version())
+    schema = _schema(node.op, _onnx().defs.onnx_opset_version())
     for name, value in node.attrs.items():
         known = schema.attributes.get(name) if schema else None
         kind = int(known.type) if known else None
@@ -58,12 +67,15 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     ModelError
         If ONNX refuses its arguments or attributes, or does not know the operator.
     """
-    onnx = require("onnx")
+    onnx = _onnx()
     schema = _schema(node.op, opset)
     if schema is None:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
     if any(value.dtype == "" for value in node.reads):
         return [UNKNOWN] * count
+    if node.op in PAIRED:  # half of all nodes
+        like = node.reads[2 if node.op == "QuantizeLinear" else 1]
+        return [(node.reads[0].shape, like.dtype)]
     if not schema.has_type_and_shape_inference_function:  # normalisations, which keep the shape
         return [(node.reads[0].shape, node.reads[0].dtype)]
     names = [f"result{number}" for number in range(count)]
@@ -109,7 +121,7 @@ def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
 def dtype_of(kind: int) -> str:
     """Return the NumPy name of an element type of ONNX; empty if it has none."""
     try:
-        return str(require("onnx").helper.tensor_dtype_to_np_dtype(kind))
+        return str(_onnx().helper.tensor_dtype_to_np_dtype(kind))
     except KeyError:
         return ""
 
@@ -121,7 +133,7 @@ def type_of(declared: Any) -> Type:
 
 @cache
 def _schema(op: str, opset: int) -> Any:
-    defs = require("onnx").defs
+    defs = _onnx().defs
     try:
         return defs.get_schema(op, opset)
     except defs.SchemaError:
@@ -129,7 +141,7 @@ def _schema(op: str, opset: int) -> Any:
 
 
 def _type_proto(value: Value) -> Any:
-    helper = require("onnx").helper
+    helper = _onnx().helper
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
     return helper.make_tensor_type_proto(kind, value.shape)
 
@@ -141,7 +153,7 @@ def _data(node: OnnxNode, value: Value) -> Any:
     if value.dtype.startswith("float") and node.op not in _NUMBERS:
         return None
     array = value.array
-    return None if array is None else require("onnx").numpy_helper.from_array(array, value.name)
+    return None if array is None else _onnx().numpy_helper.from_array(array, value.name)
 
 
 def _type_of(declared: Any) -> Type:

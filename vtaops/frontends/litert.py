@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,12 +19,16 @@ from vtaops.base.errors import ModelError
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.frontends.tflite import tensors_of
-from vtaops.graph import Graph, Node
+from vtaops.graph import Graph, Node, Quantize
 from vtaops.graph.executor import checked_inputs, evaluate_node
 
 Compared = tuple[str, Node, str, Array, Array]
 """A tensor: its name in the file (empty if the file has none), its node and name in the graph, and
 its values in LiteRT and in the executor, in the graph's layout."""
+
+
+Place = tuple[int, bool, str]
+"""The number of a tensor, whether the graph has it as NCHW, and its name."""
 
 
 def has_litert() -> bool:
@@ -98,12 +102,18 @@ def compare(path: Path, graph: Graph, arrays: Sequence[Array]) -> Iterator[Compa
     for node in graph.nodes:
         made = evaluate_node(node, values)
         for name, own in made.items():
-            place = places.get(name) if own.dtype == np.int8 else None
+            place = _place(places, node, name) if own.dtype == np.int8 else None
             theirs = own if place is None else _as_in_graph(values_of(place[0]), place[1])
             if theirs.shape != own.shape:
                 raise ModelError(f"{graph.name} is not a graph of {path}, which has another {name}")
             values[name] = theirs
             yield "" if place is None else place[2], node, name, theirs, own
+
+
+def _place(places: Mapping[str, Place], node: Node, name: str) -> Place | None:
+    """Return where the file has a tensor; what a node rounds may have the name."""
+    found = places.get(name)
+    return found or (places.get(node.inputs[0].name) if isinstance(node.op, Quantize) else None)
 
 
 def _as_in_graph(values: Array, image: bool) -> Array:

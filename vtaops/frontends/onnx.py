@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,11 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import qoperators
-from vtaops.frontends.inference import dtype_of, type_of
-from vtaops.frontends.pairs import add_pair, clipped_integers
-from vtaops.frontends.values import OPSET, PAIR, NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
+from vtaops.frontends.pairs import FileOperator, add_pair, clipped_integers
+from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
-
-MICROSOFT = "com.microsoft"
 
 
 def read_onnx(
@@ -74,22 +73,19 @@ class _Reader:
             self._read(node, label)
 
     def _read(self, node: NodeProto, label: str) -> None:
-        attrs = _attributes(node)
         args = [self._values[name] if name else None for name in node.input]
-        if node.domain in ("", "ai.onnx") or node.op_type in PAIR:
-            rule = RULES.get(node.op_type, _as_it_is)
-        else:
-            rule = None
+        operator = FileOperator(node.op_type, args, _attributes(node), label, [*node.output])
         if node.op_type in qoperators.RULES:
-            rule = _on_integers
-        if rule is None or node.domain not in ("", "ai.onnx", MICROSOFT):
+            results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
+        elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
+            captured = [self._values[name] for name in _read_outside(node) if name in self._values]
+            results = RULES.get(node.op_type, _as_it_is)(self, replace(operator, captured=captured))
+        else:
             raise UnsupportedError(
                 f"{label} is {node.domain}.{node.op_type}, an operator outside ONNX that vtaops "
                 "does not know"
             )
-        results = rule(self, node, args, attrs, label)
-        for name, value in zip(node.output, results, strict=False):
-            self._values[name] = value
+        self._values |= zip(node.output, results, strict=False)
 
     def branch(self, graph: Any) -> list[Value]:
         """Read the nodes of a subgraph that is always run, and return its outputs."""
@@ -111,95 +107,70 @@ class _Reader:
         """Return whether a tensor is an output of the model, or an argument of a node."""
         return name in self._read_names
 
-    def add(
-        self, node: NodeProto, args: Sequence[Value | None], attrs: Mapping[str, Any], label: str
-    ) -> list[Value]:
-        """Add a node as it is."""
-        captured = [self._values[name] for name in _read_outside(node) if name in self._values]
+    def add(self, operator: FileOperator) -> list[Value]:
+        """Add an operator as it is."""
         return self.builder.add_many(
-            node.op_type,
-            args,
-            list(node.output),
-            label=label,
-            attrs=attrs,
-            captured=captured,
-            declared=[self._declared.get(name, (None, "")) for name in node.output],
+            operator.op,
+            operator.args,
+            operator.names,
+            label=operator.label,
+            attrs=operator.attrs,
+            captured=operator.captured,
+            declared=[self._declared.get(name, UNKNOWN) for name in operator.names],
         )
 
 
-Rule = Callable[[_Reader, NodeProto, list[Value | None], dict[str, Any], str], Sequence[Value]]
-"""Returns the results of a node, from its arguments, attributes and label."""
+Rule = Callable[[_Reader, FileOperator], Sequence[Value]]
+"""Returns the results of an operator."""
 
 
-def _as_it_is(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    return reader.add(node, args, attrs, label)
+def _as_it_is(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    return reader.add(operator)
 
 
-def _on_integers(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    rule = qoperators.RULES[node.op_type]
-    return [
-        rule(
-            reader.builder,
-            qoperators.IntegerOperator(node.op_type, args, attrs, label, node.output[0]),
-        )
-    ]
+def _pair(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    return [add_pair(reader.builder, operator)]
 
 
-def _pair(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    return [add_pair(reader.builder, node.op_type, args, attrs, label, node.output[0])]
-
-
-def _alias(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
+def _alias(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Pass the input on, unless the result is an output of the model."""
-    (data, *_) = args
-    if data is None or reader.is_output(node.output[0]):
-        return [reader.builder.add("Identity", data, name=node.output[0], label=label)]
+    data = operator.args[0]
+    if data is None or reader.is_output(operator.name):
+        return [reader.builder.add("Identity", data, name=operator.name, label=operator.label)]
     return [data]
 
 
-def _dropout(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    training = args[2] if len(args) > 2 else None
+def _dropout(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    (training,) = operator.part(2, 1)
     if training is not None and (training.array is None or training.array.any()):
-        raise UnsupportedError(
-            f"{label} trains; vtaops runs networks that are trained: export it in evaluation mode"
-        )
-    if any(map(reader.is_read, node.output[1:])):
-        return reader.add(node, args, attrs, label)
-    return _alias(reader, node, args, attrs, label)
+        raise _training(operator)
+    if any(map(reader.is_read, operator.names[1:])):
+        return reader.add(operator)
+    return _alias(reader, operator)
 
 
-def _batch_norm(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    if attrs.get("training_mode"):
-        raise UnsupportedError(
-            f"{label} trains; vtaops runs networks that are trained: export it in evaluation mode"
-        )
-    return reader.add(node, args, attrs, label)
+def _batch_norm(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    if operator.attrs.get("training_mode"):
+        raise _training(operator)
+    return reader.add(operator)
 
 
-def _constant(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    ((name, content),) = attrs.items()
-    numpy_helper = onnx_files.require("onnx").numpy_helper
+def _training(operator: FileOperator) -> UnsupportedError:
+    return UnsupportedError(
+        f"{operator.label} trains; vtaops runs networks that are trained: export it in evaluation "
+        "mode"
+    )
+
+
+def _constant(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    ((name, content),) = operator.attrs.items()
     if name == "value":
-        array = numpy_helper.to_array(content)
+        array = onnx_files.require("onnx").numpy_helper.to_array(content)
     elif name in _CONSTANTS:
         array = np.array(content, _CONSTANTS[name])
     else:
-        raise UnsupportedError(f"{label} is given by {name}; vtaops reads dense numbers")
-    return [reader.builder.constant(array, node.output[0])]
+        raise UnsupportedError(f"{operator.label} is given by {name}; vtaops reads dense numbers")
+    return [reader.builder.constant(array, operator.name)]
 
 
 _CONSTANTS = {
@@ -210,78 +181,82 @@ _CONSTANTS = {
 }
 
 
-def _folded(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
+def _folded(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Read an operator of any number of tensors as operators of two."""
-    kind = {"Sum": "Add"}.get(node.op_type, node.op_type)
-    if len(args) == 1:
-        return _alias(reader, node, args, attrs, label)
-    left, *rest = args
-    for number, right in enumerate(rest):
-        name = f"{node.output[0]}:{number}" if right is not rest[-1] else node.output[0]
-        left = reader.builder.add(kind, left, right, name=name, label=label)
+    kind = {"Sum": "Add"}.get(operator.op, operator.op)
+    if len(operator.args) == 1:
+        return _alias(reader, operator)
+    left, *rest = operator.args
+    names = [f"{operator.name}:{number}" for number in range(len(rest) - 1)]
+    for right, name in zip(rest, [*names, operator.name], strict=True):
+        left = reader.builder.add(kind, left, right, name=name, label=operator.label)
     return [value for value in [left] if value is not None]
 
 
-def _if(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
+def _if(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Read the branch that is always taken; both if data decide."""
-    condition = args[0].array if args[0] is not None else None
+    condition = operator.args[0].array if operator.args[0] is not None else None
     if condition is None:
-        return reader.add(node, args, attrs, label)
-    return reader.branch(attrs["then_branch" if condition.item() else "else_branch"])
+        return reader.add(operator)
+    return reader.branch(operator.attrs["then_branch" if condition.item() else "else_branch"])
 
 
-def _cast(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
-    (data,) = args
-    if data is not None and data.dtype == dtype_of(attrs["to"]):
-        return _alias(reader, node, args, attrs, label)
-    return reader.add(node, args, attrs, label)
+def _cast_like(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    """Cast to a type that is known, so that a constant stays one."""
+    data, like = operator.args
+    if like is None or not like.dtype:
+        return reader.add(operator)
+    kind = onnx_files.require("onnx").helper.np_dtype_to_tensor_dtype(np.dtype(like.dtype))
+    return _cast(reader, replace(operator, op="Cast", args=[data], attrs={"to": kind}))
 
 
-def _clip(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
+def _cast(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    data = operator.args[0]
+    if data is not None and data.dtype == dtype_of(operator.attrs["to"]):
+        return _alias(reader, operator)
+    return reader.add(operator)
+
+
+def _clip(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Read a Clip of integers, as Brevitas writes it."""
-    found = clipped_integers(reader.builder, args, node.output[0], label)
-    return [found] if found is not None else reader.add(node, args, attrs, label)
+    found = clipped_integers(reader.builder, operator)
+    return reader.add(operator) if found is None else [found]
 
 
-def _are_pixels(node: NodeProto, axes: Iterable[int] | None, rank: int) -> bool:
-    """Return whether a maximum goes over all axes of an image but batch and channels."""
-    if node.op_type == "GlobalMaxPool":
-        return True
-    return axes is not None and sorted(int(axis) % rank for axis in axes) == [*range(2, rank)]
-
-
-def _maximum(
-    reader: _Reader, node: NodeProto, args: list[Value | None], attrs: dict[str, Any], label: str
-) -> Sequence[Value]:
+def _maximum(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Read a maximum over all pixels as a MaxPool of the image's size."""
-    data, *stated = args
+    data, stated = operator.part(0, 2)
     shape = data.shape if data is not None and data.dtype == "float32" else None
-    axes = stated[0].array if stated and stated[0] is not None else attrs.get("axes")
-    if shape is None or len(shape) not in (3, 4) or not _are_pixels(node, axes, len(shape)):
-        return reader.add(node, args, attrs, label)
-    name, builder = node.output[0], reader.builder
-    if attrs.get("keepdims", 1):
-        return [builder.add("MaxPool", data, name=name, label=label, kernel_shape=shape[2:])]
+    axes = stated.array if stated is not None else operator.attrs.get("axes")
+    if shape is None or not _are_pixels(operator.op, axes, len(shape)):
+        return reader.add(operator)
+    name, builder = operator.name, reader.builder
+    kept = operator.attrs.get("keepdims", 1)
     pooled = builder.add(
-        "MaxPool", data, name=f"{name}:pooled", label=label, kernel_shape=shape[2:]
+        "MaxPool",
+        data,
+        name=name if kept else f"{name}:pooled",
+        label=operator.label,
+        kernel_shape=shape[2:],
     )
-    kept = builder.constant(np.array(shape[:2], np.int64), f"{name}:shape")
-    return [builder.add("Reshape", pooled, kept, name=name, label=label)]
+    if kept:
+        return [pooled]
+    rest = builder.constant(np.array(shape[:2], np.int64), f"{name}:shape")
+    return [builder.add("Reshape", pooled, rest, name=name, label=operator.label)]
+
+
+def _are_pixels(op: str, axes: Iterable[int] | None, rank: int) -> bool:
+    """Return whether a maximum goes over all axes of an image but batch and channels."""
+    if rank not in (3, 4) or op == "GlobalMaxPool":
+        return rank in (3, 4)
+    return axes is not None and sorted(int(axis) % rank for axis in axes) == [*range(2, rank)]
 
 
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
+    "Clip": _clip,
     "GlobalMaxPool": _maximum,
     "ReduceMax": _maximum,
-    "Clip": _clip,
     "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,
@@ -291,6 +266,7 @@ RULES: dict[str, Rule] = {
     "Max": _folded,
     "Min": _folded,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "If": _if,
 }
 """How operators are read that are not taken as they are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,37 @@ BEFORE_ROUNDING = ":float"
 """Ends the name of a float tensor of which the file has only the rounded integers."""
 
 
-def add_pair(
-    builder: NetworkBuilder,
-    kind: str,
-    args: Sequence[Value | None],
-    attrs: Mapping[str, Any],
-    label: str,
-    name: str,
-) -> Value:
+@dataclass(frozen=True)
+class FileOperator:
+    """An operator as a file states it: like `OnnxNode`, before it is read.
+
+    Attributes
+    ----------
+    op, args, attrs, label, captured
+        As for `OnnxNode`.
+    names
+        Names of its results.
+    """
+
+    op: str
+    args: Sequence[Value | None]
+    attrs: Mapping[str, Any]
+    label: str
+    names: Sequence[str]
+    captured: Sequence[Value] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its first result."""
+        return self.names[0]
+
+    def part(self, index: int, count: int = 3) -> list[Value | None]:
+        """Return some arguments from one on; None for absent ones."""
+        found = list(self.args[index : index + count])
+        return found + [None] * (count - len(found))
+
+
+def add_pair(builder: NetworkBuilder, operator: FileOperator) -> Value:
     """Add one half of a pair; a missing zero point becomes 0.
 
     Raises
@@ -33,23 +57,23 @@ def add_pair(
         If scales or zero points are neither one nor one for each channel, or a zero point is not
         an integer.
     """
-    data, scale, *rest = args
+    data, scale, zero = operator.part(0)
+    attrs = operator.attrs
     if data is None or scale is None:
-        raise ModelError(f"{label} has no scale")
-    zero = rest[0] if rest else None
+        raise ModelError(f"{operator.label} has no scale")
     if zero is None:
         stated = dtype_of(attrs["output_dtype"]) if attrs.get("output_dtype") else "uint8"
-        dtype = data.dtype if kind == "DequantizeLinear" else stated
-        shape = scale.shape or ()
-        zero = builder.constant(np.zeros(shape, np.dtype(dtype)), f"{name}:zero_point")
+        dtype = data.dtype if operator.op == "DequantizeLinear" else stated
+        zeros = np.zeros(scale.shape or (), np.dtype(dtype))
+        zero = builder.constant(zeros, f"{operator.name}:zero_point")
     if not attrs.get("block_size"):
-        _check_grid(name, data, attrs, scale, zero)
-    return builder.add(kind, data, scale, zero, name=name, label=label, **attrs)
+        _check_grid(operator.name, data, attrs, scale, zero)
+    return builder.add(
+        operator.op, data, scale, zero, name=operator.name, label=operator.label, **attrs
+    )
 
 
-def clipped_integers(
-    builder: NetworkBuilder, args: Sequence[Value | None], name: str, label: str
-) -> Value | None:
+def clipped_integers(builder: NetworkBuilder, operator: FileOperator) -> Value | None:
     """Add a Clip of the integers of a QuantizeLinear, as a Clip of the numbers that they stand for.
 
     Returns
@@ -57,11 +81,11 @@ def clipped_integers(
     Value or None
         The integers; None if the Clip reads something else, or bounds or grid depend on data.
     """
-    rounded, *given = args
+    rounded, *given = operator.args
     bounds = [bound for bound in given if bound is not None]
     if rounded is None or rounded.op != "QuantizeLinear" or rounded.fixed:
         return None
-    grid, attrs = rounded.args[1:], rounded.attrs
+    grid, name, label = rounded.args[1:], operator.name, operator.label
     step, offset, *ends = map(number, (*grid, *bounds))
     if step is None or offset is None or None in ends:
         return None
@@ -73,7 +97,7 @@ def clipped_integers(
     data = builder.add("DequantizeLinear", rounded, *grid, name=f"{name}:real", label=label)
     operands = [bound and reals[bound] for bound in given]
     clipped = builder.add("Clip", data, *operands, name=name + BEFORE_ROUNDING, label=label)
-    return builder.add("QuantizeLinear", clipped, *grid, name=name, label=label, **attrs)
+    return builder.add("QuantizeLinear", clipped, *grid, name=name, label=label, **rounded.attrs)
 
 
 def _check_grid(

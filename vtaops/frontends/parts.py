@@ -9,7 +9,7 @@ import numpy as np
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.inference import node_proto
 from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
-from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, make_node, require
+from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, require
 from vtaops.graph.onnx_function import OnnxFunction
 
 IR_VERSION = 10
@@ -31,30 +31,28 @@ def host_function(
     network
         The network.
     inputs
-        Its inputs; uint8 tensors are int8 less 128, as in the integer graph.
+        Its inputs, in order.
     outputs
         Its results, in order.
     """
-    return OnnxFunction(_model(network, inputs, outputs, shifted=True).SerializeToString())
+    return OnnxFunction(_model(network, inputs, outputs).SerializeToString())
 
 
 def _model(
     network: OnnxNetwork,
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    *,
-    shifted: bool = False,
 ) -> ModelProto:
     helper = require("onnx").helper
-    moved = [value for value in inputs if shifted and _is_shifted(value)]
-    nodes = [node for value in moved for node in _to_uint8(value.name)]
     inside, constants = _needed(inputs, outputs)
     order = dict.fromkeys(value.node for value in network.values if value.node in inside)
-    nodes += [_proto(node) for node in order if node is not None]
-    ends = [_described(value, shifted=value in moved) for value in inputs]
-    results = [_described(value) for value in outputs]
-    weights = [_weight(value) for value in constants]
-    graph = helper.make_graph(nodes, "part", ends, results, weights)
+    graph = helper.make_graph(
+        [_proto(node) for node in order if node is not None],
+        "part",
+        [_described(value) for value in inputs],
+        [_described(value) for value in outputs],
+        [_weight(value) for value in constants],
+    )
     imports = [helper.make_opsetid("", network.opset)]
     model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)
     return model
@@ -72,7 +70,7 @@ def _needed(
         if value in known:
             continue
         known.add(value)
-        if value.constant is not None:
+        if _is_known(value):
             constants[value] = None
         elif value.node is not None:
             nodes.add(value.node)
@@ -84,36 +82,19 @@ def _proto(node: OnnxNode) -> NodeProto:
     return node_proto(node, [value.name for value in node.results])
 
 
+def _is_known(value: Value) -> bool:
+    """Return whether a value is written as a constant: all but the weights that are dequantised."""
+    return value.fixed and value.op != "DequantizeLinear" and value.array is not None
+
+
 def _weight(value: Value) -> object:
-    return require("onnx").numpy_helper.from_array(
-        np.asarray(value.constant, order="C"), value.name
-    )
+    return require("onnx").numpy_helper.from_array(np.asarray(value.array, order="C"), value.name)
 
 
-def _is_shifted(value: Value) -> bool:
-    return value.dtype == "uint8" and value.op != "input"
-
-
-def _described(value: Value, *, shifted: bool = False) -> ValueInfoProto:
+def _described(value: Value) -> ValueInfoProto:
     helper = require("onnx").helper
     if not value.dtype:
         raise UnsupportedError(f"{value.name!r}, which {value.label} computes, is not a tensor")
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype("int8" if shifted else value.dtype))
-    name = value.name + _SHIFTED * shifted
-    described: ValueInfoProto = helper.make_tensor_value_info(name, kind, value.shape)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    described: ValueInfoProto = helper.make_tensor_value_info(value.name, kind, value.shape)
     return described
-
-
-_SHIFTED = ":int8"
-
-
-def _to_uint8(name: str) -> list[NodeProto]:
-    types = require("onnx").TensorProto
-    raw, wide, sum_, offset = (name + suffix for suffix in (_SHIFTED, ":wide", ":sum", ":offset"))
-    return [
-        make_node("Cast", [raw], [wide], to=types.INT32),
-        make_node("Constant", [], [offset], value_int=128),
-        make_node("Cast", [offset], [offset + "32"], to=types.INT32),
-        make_node("Add", [wide, offset + "32"], [sum_]),
-        make_node("Cast", [sum_], [name], to=types.UINT8),
-    ]

@@ -13,37 +13,9 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.constants import real
-from vtaops.frontends.pairs import BEFORE_ROUNDING, add_pair
+from vtaops.frontends.pairs import BEFORE_ROUNDING, FileOperator, add_pair
 from vtaops.frontends.steps import shape_of
 from vtaops.frontends.values import NetworkBuilder, Value
-
-
-@dataclass(frozen=True)
-class IntegerOperator:
-    """An operator on integers: as `OnnxNode`, with the name of its result."""
-
-    op: str
-    args: Sequence[Value | None]
-    attrs: Mapping[str, Any]
-    label: str
-    name: str
-
-    def part(self, index: int, count: int = 3) -> list[Value | None]:
-        """Return the arguments from one on; None for absent ones."""
-        found = list(self.args[index : index + count])
-        return found + [None] * (count - len(found))
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes that the float operator has as well.
-
-        Raises
-        ------
-        UnsupportedError
-            If images have their channels last.
-        """
-        if self.attrs.get("channels_last"):
-            raise UnsupportedError(f"{self.label} has channels last; vtaops reads channels first")
-        return {k: v for k, v in self.attrs.items() if k not in ("channels_last", "opset")}
 
 
 @dataclass(frozen=True)
@@ -71,71 +43,85 @@ class Composition:
     weight_axis: Callable[[Mapping[str, Any]], int] = lambda _: 1
     bias: int = 0
 
-    def __call__(self, builder: NetworkBuilder, operation: IntegerOperator) -> Value:
-        attrs = operation.attributes()
-        first, *others = self.operands or range(2, len(operation.args), 3)
-        operands = [_operand(builder, operation, first, 1)]
+    def __call__(self, builder: NetworkBuilder, operator: FileOperator) -> Value:
+        attrs = _attributes(operator)
+        first, *others = self.operands or range(2, len(operator.args), 3)
+        operands = [_operand(builder, operator, first, 1)]
         axis = self.weight_axis(attrs)
-        operands += [_operand(builder, operation, other, axis) for other in others]
-        if self.bias and operation.part(self.bias, 1)[0] is not None:
-            operands.append(_bias(builder, operation, self.bias))
-        if operation.part(self.result, 1)[0] is None:  # QGemm without a scale has a float result
+        operands += [_operand(builder, operator, other, axis) for other in others]
+        if self.bias and operator.part(self.bias, 1)[0] is not None:
+            operands.append(_bias(builder, operator, self.bias))
+        if operator.part(self.result, 1)[0] is None:  # QGemm without a scale has a float result
             return builder.add(
-                self.kind, *operands, name=operation.name, label=operation.label, **attrs
+                self.kind, *operands, name=operator.name, label=operator.label, **attrs
             )
-        name = operation.name + BEFORE_ROUNDING
-        result = builder.add(self.kind, *operands, name=name, label=operation.label, **attrs)
-        return _rounded(builder, operation, result, self.result)
+        name = operator.name + BEFORE_ROUNDING
+        result = builder.add(self.kind, *operands, name=name, label=operator.label, **attrs)
+        return _rounded(builder, operator, result, self.result)
 
 
-def _rounded(
-    builder: NetworkBuilder, operation: IntegerOperator, result: Value, index: int
+def _attributes(operator: FileOperator) -> dict[str, Any]:
+    """Return the attributes that the float operator has as well."""
+    if operator.attrs.get("channels_last"):
+        raise UnsupportedError(f"{operator.label} has channels last; vtaops reads channels first")
+    return {k: v for k, v in operator.attrs.items() if k not in ("channels_last", "opset")}
+
+
+def _half(
+    builder: NetworkBuilder,
+    operator: FileOperator,
+    op: str,
+    args: Sequence[Value | None],
+    name: str,
+    axis: int = 1,
 ) -> Value:
-    grid = [result, *operation.part(index, 2)]
-    return add_pair(builder, "QuantizeLinear", grid, {}, operation.label, operation.name)
+    """Add one half of a pair for an operator."""
+    return add_pair(builder, FileOperator(op, args, {"axis": axis}, operator.label, [name]))
 
 
-def _operand(builder: NetworkBuilder, operation: IntegerOperator, first: int, axis: int) -> Value:
+def _rounded(builder: NetworkBuilder, operator: FileOperator, result: Value, index: int) -> Value:
+    grid = [result, *operator.part(index, 2)]
+    return _half(builder, operator, "QuantizeLinear", grid, operator.name)
+
+
+def _operand(builder: NetworkBuilder, operator: FileOperator, first: int, axis: int) -> Value:
     """Dequantise the operand whose value, scale and zero point start at an argument."""
-    name, attrs = f"{operation.name}:operand{first}", {"axis": axis}
-    return add_pair(
-        builder, "DequantizeLinear", operation.part(first), attrs, operation.label, name
-    )
+    name = f"{operator.name}:operand{first}"
+    return _half(builder, operator, "DequantizeLinear", operator.part(first), name, axis)
 
 
-def _bias(builder: NetworkBuilder, operation: IntegerOperator, index: int) -> Value:
+def _bias(builder: NetworkBuilder, operator: FileOperator, index: int) -> Value:
     """Dequantise an int32 bias; its scale is the product of those of data and weights."""
-    scales = [real(operation.part(at, 1)[0]) for at in (1, 4)]
+    scales = [real(operator.part(at, 1)[0]) for at in (1, 4)]
     if scales[0] is None or scales[1] is None:
-        raise UnsupportedError(f"{operation.label} has scales that are computed when it runs")
-    factor = np.float32(operation.attrs.get("alpha", 1.0))
+        raise UnsupportedError(f"{operator.label} has scales that are computed when it runs")
+    factor = np.float32(operator.attrs.get("alpha", 1.0))
     with np.errstate(over="ignore", invalid="ignore"):  # readers of a scale check it
         product = scales[0].astype(np.float32) * scales[1].astype(np.float32) * factor
-    scale = builder.constant(np.asarray(product, np.float32), f"{operation.name}:bias_scale")
-    args = [operation.part(index, 1)[0], scale]
-    name = f"{operation.name}:bias"
-    return add_pair(builder, "DequantizeLinear", args, {"axis": 0}, operation.label, name)
+    scale = builder.constant(np.asarray(product, np.float32), f"{operator.name}:bias_scale")
+    args = [operator.part(index, 1)[0], scale]
+    return _half(builder, operator, "DequantizeLinear", args, f"{operator.name}:bias", 0)
 
 
-def _softmax(builder: NetworkBuilder, operation: IntegerOperator) -> Value:
+def _softmax(builder: NetworkBuilder, operator: FileOperator) -> Value:
     """Return a softmax along an axis; before opset 13, over that axis and all behind it."""
-    if operation.attrs["opset"] >= 13:
-        return Composition("Softmax", (0,), 3)(builder, operation)
-    data = _operand(builder, operation, 0, 1)
-    name = f"{operation.name}:rows"
-    rows = builder.add("Flatten", data, name=name, axis=operation.attrs.get("axis", -1))
-    results = builder.add("Softmax", rows, name=f"{operation.name}:results", axis=1)
-    shape = builder.constant(np.array(shape_of(data), np.int64), f"{operation.name}:shape")
+    if operator.attrs["opset"] >= 13:
+        return Composition("Softmax", (0,), 3)(builder, operator)
+    data = _operand(builder, operator, 0, 1)
+    name = f"{operator.name}:rows"
+    rows = builder.add("Flatten", data, name=name, axis=operator.attrs.get("axis", -1))
+    results = builder.add("Softmax", rows, name=f"{operator.name}:results", axis=1)
+    shape = builder.constant(np.array(shape_of(data), np.int64), f"{operator.name}:shape")
     whole = builder.add(
-        "Reshape", results, shape, name=operation.name + BEFORE_ROUNDING, label=operation.label
+        "Reshape", results, shape, name=operator.name + BEFORE_ROUNDING, label=operator.label
     )
-    return _rounded(builder, operation, whole, 3)
+    return _rounded(builder, operator, whole, 3)
 
 
-def _average_pool(builder: NetworkBuilder, operation: IntegerOperator) -> Value:
+def _average_pool(builder: NetworkBuilder, operator: FileOperator) -> Value:
     """Pad what `ceil_mode` adds: this operator counts it as padding, AveragePool does not."""
-    attrs = dict(operation.attrs)
-    data, kernel = operation.args[0], attrs.get("kernel_shape", [])
+    attrs = dict(operator.attrs)
+    data, kernel = operator.args[0], attrs.get("kernel_shape", [])
     if attrs.get("ceil_mode") and attrs.get("count_include_pad") and data is not None:
         rank = len(kernel)
         pads = list(attrs.get("pads") or [0] * 2 * rank)
@@ -144,10 +130,10 @@ def _average_pool(builder: NetworkBuilder, operation: IntegerOperator) -> Value:
             rest = extent + pads[axis] + pads[axis + rank] - kernel[axis]
             pads[axis + rank] += -rest % strides[axis]
         attrs |= {"pads": pads, "ceil_mode": 0}
-    return Composition("AveragePool", (0,), 3)(builder, replace(operation, attrs=attrs))
+    return Composition("AveragePool", (0,), 3)(builder, replace(operator, attrs=attrs))
 
 
-RULES: dict[str, Callable[[NetworkBuilder, IntegerOperator], Value]] = {
+RULES: dict[str, Callable[[NetworkBuilder, FileOperator], Value]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
     "QGemm": Composition("Gemm", (0, 3), 7, lambda attrs: 1 - attrs.get("transB", 0), bias=6),

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, transform
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.frontends.pairs import add_pair
+from vtaops.frontends.pairs import FileOperator, add_pair
 from vtaops.frontends.steps import shape_of
 from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
@@ -117,7 +117,7 @@ def _pair(op: str) -> Rule:
     def read(reader: _Reader, call: Any, name: str) -> Value:
         args = [reader.tensor(argument) for argument in call.args]
         axis = {"axis": int(call.attrs.axis)}
-        return add_pair(reader.builder, op, args, axis, f"{op} {name!r}", name)
+        return add_pair(reader.builder, FileOperator(op, args, axis, f"{op} {name!r}", [name]))
 
     return read
 

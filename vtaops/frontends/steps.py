@@ -14,7 +14,7 @@ from typing import Any
 from vtaops.base.errors import ShapeError
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import Value
-from vtaops.graph import GraphOperator, Requantization, Reshape, Tensor
+from vtaops.graph import GraphOperator, Requantization, Reshape, Slice, Tensor
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounding
 
@@ -164,6 +164,18 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
     with shapes_translated():
         (tensor,) = op.results([source.tensor for source in inputs])
     return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
+
+
+def moved(op: GraphOperator, source: Source) -> Step:
+    """Return an operator that keeps the scale of what it moves."""
+    return step(op, source, scale=source.tensor.scale)
+
+
+def cut(source: Source, axis: int, start: int, stop: int, stride: int = 1) -> Source:
+    """Return a part of a tensor; the tensor itself if it is the whole."""
+    if (start, stop, stride) == (0, source.tensor.shape[axis], 1):
+        return source
+    return moved(Slice(axis, start, stop, stride), source)
 
 
 def reshaped(source: Source, shape: Sequence[int]) -> Source:

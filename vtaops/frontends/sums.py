@@ -15,6 +15,7 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import integers, real
+from vtaops.frontends.functions import Affine, affine_step, varying_axis
 from vtaops.frontends.steps import (
     NotTranslated,
     ResultRange,
@@ -27,8 +28,21 @@ from vtaops.frontends.steps import (
     step,
 )
 from vtaops.frontends.values import Value
-from vtaops.frontends.windows import SlidingWindow, image_shape, transposed_window, window
-from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, TransposedConvolution
+from vtaops.frontends.windows import (
+    SlidingWindow,
+    channel_image,
+    image_shape,
+    transposed_window,
+    window,
+)
+from vtaops.graph import (
+    ChannelShuffle,
+    Concat,
+    Convolution,
+    Dense,
+    Expand,
+    TransposedConvolution,
+)
 from vtaops.graph.operators import MAX_FACTOR
 from vtaops.graph.requantization import Rounding
 
@@ -94,12 +108,15 @@ class Sum:
             op = self.product(bias=bias, requantization=requantization, **given)
         return reshaped(step(op, *inputs, scale=target.grid.scale), self.shape)
 
-    def times(self, factor: Array, what: str) -> Sum:
-        """Return the sum times real numbers, one or one for each channel."""
-        if not (factor > 0).all():
-            raise NotTranslated(f"{what} multiplies sums by {factor.min():g}; it must be positive")
-        scale = self.scale * factor
-        return replace(self, scale=scale, bias=self.bias * factor)
+    def affine(self, value: Value, function: Affine) -> Sum:
+        """Return an affine function of the sum."""
+        if function.axis not in (None, self.axis):
+            raise NotTranslated(f"{value.label} has constants along another axis than the channels")
+        if not (function.factor > 0).all():
+            least = function.factor.min()
+            raise NotTranslated(f"{value.label} multiplies sums by {least:g}, which must be over 0")
+        scale = self.scale * (function.factor if function.factor.size > 1 else function.factor[0])
+        return replace(self, scale=scale, bias=self.bias * function.factor + function.term)
 
     def plus(self, term: Array) -> Sum:
         """Return the sum with real numbers added, one or one for each channel."""
@@ -107,12 +124,14 @@ class Sum:
 
 
 def is_sum(value: Value) -> bool:
-    """Return whether a value is a product with weights, or a sum with one."""
+    """Return whether a value is a product with weights, or an affine function or sum of one."""
     if value.op in ("Add", "Sub"):
         return any(map(is_sum, value.node.reads if value.node else ()))
+    if value.op in ("Mul", "Div", "BatchNormalization"):
+        data = [read for read in (value.node.reads if value.node else ()) if not read.fixed]
+        return len(data) == 1 and is_sum(data[0])
     if value.op in ("MatMul", "Gemm"):
-        weight = argument(value, 1)
-        return weight is not None and integers(weight) is not None
+        return integers(argument(value, 1)) is not None
     return value.op in PRODUCTS
 
 
@@ -133,20 +152,15 @@ def read_sum(value: Value, operand: Operand) -> Sum:
     """
     if value.op in PRODUCTS:
         return _with_bias(PRODUCTS[value.op](value, operand), value)
+    affine = affine_step(value)
+    if affine is not None:
+        return read_sum(affine.tensor, operand).affine(value, affine)
     assert value.node is not None
+    if value.op != "Add" or len(value.node.reads) != 2:
+        raise NotTranslated(f"{value.label} joins a sum of products in no way that VTA has")
     left, right = value.node.reads
-    swapped = not is_sum(left)
-    inner, other = (right, left) if swapped else (left, right)
-    constant = real(other)
-    if constant is None:
-        if value.op == "Sub":
-            raise NotTranslated("a difference whose operands share no grid")
-        return _with_residual(read_sum(inner, operand), value, other, operand)
-    if value.op == "Sub" and swapped:
-        raise NotTranslated("a constant less a sum of products")
-    found = read_sum(inner, operand)
-    sign = -1 if value.op == "Sub" else 1
-    return found.plus(sign * per_channel(constant, value, found.axis))
+    inner, other = (left, right) if is_sum(left) else (right, left)
+    return _with_residual(read_sum(inner, operand), value, other, operand)
 
 
 def _with_bias(found: Sum, value: Value) -> Sum:
@@ -171,6 +185,7 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
         raise NotTranslated(f"a tensor of {residual.tensor.shape} is added to one of {value.shape}")
     if found.product.func is not Convolution:
         raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
+    found = _over_pixels(found, shape_of(value))
     exact = scale / found.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
@@ -178,6 +193,17 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
         raise NotTranslated("a residual whose step is too fine for the sums that it joins")
     residual = reshaped(residual, image_shape(value))
     return replace(found, residual=residual, factor=factor.astype(np.int64))
+
+
+def _over_pixels(found: Sum, shape: tuple[int, ...]) -> Sum:
+    """Return a sum for one pixel as one for every pixel of the image that it is added to."""
+    kernel = found.product.args[0].shape[2:]
+    if found.shape == shape or found.shape != (*shape[:2], 1, 1) or kernel != (1, 1):
+        return found
+    n, channels, _, _ = found.data.tensor.shape
+    spread = Expand((n, channels, *shape[2:]))
+    data = step(spread, found.data, scale=found.data.tensor.scale)
+    return replace(found, shape=shape, data=data)
 
 
 def per_channel(constant: Array, value: Value, axis: int) -> Array:
@@ -194,8 +220,8 @@ def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
 
     Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
-    found = None if value is None else integers(value)
-    if value is None or found is None:
+    found = integers(value)
+    if found is None:
         raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
     data, scale = found
     if data.min() < -255 or data.max() > 255:
@@ -234,7 +260,40 @@ def _narrow(
     return beside, step(ChannelShuffle(count), copies, scale=scale)
 
 
+MOST_WEIGHTS = 1 << 20
+"""Maximum number of weights of a convolution over a vector, as a matrix."""
+
+
+def _over_vector(value: Value, operand: Operand) -> Sum:
+    """Read a convolution of one channel along a vector as a product with a banded matrix.
+
+    The vector is the last axis, where images have their channels.
+    """
+    found, (taps, scale) = window(value), _weights(argument(value, 1), 0)
+    n, _, _, extent = image_shape(first(value))
+    results = shape_of(value)[2]
+    matrix = np.zeros((results, extent), np.int64)
+    rows = np.arange(results)
+    for number, tap in enumerate(taps.reshape(-1)):
+        columns = rows * found.strides[1] + number * found.dilation[1] - found.padding[1]
+        inside = (columns >= 0) & (columns < extent)
+        matrix[rows[inside], columns[inside]] = tap
+    data, data_scale = operand(first(value), value)
+    narrow, data = _narrow(matrix, reshaped(data, (n, extent)), 1, 1)
+    return _sum(value, partial(Dense, narrow), data, data_scale * scale, results, 2)
+
+
+def _is_vector(value: Value) -> bool:
+    """Return whether a convolution of one channel goes along a vector that is not too long."""
+    weight = argument(value, 1)
+    if weight is None or shape_of(weight)[:2] != (1, 1) or len(shape_of(weight)) != 3:
+        return False
+    return shape_of(value)[2] * shape_of(first(value))[2] <= MOST_WEIGHTS
+
+
 def _convolution(value: Value, operand: Operand) -> Sum:
+    if _is_vector(value):
+        return _over_vector(value, operand)
     weight, weight_scale = _weights(argument(value, 1), 0)
     found = window(value)
     data, data_scale = _image(value, operand)
@@ -265,19 +324,22 @@ def _filters(weight: Array, found: SlidingWindow) -> Array:
 
 def _transposed_convolution(value: Value, operand: Operand) -> Sum:
     found = transposed_window(value)
-    if int(value.attrs.get("group", 1)) != 1 or found.dilation != (1, 1):
-        raise NotTranslated("a transposed convolution with groups or dilation")
+    groups = int(value.attrs.get("group", 1))
     weight, weight_scale = _weights(argument(value, 1), 1)
+    if groups > 1 and weight_scale.ndim:
+        weight_scale = np.tile(weight_scale, groups)
     data, data_scale = _image(value, operand)
-    weight, data = _narrow(_filters(weight, found), data, 0)
+    weight, data = _narrow(_filters(weight, found), data, 0, groups=groups)
     product = partial(
         TransposedConvolution,
         weight,
         strides=found.strides,
         padding=found.padding,
         output_padding=found.more,
+        dilation=found.dilation,
+        groups=groups,
     )
-    return _sum(value, product, data, data_scale * weight_scale, weight.shape[1], 1)
+    return _sum(value, product, data, data_scale * weight_scale, weight.shape[1] * groups, 1)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:
@@ -319,30 +381,48 @@ def scaled(
     value: Value,
     data: Source,
     data_scale: float,
-    factor: Value | None,
+    axis: int | None,
     exact: Array | float = 1.0,
 ) -> Sum:
-    """Return an image times a per-channel constant, as a depthwise 1x1 convolution.
+    """Return a tensor times real numbers, one or one for each index of an axis.
 
-    Without a quantised factor, the image is multiplied by `exact`, real numbers that become part of
-    the scales; the steps are then finer, so that constants can be added.
+    It is a depthwise 1x1 convolution; the numbers become part of the scales, and the steps are so
+    fine that constants can be added.
     """
-    image = image_shape(value)
-    channels = image[1]
-    if factor is None:
-        signs = np.broadcast_to(np.sign(exact), (channels,))
-        weight = (LEAST_FACTOR * signs).astype(np.int8)
-        exact = np.asarray(exact, np.float64)
-        scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
-        scale = scale.reshape(()) if scale.size == 1 else scale
-    else:
-        found = integers(factor)
-        if found is None:
-            raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
-        values, scale = (per_channel(np.asarray(part), value, 1) for part in found)
-        weight = values.astype(np.int64)
-        scale = scale[0] if (scale == scale[0]).all() else scale
-    weight = weight.reshape(-1, 1, 1, 1)
-    weight, data = _narrow(weight, reshaped(data, image), 1, groups=channels)
-    product = partial(Convolution, weight, groups=channels)
-    return _sum(value, product, data, data_scale * scale, channels, 1)
+    image = channel_image(shape_of(value), axis)
+    signs = np.broadcast_to(np.sign(exact), (image[1],))
+    exact = np.asarray(exact, np.float64)
+    scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
+    scale = scale.reshape(()) if scale.size == 1 else scale
+    return _depthwise(value, image, LEAST_FACTOR * signs, data, data_scale * scale)
+
+
+def multiplied(
+    value: Value, data: Source, data_scale: float, factor: Value, *, wide: bool = False
+) -> Sum:
+    """Return a tensor times a quantised constant that varies along one axis.
+
+    With `wide`, a factor that does not fit int8 less its zero point multiplies copies of the image.
+    """
+    found = integers(factor)
+    if found is None:
+        raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
+    shape = shape_of(value)
+    axis = varying_axis(np.asarray(found[0]), shape)
+    image = channel_image(shape, axis)
+    if not wide and np.abs(found[0]).max() > 127:
+        raise NotTranslated("a factor that does not fit int8 once its zero point is taken off")
+    whole = image[1] if axis is None else shape[axis]
+    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in found)
+    scale = scale[0] if (scale == scale[0]).all() else scale
+    return _depthwise(value, image, values, data, data_scale * np.asarray(scale, np.float64))
+
+
+def _depthwise(
+    value: Value, image: tuple[int, int, int, int], weights: Array, data: Source, scale: Any
+) -> Sum:
+    """Return an image times one integer for each channel."""
+    whole = weights.astype(np.int64).reshape(-1, 1, 1, 1)
+    weight, data = _narrow(whole, reshaped(data, image), 1, groups=image[1])
+    product = partial(Convolution, weight, groups=image[1])
+    return _sum(value, product, data, scale, image[1], 1)

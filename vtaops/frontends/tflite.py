@@ -25,6 +25,9 @@ TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
+UNJUDGED = "SUM "
+"""The operator that LiteRT 2.3 gets wrong: sums of int8 with negative values."""
+
 
 def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> OnnxNetwork:
     """Return the network of a file.
@@ -49,7 +52,8 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
 def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
     """Return the tensors of a file that its graph computes, by their names there.
 
-    Each has its number, whether the graph has it as an NCHW image, and its name in the file.
+    Each has its number, whether the graph has it as an NCHW image, and its name in the file, which
+    is empty where LiteRT does not compute what TFLite means.
     """
     reader = _Reader(read_file(path), {})
     reader.network()
@@ -62,7 +66,6 @@ class _Reader:
     def __init__(self, file: File, shapes: Mapping[str, Sequence[int]]) -> None:
         self.file, self.checked, self.builder = file, not shapes, NetworkBuilder()
         self.forms: dict[int, dict[bool, Value]] = {}
-        self.grids: dict[int, tuple[Value, Value]] = {}
         self.names: dict[str, tuple[int, bool, str]] = {}
         names = [file.tensors[number].name for number in file.inputs]
         if unknown := sorted(set(shapes) - set(names)):
@@ -99,8 +102,8 @@ class _Reader:
             return tensor
         if tensor.dtype not in EIGHT_BITS or tensor.scale.ndim:
             raise UnsupportedError(
-                f"the activation {tensor.name!r} is {tensor.dtype} with {tensor.scale.size} scales; "
-                "vtaops reads int8 and uint8 with one: convert the model anew"
+                f"the activation {tensor.name!r} is {tensor.dtype} with {tensor.scale.size} scales;"
+                " vtaops reads int8 and uint8 with one: convert the model anew"
             )
         return tensor
 
@@ -111,7 +114,7 @@ class _Reader:
             array = _as_image(tensor.data) if image else tensor.data
             forms[image] = self.builder.constant(np.asarray(array, order="C"), tensor.name)
         elif image not in forms:
-            axes, label = TO_IMAGE if image else FROM_IMAGE, f"layout of {tensor.name!r}"
+            axes, label = TO_IMAGE if image else FROM_IMAGE, f"Transpose {tensor.name!r}"
             real = self.real(number, forms[not image], label)
             turned = self.builder.add("Transpose", real, name=label, label=label, perm=axes)
             self.put(number, turned, image, label)
@@ -119,12 +122,9 @@ class _Reader:
 
     def grid(self, number: int) -> tuple[Value, Value]:
         """Return scale and zero point of a quantised tensor."""
-        if number not in self.grids:
-            tensor, constant = self.tensor(number), self.builder.constant
-            scale, zero = np.asarray(tensor.scale), np.asarray(tensor.zero)
-            names = f"{tensor.name}:scale", f"{tensor.name}:zero"
-            self.grids[number] = constant(scale, names[0]), constant(zero, names[1])
-        return self.grids[number]
+        tensor, constant = self.tensor(number), self.builder.constant
+        scale, zero = np.asarray(tensor.scale), np.asarray(tensor.zero)
+        return constant(scale, "scale"), constant(zero, "zero")
 
     def real(self, number: int, form: Value, label: str, **attrs: int) -> Value:
         """Return a form of a tensor, if the tensor is quantised as floating-point numbers."""
@@ -140,21 +140,24 @@ class _Reader:
         An output of the network has the name of its tensor. So have all other forms before they
         are rounded, but for the second one of a tensor.
         """
-        tensor, add = self.tensor(number), self.builder.add
-        other = f"{tensor.name}:{'nchw' if image else 'nhwc'}"
-        is_output = number in self.file.outputs and not image
-        second = number in self.forms or number in self.file.outputs
-        name = other if second and not is_output else tensor.name
-        if value.node is not None and value.node.label == label:
-            self.builder.rename(value, f"{name}:real" if is_output else name)
-        if tensor.scale is not None and value.dtype == "float32":
-            name = name if is_output else f"{name}:{tensor.dtype}"
-            rounded = add("QuantizeLinear", value, *self.grid(number), name=name, label=label)
-            value, own = rounded, rounded.name if is_output else value.name
+        tensor, build, real = self.tensor(number), self.builder, value
+        name, is_output = self._name(number, image), number in self.file.outputs and not image
+        if tensor.scale is None or value.dtype != "float32":
+            _rename(build, value, name, label)
+            real = value = self._as_declared(tensor, value, label)
         else:
-            value, own = self._as_declared(tensor, value, label), value.name
-        self.names[own] = number, image, tensor.name
+            _rename(build, value, f"{name}:real" if is_output else name, label)
+            own = name if is_output else f"{name}:{tensor.dtype}"
+            args = value, *self.grid(number)
+            value = build.add("QuantizeLinear", *args, name=own, label=label)
+            real = value if is_output else real
+        known = "" if label.startswith(UNJUDGED) else tensor.name
+        self.names[real.name] = number, image, known
         self.forms.setdefault(number, {})[image] = value
+
+    def _name(self, number: int, image: bool) -> str:
+        second = image if number in self.file.outputs else number in self.forms
+        return self.tensor(number).name + (":nchw" if image else ":nhwc") * second
 
     def _as_declared(self, tensor: Tensor, value: Value, label: str) -> Value:
         """Return a result in the dtype of its tensor."""
@@ -163,6 +166,12 @@ class _Reader:
         if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
             return self.builder.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
         raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
+
+
+def _rename(build: NetworkBuilder, value: Value, name: str, label: str) -> None:
+    """Name a result of an operator; another's result, passed through, keeps its name."""
+    if value.node is not None and value.node.label == label:
+        build.rename(value, name)
 
 
 class _Call:
@@ -212,9 +221,14 @@ class _Call:
 
     # ------------------------------------------------------------------------ operands
 
+    @property
+    def given(self) -> list[int]:
+        """Which operands there are."""
+        return [k for k, number in enumerate(self.operator.inputs) if number >= 0]
+
     def has(self, k: int) -> bool:
         """Return whether there is an operand `k`."""
-        return k < len(self.operator.inputs) and self.operator.inputs[k] >= 0
+        return k in self.given
 
     def number(self, k: int) -> int:
         """Return the number of the tensor that is operand `k`."""
@@ -228,7 +242,7 @@ class _Call:
 
     def is_image(self, k: int) -> bool:
         """Return whether operand `k` is computed as an image."""
-        return True in self.reader.forms.get(self.number(k), ())
+        return self.tensor(k).data is None and True in self.reader.forms[self.number(k)]
 
     def raw(self, k: int, image: bool | None = None) -> Value:
         """Return operand `k`, by default in the operator's form: quantised as integers."""
@@ -236,8 +250,10 @@ class _Call:
 
     def real(self, k: int, image: bool | None = None) -> Value:
         """Return operand `k` as `raw` does, but as floating-point numbers if it is quantised."""
-        axis = self.tensor(k).axis
-        return self.reader.real(self.number(k), self.raw(k, image), self.label, axis=axis)
+        tensor, value = self.tensor(k), self.raw(k, image)
+        turned = len(tensor.shape) > tensor.axis > 0 and image is None and self.image
+        axis = FROM_IMAGE[tensor.axis + 4 - len(tensor.shape)] if turned else tensor.axis
+        return self.reader.real(self.number(k), value, self.label, axis=axis)
 
     def reals(self) -> list[Value]:
         """Return all operands as `real` does."""
@@ -271,7 +287,7 @@ class _Call:
     @property
     def rank(self) -> int:
         """The highest rank of an operand."""
-        return max(len(self.tensor(k).shape) for k, _ in enumerate(self.operator.inputs))
+        return max(len(self.tensor(k).shape) for k in self.given)
 
     def weight(self, k: int, axes: Sequence[int]) -> Value:
         """Return operand `k` with its axes in another order; constants are turned now."""
@@ -297,7 +313,13 @@ class _Call:
 
     def emit(self, op: str, *args: Value | None, **attrs: Any) -> Value:
         """Add an operator of ONNX."""
-        return self.reader.builder.add(op, *args, name=f"{self.label}:{op}", label=self.label, **attrs)
+        return self.reader.builder.add(
+            op, *args, name=f"{self.label}:{op}", label=self.label, **attrs
+        )
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Return a value in another dtype."""
+        return self.emit("Cast", value, to=_onnx_type(dtype))
 
     def const(self, data: Any, dtype: str = "int64") -> Value:
         """Return a constant."""
@@ -323,7 +345,8 @@ def _as_image(array: Array) -> Array:
     """Return a constant as it is broadcast against images."""
     if array.size == 1:
         return array
-    return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_IMAGE)
+    whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    return np.transpose(whole, TO_IMAGE)
 
 
 def _shape(value: Value) -> list[int]:
@@ -358,11 +381,24 @@ def _is_rank_4(call: _Call) -> bool:
 
 
 def _follows(call: _Call) -> bool:
-    """Return whether an operand is computed as an image, and all can be read as one."""
-    given = [k for k, _ in enumerate(call.operator.inputs) if call.has(k)]
-    given = [k for k in given if call.tensor(k).data is None]
-    ranks = {len(call.tensor(k).shape) for k in given}
-    return ranks <= {0, 4} and any(call.is_image(k) for k in given)
+    """Return whether an operand is an image, or has one number per channel of another.
+
+    All others can then be read as images.
+    """
+    tensors = [call.tensor(k) for k in call.given]
+    ranks = {len(tensor.shape) for tensor in tensors if tensor.data is None}
+    pixels = {tensor.shape[1:3] for tensor in tensors if len(tensor.shape) == 4}
+    gates = (1, 1) in pixels and len(pixels) > 1
+    wanted = gates or any(map(call.is_image, call.given)) or any(map(_is_vector, tensors))
+    return {4} <= ranks <= {0, 4} and wanted
+
+
+def _is_vector(tensor: Tensor) -> bool:
+    """Return whether a tensor is constant and has one number per channel."""
+    array = tensor.data
+    if array is None or array.dtype in (np.int32, np.int64):
+        return False
+    return array.ndim > 0 and array.size == array.shape[-1] > 1
 
 
 def _keeps_order(call: _Call) -> bool:
@@ -425,8 +461,10 @@ def _transposed_convolution(call: _Call) -> Value:
 def _fully_connected(call: _Call) -> Value:
     if call.option("WeightsFormat", 0):
         raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
+    keeps = call.option("KeepNumDims", False)
+    call.image = call.image and not keeps
     x, weight = call.real(0), call.weight(1, (1, 0))
-    if call.image or not (call.option("KeepNumDims", False) or len(_shape(x)) == 2):
+    if not keeps and len(_shape(x)) != 2:
         x = call.reshape(x, [-1, _shape(weight)[0]])
     product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
     return product if bias is None else call.emit("Add", product, bias)
@@ -449,23 +487,28 @@ def _pool(op: str, call: _Call, **attrs: int) -> Value:
 def _resize_bilinear(call: _Call) -> Value:
     size, modes = call.ints(1), ("AlignCorners", "HalfPixelCenters")
     corners, halves = (call.option(mode, False) for mode in modes)
-    scale, zero = call.tensor(0).scale, call.tensor(0).zero
-    if scale is None or zero is None:
-        mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
-        return _resized(call, size, mode="linear", coordinate_transformation_mode=mode)
-    x = call.emit("Cast", call.raw(0), to=_onnx_type("int32"))
+    mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
+    attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
+    tensor = call.tensor(0)
+    if tensor.zero is None or tensor.dtype != "int8":  # which TFLite computes in floats
+        return _resized(call, size, **attrs)
+    steps = _resized_integers(call, size, bool(corners), bool(halves))
+    steps = call.emit("Sub", steps, call.const(tensor.zero, "int32"))
+    return call.emit("Mul", call.cast(steps, "float32"), call.const(tensor.scale, "float32"))
+
+
+def _resized_integers(call: _Call, size: Sequence[int], corners: bool, halves: bool) -> Value:
+    """Return a bilinear resize of integers in TFLite's 10-bit fixed point."""
+    x = call.cast(call.raw(0), "int32")
     for axis, after in zip((2, 3), size, strict=True):
         places, weights = _between(_shape(x)[axis], after, corners, halves)
         parts = [call.emit("Gather", x, call.const(place), axis=axis) for place in places]
         columns = [weight.reshape(-1, *[1] * (3 - axis)) for weight in weights]
         factors = [call.const(column, "int32") for column in columns]
         x = call.emit("Add", *map(partial(call.emit, "Mul"), parts, factors))
-    half, one, least = (call.const(number, "int32") for number in (1 << 19, 1 << 20, zero))
+    half, one = (call.const(number, "int32") for number in (1 << 19, 1 << 20))
     steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
-    steps = call.emit("Sub", call.emit("Mul", call.emit("Sign", x), steps), least)
-    return call.emit(
-        "Mul", call.emit("Cast", steps, to=_onnx_type("float32")), call.const(scale, "float32")
-    )
+    return call.emit("Mul", call.emit("Sign", x), steps)
 
 
 def _between(
@@ -490,12 +533,14 @@ def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
 
 
 def _resize_nearest(call: _Call) -> Value:
-    x, size = call.real(0), call.ints(1)
-    pixels = [_nearest(call, *pair) for pair in zip(_shape(x)[2:], size, strict=True)]
-    factors = [math.gcd(after, before) and after // before for before, after in zip(_shape(x)[2:], size, strict=True)]
-    repeated = [np.arange(len(p)) // max(1, f) for p, f in zip(pixels, factors, strict=True)]
-    if not all(map(np.array_equal, pixels, repeated)):
-        return _taken(call, x, dict(enumerate(pixels, start=2)))
+    """Return a resize that repeats pixels; others are read by the indices that TFLite computes."""
+    size, before = call.ints(1), call.shape[1:3]
+    pixels = {k + 2: _nearest(call, *pair) for k, pair in enumerate(zip(before, size, strict=True))}
+    repeated = (
+        np.arange(before[k - 2]).repeat(len(row) // before[k - 2]) for k, row in pixels.items()
+    )
+    if not all(map(np.array_equal, pixels.values(), repeated)):
+        return _taken(call, call.real(0), pixels)
     attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     return _resized(call, size, mode="nearest", **attrs)
 
@@ -507,7 +552,7 @@ def _nearest(call: _Call, before: int, after: int) -> Array:
     scale = np.float32((before - less) / (after - less))
     place = (np.arange(after, dtype=np.float32) + np.float32(0.5 if halves else 0)) * scale
     place = np.floor(place + np.float32(0.5 if corners else 0))
-    return np.minimum(place.astype(np.int64), before - 1)
+    return np.asarray(np.minimum(place.astype(np.int64), before - 1))
 
 
 def _taken(call: _Call, x: Value, pixels: Mapping[int, Array]) -> Value:
@@ -557,8 +602,7 @@ def _gelu(call: _Call) -> Value:
 def _cast(call: _Call) -> Value:
     """Return the operand as the dtype that the file declares; halves of floats become float32."""
     (number,) = call.operator.outputs
-    x, dtype = call.raw(0), call.reader.tensor(number).dtype
-    return call.emit("Cast", x, to=_onnx_type(dtype))
+    return call.cast(call.raw(0), call.reader.tensor(number).dtype)
 
 
 # ------------------------------------------------------------------------------- reductions
@@ -612,10 +656,10 @@ def _reshape(call: _Call) -> Value:
 
 
 def _squeeze(call: _Call) -> Value:
-    x, given = call.real(0), np.atleast_1d(call.option("SqueezeDimsAsNumpy", 0))
-    ones = [axis for axis, size in enumerate(_shape(x)) if size == 1]
-    axes = given if call.option("SqueezeDimsLength", 0) else ones
-    return call.emit("Squeeze", x, call.const(axes))
+    ones = [axis for axis, size in enumerate(call.shape) if size == 1]
+    stated = call.option("SqueezeDimsLength", 0)
+    axes = call.option("SqueezeDimsAsNumpy") if stated else ones
+    return call.emit("Squeeze", call.real(0), call.const(axes))
 
 
 def _transpose(call: _Call) -> Value:
@@ -634,9 +678,9 @@ def _pack(call: _Call) -> Value:
     return call.emit("Concat", *parts, axis=axis)
 
 
-def _split(call: _Call, x: int, axis: int, sizes: list[int] | None = None) -> list[Value]:
+def _split(call: _Call, x: int, axes: Sequence[int], sizes: Sequence[int] = ()) -> list[Value]:
     """Split operand `x` along an axis, by default into equal parts; a size of -1 is the rest."""
-    value, axis, count = call.real(x), call.axis(axis), len(call.operator.outputs)
+    (axis,), value, count = map(call.axis, axes), call.real(x), len(call.operator.outputs)
     extent = _shape(value)[axis]
     sizes = sizes or [extent // count] * count
     rest = extent - sum(sizes) - 1
@@ -646,9 +690,8 @@ def _split(call: _Call, x: int, axis: int, sizes: list[int] | None = None) -> li
 
 
 def _unpack(call: _Call) -> list[Value]:
-    axis = call.axis(call.option("Axis", 0))
-    parts = _split(call, 0, axis)
-    return [call.emit("Squeeze", part, call.const([axis])) for part in parts]
+    axes = [call.option("Axis", 0)]
+    return [call.emit("Squeeze", part, call.const(axes)) for part in _split(call, 0, axes)]
 
 
 def _gather(call: _Call) -> Value:
@@ -663,7 +706,9 @@ def _cut(call: _Call, ranges: Sequence[range]) -> Value:
     cuts = {call.axis(k): cut for k, cut in enumerate(ranges) if cut != range(shape[k])}
     if not cuts:
         return x
-    parts = [(cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()]
+    parts = [
+        (cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()
+    ]
     starts, stops, steps = (call.const(ends) for ends in zip(*parts, strict=True))
     return call.emit("Slice", x, starts, stops, call.const([*cuts]), steps)
 
@@ -696,16 +741,18 @@ def _indexed(call: _Call, entries: list[slice | int | EllipsisType | None]) -> V
     left = len(call.shape) + 1 - sum(entry is not None for entry in entries)
     place = entries.index(...)
     entries[place : place + 1] = [slice(None)] * left
-    whole = (range(size) for size in call.shape)
-    cuts = [(None if entry is None else next(whole), entry) for entry in entries]
-    ranges = [r[e] if isinstance(e, slice) else r[r[e] :][:1] for r, e in cuts if r is not None]
+    sizes, ranges, shape = iter(call.shape), list[range](), list[int]()
+    for entry in entries:
+        if isinstance(entry, slice):
+            ranges.append(range(next(sizes))[entry])
+            shape.append(len(ranges[-1]))
+        elif isinstance(entry, int):
+            index = range(next(sizes))[entry]
+            ranges.append(range(index, index + 1))
+        else:
+            shape.append(1)
     x = _cut(call, ranges)
-    if all(isinstance(entry, slice) for entry in entries):
-        return x
-    sizes = iter(ranges)
-    shape = [1 if r is None else len(next(sizes)) for r, _ in cuts]
-    kept = [size for size, entry in zip(shape, entries, strict=True) if not isinstance(entry, int)]
-    return call.reshape(x, kept)
+    return x if len(shape) == len(ranges) == len(entries) else call.reshape(x, shape)
 
 
 def _reverse(call: _Call) -> Value:
@@ -715,31 +762,39 @@ def _reverse(call: _Call) -> Value:
 
 def _space_to_batch(call: _Call) -> Value:
     x, block, pads = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    m, rank = len(block), call.rank
+    m, rank, first = len(block), call.rank, 1 + call.image
     if pads.any():
-        around = np.pad(pads, ((1, rank - m - 1), (0, 0))).T.flat
+        around = np.pad(pads, ((first, rank - m - first), (0, 0))).T.flat
         x = call.emit("Pad", x, call.const(around), call.const(0, x.dtype))
     n, *sizes = _shape(x)
-    parts = [part for size, b in zip(sizes, block, strict=False) for part in (size // b, b)]
-    x = call.reshape(x, [n, *parts, *sizes[m:]])
-    axes = [*range(2, 2 * m + 1, 2), 0, *range(1, 2 * m, 2), *range(2 * m + 1, rank + m)]
-    x = call.emit("Transpose", x, perm=axes)
-    return call.reshape(x, [n * math.prod(block), *parts[::2], *sizes[m:]])
+    middle, sizes, rest = sizes[: first - 1], sizes[first - 1 :][:m], sizes[first - 1 + m :]
+    small = [size // b for size, b in zip(sizes, block, strict=True)]
+    parts = [part for pair in zip(small, block, strict=True) for part in pair]
+    axes = [*range(first + 1, first + 2 * m, 2), *range(first), *range(first, first + 2 * m, 2)]
+    x = call.reshape(x, [n, *middle, *parts, *rest])
+    x = call.emit("Transpose", x, perm=[*axes, *range(first + 2 * m, rank + m)])
+    return call.reshape(x, [n * math.prod(block), *middle, *small, *rest])
 
 
 def _batch_to_space(call: _Call) -> Value:
-    x, block, crops = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    m, (n, *sizes) = len(block), _shape(x)
+    block, crops = call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    m, first, (n, *sizes) = len(block), 1 + call.image, _shape(call.raw(0))
     n //= math.prod(block)
-    x = call.reshape(x, [*block, n, *sizes])
-    axes = [axis for k in range(m) for axis in (m + 1 + k, k)]
-    x = call.emit("Transpose", x, perm=[m, *axes, *range(2 * m + 1, m + 1 + len(sizes))])
-    whole = [size * b for size, b in zip(sizes, block, strict=False)]
-    x = call.reshape(x, [n, *whole, *sizes[m:]])
+    x = call.reshape(call.real(0), [*block, n, *sizes])
+    axes = [*range(m, m + first), *(axis for k in range(m) for axis in (m + first + k, k))]
+    x = call.emit("Transpose", x, perm=[*axes, *range(2 * m + first, m + 1 + len(sizes))])
+    middle, small, rest = sizes[: first - 1], sizes[first - 1 :][:m], sizes[first - 1 + m :]
+    whole = np.array(small) * block
+    x = call.reshape(x, [n, *middle, *whole, *rest])
     if not crops.any():
         return x
-    starts, stops = call.const(crops[:, 0]), call.const(np.array(whole) - crops[:, 1])
-    return call.emit("Slice", x, starts, stops, call.const(range(1, m + 1)))
+    ends = call.const(crops[:, 0]), call.const(whole - crops[:, 1])
+    return call.emit("Slice", x, *ends, call.const(range(first, first + m)))
+
+
+def _with_ints(op: str, call: _Call, x: int = 0, ints: int = 1) -> Value:
+    """Return an operator of ONNX whose second argument are integers."""
+    return call.emit(op, call.real(x), call.const(call.ints(ints)))
 
 
 def _zeros(call: _Call) -> Value:
@@ -760,28 +815,31 @@ ACTIVATIONS: Mapping[int, Callable[[_Call, Value], Value]] = {
 
 Rule = Callable[[_Call], Value | Iterable[Value]]
 
-LIKE_ONNX = (
-    *("ABS", "ADD", "CEIL", "COS", "DIV", "ELU", "EQUAL", "EXP", "FLOOR", "GREATER", "LESS"),
-    *("LOG", "MUL", "NEG", "POW", "RELU", "ROUND", "SIGN", "SIN", "SQRT", "SUB", "TANH"),
-)
-"""Operators on elements with the names of ONNX."""
+ONNX_NAMES = {
+    **{"ADD_N": "Sum", "MAXIMUM": "Max", "MINIMUM": "Min", "LOGISTIC": "Sigmoid"},
+    **{"HARD_SWISH": "HardSwish", "PRELU": "PRelu", "SELECT": "Where", "SELECT_V2": "Where"},
+    **{"LESS_EQUAL": "LessOrEqual", "GREATER_EQUAL": "GreaterOrEqual", "LOGICAL_AND": "And"},
+    **{"LOGICAL_OR": "Or", "LOGICAL_NOT": "Not"},
+    **{
+        kind: kind.title()
+        for kind in (
+            *("ABS", "ADD", "CEIL", "COS", "DIV", "ELU", "EQUAL", "EXP", "FLOOR", "GREATER"),
+            *("LESS", "LOG", "MUL", "NEG", "POW", "RELU", "ROUND", "SIGN", "SIN", "SQRT", "SUB"),
+            "TANH",
+        )
+    },
+}
+"""Operators on elements that are ONNX's."""
+
+REDUCTIONS = {
+    **{"MEAN": "ReduceMean", "SUM": "ReduceSum", "REDUCE_PROD": "ReduceProd"},
+    **{"REDUCE_MAX": "ReduceMax", "REDUCE_ANY": "ReduceMax"},
+    **{"REDUCE_MIN": "ReduceMin", "REDUCE_ALL": "ReduceMin"},
+}
 
 ELEMENTWISE: dict[str, Rule] = {
-    **{kind: partial(_same, kind.title()) for kind in LIKE_ONNX},
-    "ADD_N": partial(_same, "Sum"),
-    "MAXIMUM": partial(_same, "Max"),
-    "MINIMUM": partial(_same, "Min"),
-    "LOGISTIC": partial(_same, "Sigmoid"),
-    "HARD_SWISH": partial(_same, "HardSwish"),
-    "PRELU": partial(_same, "PRelu"),
-    "SELECT": partial(_same, "Where"),
-    "SELECT_V2": partial(_same, "Where"),
-    "LESS_EQUAL": partial(_same, "LessOrEqual"),
-    "GREATER_EQUAL": partial(_same, "GreaterOrEqual"),
+    **{kind: partial(_same, op) for kind, op in ONNX_NAMES.items()},
     "NOT_EQUAL": lambda call: call.emit("Not", _same("Equal", call)),
-    "LOGICAL_AND": partial(_same, "And"),
-    "LOGICAL_OR": partial(_same, "Or"),
-    "LOGICAL_NOT": partial(_same, "Not"),
     "RELU6": partial(_clip, 0, 6),
     "RELU_N1_TO_1": partial(_clip, -1, 1),
     "RELU_0_TO_1": partial(_clip, 0, 1),
@@ -796,8 +854,8 @@ ELEMENTWISE: dict[str, Rule] = {
     "DEQUANTIZE": lambda call: _cast(call) if call.tensor(0).scale is None else call.real(0),
     "CAST": _cast,
     "CONCATENATION": _concat,
-    "SPLIT": lambda call: _split(call, 1, *call.ints(0)),
-    "SPLIT_V": lambda call: _split(call, 0, *call.ints(2), sizes=call.ints(1)),
+    "SPLIT": lambda call: _split(call, 1, call.ints(0)),
+    "SPLIT_V": lambda call: _split(call, 0, call.ints(2), call.ints(1)),
     "SLICE": _slice,
     "REVERSE_V2": _reverse,
     "TRANSPOSE": _transpose,
@@ -806,15 +864,7 @@ ELEMENTWISE: dict[str, Rule] = {
 
 LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
     _follows: ELEMENTWISE,
-    _keeps_order: {
-        "MEAN": partial(_reduction, "ReduceMean"),
-        "SUM": partial(_reduction, "ReduceSum"),
-        "REDUCE_MAX": partial(_reduction, "ReduceMax"),
-        "REDUCE_MIN": partial(_reduction, "ReduceMin"),
-        "REDUCE_PROD": partial(_reduction, "ReduceProd"),
-        "REDUCE_ANY": partial(_reduction, "ReduceMax"),
-        "REDUCE_ALL": partial(_reduction, "ReduceMin"),
-    },
+    _keeps_order: {kind: partial(_reduction, op) for kind, op in REDUCTIONS.items()},
     _keeps_axes: {"STRIDED_SLICE": _strided_slice},
     _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
     _is_rank_4: {
@@ -830,6 +880,8 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
+        "SPACE_TO_BATCH_ND": _space_to_batch,
+        "BATCH_TO_SPACE_ND": _batch_to_space,
     },
     _written: {
         "BATCH_MATMUL": _batch_matmul,
@@ -840,16 +892,14 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "ARG_MIN": partial(_arg, "ArgMin"),
         "CUMSUM": _cumulated,
         "SQUEEZE": _squeeze,
-        "EXPAND_DIMS": lambda call: call.emit("Unsqueeze", call.real(0), call.const(call.ints(1))),
+        "EXPAND_DIMS": partial(_with_ints, "Unsqueeze"),
         "PACK": _pack,
         "UNPACK": _unpack,
         "GATHER": _gather,
         "EMBEDDING_LOOKUP": lambda call: call.emit("Gather", call.real(1), call.real(0)),
-        "SPACE_TO_BATCH_ND": _space_to_batch,
-        "BATCH_TO_SPACE_ND": _batch_to_space,
-        "TILE": lambda call: call.emit("Tile", call.real(0), call.const(call.ints(1))),
-        "BROADCAST_TO": lambda call: call.emit("Expand", call.real(0), call.const(call.ints(1))),
-        "FILL": lambda call: call.emit("Expand", call.real(1), call.const(call.ints(0))),
+        "TILE": partial(_with_ints, "Tile"),
+        "BROADCAST_TO": partial(_with_ints, "Expand"),
+        "FILL": partial(_with_ints, "Expand", x=1, ints=0),
         "RANGE": partial(_same, "Range"),
         "DENSIFY": lambda call: call.real(0),
     },

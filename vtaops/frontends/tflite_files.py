@@ -27,6 +27,8 @@ DTYPES: Mapping[int, str] = {
 
 INT4 = 17
 
+Ints = tuple[int, ...]
+
 CORRUPT = (
     *(TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError),
     struct.error,
@@ -141,11 +143,15 @@ def _content(model: Any) -> File:
             raise ModelError(f"its operator {number} {wrong}")
         operators.append(_operator(operator, kinds[operator.OpcodeIndex()], found))
         known.update(operators[-1].outputs)
-    if outside := {*inputs, *outputs} - {*range(len(found))}:
-        raise ModelError(f"its inputs or outputs name the tensor {min(outside)} of {len(found)}")
+    _check_ends(inputs, outputs, len(found), known)
+    return File(found, tuple(operators), inputs, outputs)
+
+
+def _check_ends(inputs: Ints, outputs: Ints, count: int, known: set[int]) -> None:
+    if outside := {*inputs, *outputs} - {*range(count)}:
+        raise ModelError(f"its inputs or outputs name the tensor {min(outside)} of {count}")
     if outside := set(outputs) - known:
         raise ModelError(f"no operator computes its output, the tensor {min(outside)}")
-    return File(found, tuple(operators), inputs, outputs)
 
 
 # --------------------------------------------------------------------------------- operators
@@ -162,7 +168,8 @@ def _kind(code: Any) -> str:
     """Return the name of an operator; of a custom one, its own name behind "CUSTOM"."""
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     name = _names("BuiltinOperator").get(number, f"operator {number}")
-    return f"CUSTOM {(code.CustomCode() or b'').decode()}" if name == "CUSTOM" else name
+    custom = (code.CustomCode() or b"").decode()
+    return f"{name} {custom}" if name == "CUSTOM" and custom else name
 
 
 def _operator(operator: Any, kind: str, tensors: tuple[Tensor, ...]) -> Operator:
@@ -275,18 +282,22 @@ def _grid(tensor: Any, shape: tuple[int, ...]) -> tuple[Array | None, Array | No
         return None, None, 0
     scale = np.array(grid.ScaleAsNumpy(), np.float32)
     zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else [0])
-    if not ((scale > 0) & (scale < math.inf)).all():
-        given = scale[:4].tolist()
-        raise ModelError(f"is quantised with the scales {given}; they must be positive and finite")
-    if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
-        given = zero[:4].tolist()
-        raise ModelError(f"has {scale.size} scales of {dtype} and the zero points {given}")
+    _check_grid(scale, zero, dtype)
     zero, axis = np.resize(zero.astype(dtype), scale.shape), grid.QuantizedDimension()
     if scale.size == 1:
         return scale.reshape(()), zero.reshape(()), 0
     if not (0 <= axis < len(shape) and shape[axis] == scale.size):
         raise ModelError(f"has {scale.size} scales along the axis {axis} of its shape {[*shape]}")
     return scale, zero, axis
+
+
+def _check_grid(scale: Array, zero: Array, dtype: str) -> None:
+    if not ((scale > 0) & (scale < math.inf)).all():
+        given = scale[:4].tolist()
+        raise ModelError(f"is quantised with the scales {given}; they must be positive and finite")
+    if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
+        given = zero[:4].tolist()
+        raise ModelError(f"has {scale.size} scales of {dtype} and the zero points {given}")
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:

@@ -22,10 +22,10 @@ def leaky_relu(grids: Grids, slopes: Array, unit: float | None = None) -> Array:
         The slopes: floats, or integers in steps of `unit`.
     """
     x, ratio = _steps(grids)
+    own, result = np.float32(grids[0]), np.float32(grids[2])
     if unit is None:
-        rows = [product(x, float(ratio * np.float32(slope))) for slope in slopes]
+        rows = [product(x, float(own * np.float32(slope) / result)) for slope in slopes]
     else:
-        own, result = np.float32(grids[0]), np.float32(grids[2])
         less = float(own * np.float32(unit) / result)
         rows = [product(x * int(slope), less) for slope in slopes]
     return np.where(x >= 0, product(x, float(ratio)), np.array(rows))

@@ -21,8 +21,6 @@ from vtaops.frontends import inference
 OPSET = 21
 """The opset of networks that were no ONNX file."""
 
-PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
-
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
@@ -217,19 +215,17 @@ class NetworkBuilder:
         ModelError
             If ONNX refuses the arguments or the attributes.
         """
-        unique = [self._unique(name) if name else "" for name in names]
+        attrs = attrs or {}
         if op == "Shape" and args[0] is not None and args[0].shape is not None:
-            part = slice((attrs or {}).get("start"), (attrs or {}).get("end"))
-            extents = np.array(args[0].shape, np.int64)[part]
-            return [Value(unique[0], extents.shape, "int64", constant=extents)]
-        node = OnnxNode(
-            op, tuple(args), attrs or {}, label or f"{op} {unique[0]!r}", tuple(captured)
-        )
+            part = slice(attrs.get("start"), attrs.get("end"))
+            return [self.constant(np.array(args[0].shape, np.int64)[part], names[0])]
+        unique = [self._unique(name) if name else "" for name in names]
+        label = label or f"{op} {unique[0]!r}"
+        node = OnnxNode(op, tuple(args), attrs, label, tuple(captured))
         types = inference.inferred(node, len(names), self.opset)
-        for index, ((shape, dtype), known) in enumerate(zip_longest(types, declared)):
-            other_shape, other_dtype = known or inference.UNKNOWN
-            shape = other_shape if shape is None else shape
-            node.results.append(Value(unique[index], shape, dtype or other_dtype, node, index))
+        for index, (one, other) in enumerate(zip_longest(types, declared)):
+            shape, dtype = _joined(one, other or inference.UNKNOWN)
+            node.results.append(Value(unique[index], shape, dtype, node, index))
         self.values += node.results
         for read in node.reads:
             read.readers += node.results
@@ -253,3 +249,8 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
+
+
+def _joined(one: inference.Type, other: inference.Type) -> inference.Type:
+    """Return a type, with what is unknown from another."""
+    return other[0] if one[0] is None else one[0], one[1] or other[1]

@@ -6,6 +6,7 @@ height 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,24 @@ def image_shape(value: Value) -> tuple[int, int, int, int]:
         raise NotTranslated(f"{value.label} is of shape {shape}, not (N, C, H, W) or (N, C, L)")
     n, c, h, w = shape
     return n, c, h, w
+
+
+def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, int, int]:
+    """Return the image whose channels are an axis of a tensor: axis 1 of images, else the last.
+
+    Raises
+    ------
+    NotTranslated
+        If it is another axis.
+    """
+    rank = len(shape)
+    if rank == 4 and axis in (None, 1):
+        return shape[0], shape[1], shape[2], shape[3]
+    if rank == 3 and axis == 1:
+        return shape[0], shape[1], 1, shape[2]
+    if rank > 1 and axis in (None, rank - 1):
+        return math.prod(shape[:-1]), shape[-1], 1, 1
+    raise NotTranslated(f"a constant varies along the axis {axis} of a tensor of shape {shape}")
 
 
 def window(value: Value) -> SlidingWindow:

@@ -66,6 +66,7 @@ class Graph:
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.tensors: dict[str, Tensor] = {}
+        self._makers: dict[str, Node] = {}
 
     def __repr__(self) -> str:
         given, made = (
@@ -165,7 +166,9 @@ class Graph:
         )
         for tensor in outputs:
             self._define(tensor)
-        self.nodes.append(Node(outputs[0].name, op, tuple(inputs), outputs))
+        node = Node(outputs[0].name, op, tuple(inputs), outputs)
+        self.nodes.append(node)
+        self._makers |= dict.fromkeys((tensor.name for tensor in outputs), node)
         return outputs
 
     def add_like(
@@ -202,7 +205,7 @@ class Graph:
             self._require(tensor)
         if op.arity is not None and len(inputs) != op.arity:
             raise ShapeError(f"{op.kind} takes {op.arity} inputs; {len(inputs)} given")
-        if not inputs:
+        if not inputs and op.arity != 0:
             raise ShapeError(f"{op.kind} needs an input")
         for tensor in inputs:
             if tensor.dtype not in op.takes:
@@ -228,6 +231,10 @@ class Graph:
     def consumers(self, tensor: Tensor) -> list[Node]:
         """Return the nodes that read a tensor, in order."""
         return [node for node in self.nodes if tensor in node.inputs]
+
+    def maker(self, tensor: Tensor) -> Node | None:
+        """Return the node that makes a tensor; None if it is an input."""
+        return self._makers.get(tensor.name)
 
     def _define(self, tensor: Tensor) -> None:
         if tensor.name in self.tensors:

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +42,14 @@ __all__ = [
     "AveragePool",
     "ChannelShuffle",
     "Concat",
+    "Constant",
     "Convolution",
     "Dense",
     "Dequantize",
+    "Expand",
     "FixedSoftmax",
     "FloatOperator",
+    "FromUint8",
     "GraphOperator",
     "Host",
     "LayerNorm",
@@ -63,6 +66,7 @@ __all__ = [
     "Reshape",
     "Slice",
     "Softmax",
+    "ToUint8",
     "Transpose",
     "TransposedConvolution",
     "Upsample",
@@ -181,8 +185,6 @@ class Weighted(Requantized):
     requantization: Requantization = field(default_factory=Requantization)
     rank: ClassVar[int] = 4
     """Rank of the weights."""
-    outputs_axis: ClassVar[int] = 0
-    """Output-channel axis of the weights."""
     channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -194,7 +196,7 @@ class Weighted(Requantized):
             )
         if 0 in weight.shape:
             raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
-        channels = weight.shape[self.outputs_axis]
+        channels = len(self.by_output)
         if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
@@ -203,10 +205,15 @@ class Weighted(Requantized):
             _check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 
+    @property
+    def by_output(self) -> npt.NDArray[np.int8]:
+        """The weights with output channels first."""
+        return self.weight
+
     def bound(self, data: Tensor) -> Integers:
         """Return the largest magnitude of the sums of each output channel."""
-        others = tuple(axis for axis in range(self.rank) if axis != self.outputs_axis)
-        sums: Integers = np.abs(self.weight.astype(np.int64)).sum(axis=others) * _reach(data)
+        weight = np.abs(self.by_output.astype(np.int64))
+        sums: Integers = weight.reshape(len(weight), -1).sum(axis=1) * _reach(data)
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:
@@ -303,49 +310,62 @@ class TransposedConvolution(Weighted):
 
     Parameters
     ----------
-    weight : ndarray of int8, shape (C, O, KH, KW)
+    weight : ndarray of int8, shape (C, O // groups, KH, KW)
         Weights.
     bias, requantization
         As for `Convolution`.
-    strides : (int, int)
+    strides, dilation : (int, int)
         (height, width).
     padding : (int, int, int, int)
         Output pixels cut off: (top, left, bottom, right).
     output_padding : (int, int)
-        Rows and columns added at the bottom and the right; less than the stride.
+        Rows and columns added at the bottom and the right; less than the stride or the dilation.
+    groups : int
+        Groups of channels.
     """
 
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     output_padding: Pair = (0, 0)
-    outputs_axis = 1
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    @property
+    def by_output(self) -> npt.NDArray[np.int8]:
+        inputs, outputs, *kernel = self.weight.shape
+        if self.groups < 1 or inputs % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {inputs} input channels")
+        grouped = self.weight.reshape(self.groups, -1, outputs, *kernel).swapaxes(1, 2)
+        found: npt.NDArray[np.int8] = grouped.reshape(self.groups * outputs, -1, *kernel)
+        return found
 
     @property
     def window(self) -> Window:
         """The window over the result."""
-        return Window(self.weight.shape[2:], self.strides, self.padding)
+        return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         i, o, *_ = self.weight.shape
         if i != c:
             raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
-        if any(a >= b for a, b in zip(self.output_padding, self.strides, strict=True)):
+        most = tuple(map(max, self.strides, self.dilation))
+        if any(a >= b for a, b in zip(self.output_padding, most, strict=True)):
             raise ShapeError(
                 f"output_padding is {self.output_padding}; it must be less than the strides "
-                f"{self.strides}"
+                f"{self.strides} or the dilation {self.dilation}"
             )
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
         check_accumulator(self.kind, self.bound(inputs[0]))
-        return self.result((n, o, rows, columns))
+        return self.result((n, o * self.groups, rows, columns))
 
     def sums(self, *real: Integers) -> Integers:
         (data,) = real
         *_, height, width = data.shape
         size = self.window.transposed_size(height, width, self.output_padding)
-        return self.biased(convolve_transposed(data, self.weight, self.window, size))
+        return self.biased(convolve_transposed(data, self.weight, self.window, size, self.groups))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -381,7 +401,7 @@ class Dense(Weighted):
 class Matmul(Requantized):
     """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
 
-    Inputs: ``a`` (..., M, K) and ``b`` (..., K, N) with equal leading axes.
+    Inputs: ``a`` (..., M, K) and ``b`` (..., K, N); leading axes of one element repeat.
 
     Parameters
     ----------
@@ -395,10 +415,25 @@ class Matmul(Requantized):
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         a, b = inputs
-        if len(a.shape) < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        if min(len(a.shape), len(b.shape)) < 2 or a.shape[-1] != b.shape[-2]:
             raise ShapeError(f"{a.shape} and {b.shape} cannot be multiplied as matrices")
         check_accumulator(self.kind, np.array(a.shape[-1] * _reach(a) * _reach(b)))
-        return self.result((*a.shape[:-1], b.shape[-1]))
+        return self.result((*self.leading(inputs), a.shape[-2], b.shape[-1]))
+
+    @staticmethod
+    def leading(inputs: Sequence[Tensor]) -> Shape:
+        """Return the leading axes of the result.
+
+        Raises
+        ------
+        ShapeError
+            If those of the operands differ, and neither has one element.
+        """
+        a, b = (tensor.shape[:-2] for tensor in inputs)
+        try:
+            return np.broadcast_shapes(a, b)
+        except ValueError as error:
+            raise ShapeError(f"{a} and {b} matrices cannot be multiplied: {error}") from error
 
     def sums(self, *real: Integers) -> Integers:
         a, b = (x.astype(np.float64) for x in real)
@@ -417,25 +452,30 @@ class MaxPool(GraphOperator):
     kernel, strides : (int, int)
         Window and step.
     padding : (int, int, int, int)
-        (top, left, bottom, right); to round the output size up, add padding at the bottom and
-        right.
+        (top, left, bottom, right).
+    dilation : (int, int)
+        (height, width).
+    ceil : bool
+        Whether the output size is rounded up (`vtaops.base.window.Window`).
     """
 
     kernel: Pair
     strides: Pair
     padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    ceil: bool = False
 
-    @property
-    def window(self) -> Window:
-        """The window over the image."""
-        return Window(self.kernel, self.strides, self.padding)
+    def window(self, data: Tensor) -> Window:
+        """Return the window over an image; a size that is rounded up is padding."""
+        window = Window(self.kernel, self.strides, self.padding, self.dilation, self.ceil)
+        return window.padded_up(*data.shape[2:])
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
-        return (replace(inputs[0], shape=(n, c, *self.window.out_size(h, w))),)
+        return (replace(inputs[0], shape=(n, c, *self.window(inputs[0]).out_size(h, w))),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return over_windows(np.maximum, arrays[0], self.window, -128)
+        return over_windows(np.maximum, arrays[0], self.window(inputs[0]), -128)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -443,8 +483,8 @@ class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
     The scales include the division: `from_ratio` computes factor and requantization. Padding counts
-    as zeros unless `exclude_padding`; then factor and requantization depend on each window's number
-    of real pixels (`of_count`).
+    as zeros unless `exclude_padding`; pixels beyond it, by which `ceil` lets windows extend, never
+    count. Factor and requantization depend on how many pixels of a window count (`of_count`).
 
     Parameters
     ----------
@@ -460,6 +500,10 @@ class AveragePool(Requantized):
         One for all channels.
     exclude_padding : bool
         Whether means at the border average only the real pixels.
+    dilation : (int, int)
+        (height, width).
+    ceil : bool
+        Whether the output size is rounded up (`vtaops.base.window.Window`).
     """
 
     kernel: Pair | None = None
@@ -468,6 +512,8 @@ class AveragePool(Requantized):
     factor: int = 1
     requantization: Requantization = field(default_factory=Requantization)
     exclude_padding: bool = False
+    dilation: Pair = (1, 1)
+    ceil: bool = False
     channels_axis = None
 
     def __post_init__(self) -> None:
@@ -497,9 +543,26 @@ class AveragePool(Requantized):
         scaling = Requantization.from_ratio(wanted, zero_point, clip)
         return AveragePool(factor=factor, requantization=scaling, **window)
 
+    @property
+    def windowed(self) -> dict[str, Any]:
+        """The parameters of its windows, as keyword arguments."""
+        names = "kernel", "strides", "padding", "dilation", "ceil", "exclude_padding"
+        return {name: getattr(self, name) for name in names}
+
+    def _window(self, data: Tensor) -> Window:
+        size = data.shape[2], data.shape[3]
+        return Window(self.kernel or size, self.strides, self.padding, self.dilation, self.ceil)
+
     def window(self, data: Tensor) -> Window:
-        """Return the window for an input tensor."""
-        return Window(self.kernel or (data.shape[2], data.shape[3]), self.strides, self.padding)
+        """Return the window over an image; a size that is rounded up is padding."""
+        return self._window(data).padded_up(*data.shape[2:])
+
+    def differs(self, data: Tensor) -> bool:
+        """Return whether windows differ in the number of pixels that count."""
+        window = self.window(data)
+        return any(
+            window.padding if self.exclude_padding else self._window(data).beyond(*data.shape[2:])
+        )
 
     def of_count(self, count: int, size: int) -> tuple[int, Requantization]:
         """Return factor and requantization for windows with `count` of `size` real pixels.
@@ -528,11 +591,15 @@ class AveragePool(Requantized):
         return self.factor, replace(scaling, multiplier=found[0], shift=found[1])
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
-        """Count the real pixels of windows along the height and the width of an image."""
+        """Return how many pixels of windows count, along the height and the width of an image."""
         window, size = self.window(data), data.shape[2:]
+        outputs = window.out_size(*size)
+        if not self.exclude_padding:  # all of the image with its padding
+            size = self._window(data).padded(*size)
+            window = replace(window, padding=(0, 0, 0, 0))
         return tuple(
-            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs)])
-            for axis, outputs in enumerate(window.out_size(size[0], size[1]))
+            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs[axis])])
+            for axis in (0, 1)
         )
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -543,7 +610,7 @@ class AveragePool(Requantized):
         factor = self.factor
         if self.requantization.rounding == "quotient":
             self._check_quotient(inputs[0], window)
-        if self.exclude_padding:
+        if self.differs(inputs[0]):
             rows, columns = self.counts(inputs[0])
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
@@ -552,7 +619,7 @@ class AveragePool(Requantized):
 
     def _check_quotient(self, data: Tensor, window: Window) -> None:
         """Reject a quotient that is not that of the values of each window and their number."""
-        scaling, padded = self.requantization, any(self.padding) and not self.exclude_padding
+        scaling, padded = self.requantization, any(window.padding) and not self.exclude_padding
         divisor = int(scaling.multiplier.flat[0])
         if (self.factor, divisor) != (1, window.count) or scaling.multiplier.ndim or padded:
             raise ShapeError(
@@ -569,7 +636,7 @@ class AveragePool(Requantized):
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         window = self.window(inputs[0])
         total = over_windows(np.add, _real(inputs[0], arrays[0]), window, 0)
-        if not self.exclude_padding:
+        if not self.differs(inputs[0]):
             return self.requantization.apply(total * self.factor)
         counts = np.multiply.outer(*self.counts(inputs[0]))
         result = np.empty(total.shape, np.int8)
@@ -875,18 +942,43 @@ class Upsample(GraphOperator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
-    """Pad an image with 0.0: (top, left, bottom, right)."""
+    """Pad an image: (top, left, bottom, right).
+
+    Parameters
+    ----------
+    padding : (int, int, int, int)
+        Rows and columns to add.
+    mode : "constant", "edge" or "reflect"
+        What they hold: 0.0, the nearest pixel, or the image mirrored at its outermost pixels.
+    """
 
     padding: Sides
+    mode: Literal["constant", "edge", "reflect"] = "constant"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n, c, h, w = _image(inputs[0])
         top, left, bottom, right = self.padding
+        if self.mode not in ("constant", "edge", "reflect"):
+            raise ShapeError(f"mode is {self.mode!r}; it must be constant, edge or reflect")
+        if self.mode == "reflect" and not (max(top, bottom) < h and max(left, right) < w):
+            raise ShapeError(
+                f"an image of {h} x {w} pixels cannot be mirrored by the padding {self.padding}"
+            )
         return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
+
+    def sources(self, axis: int, extent: int) -> tuple[list[int], list[int]]:
+        """Return which of `extent` pixels are repeated before and behind an axis (0 or 1)."""
+        before, behind = self.padding[axis], self.padding[axis + 2]
+        if self.mode == "edge":
+            return [0] * before, [extent - 1] * behind
+        return [*range(before, 0, -1)], [*range(extent - 2, extent - 2 - behind, -1)]
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         window = Window((1, 1), padding=self.padding)
-        return padded(arrays[0], window, inputs[0].zero_point)
+        if self.mode == "constant":
+            return padded(arrays[0], window, inputs[0].zero_point)
+        top, left, bottom, right = self.padding
+        return np.pad(arrays[0], ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -968,6 +1060,53 @@ class Transpose(GraphOperator):
         return arrays[0].transpose(self.axes)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Expand(GraphOperator):
+    """Repeat axes of one element, as ``numpy.broadcast_to``."""
+
+    shape: Shape
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape, wanted = inputs[0].shape, tuple(self.shape)
+        pairs = zip(reversed(shape), reversed(wanted), strict=False)
+        if len(shape) > len(wanted) or any(a not in (1, b) for a, b in pairs):
+            raise ShapeError(f"{inputs[0].name} has shape {shape}, which cannot become {wanted}")
+        return (replace(inputs[0], shape=wanted),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return np.broadcast_to(arrays[0], self.shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(GraphOperator):
+    """An array of the file, for operators that take it like a tensor.
+
+    Parameters
+    ----------
+    value : ndarray
+        Of one of `vtaops.graph.tensor.DTYPES`.
+    zero_point : int
+        Of int8 values.
+    """
+
+    value: Array
+    zero_point: int = 0
+    arity = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, np.ndarray) or self.value.dtype.name not in DTYPES:
+            found = getattr(self.value, "dtype", type(self.value))
+            raise ShapeError(f"the constant is {found}; it must be an array of {DTYPES}")
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        value = self.value
+        return (Tensor("-", value.shape, value.dtype.name, zero_point=self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return self.value
+
+
 # -------------------------------------------------------------------- the world outside
 
 
@@ -1002,6 +1141,32 @@ class Dequantize(GraphOperator):
         steps = _real(inputs[0], arrays[0]).astype(np.float32)
         with np.errstate(over="ignore"):
             return np.multiply(steps, np.float32(inputs[0].scale))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FromUint8(GraphOperator):
+    """uint8 to int8: 128 less. The zero point is that of the result."""
+
+    zero_point: int = 0
+    takes = ("uint8",)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        data = inputs[0]
+        return (Tensor("-", data.shape, "int8", data.scale, self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return (arrays[0] ^ 128).view(np.int8)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ToUint8(GraphOperator):
+    """int8 to uint8: 128 more."""
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "uint8", inputs[0].scale),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].view(np.uint8) ^ 128
 
 
 class FloatOperator(GraphOperator):
@@ -1179,6 +1344,17 @@ def narrow(ratio: float) -> tuple[int, int]:
     while factor % 2 == 0 and shift:
         factor, shift = factor // 2, shift - 1
     return factor, shift
+
+
+def spread(weight: npt.NDArray[np.int8], dilation: Pair) -> npt.NDArray[np.int8]:
+    """Return the weights (..., KH, KW) with zeros between dilated taps."""
+    if dilation == (1, 1):
+        return weight
+    *outer, kh, kw = weight.shape
+    (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
+    found = np.zeros((*outer, *size), np.int8)
+    found[..., ::down, ::across] = weight
+    return found
 
 
 def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:

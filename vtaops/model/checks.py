@@ -125,7 +125,7 @@ def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
         min(image, default=0) >= 1,
         min(border) >= 0,
         math.prod(image) == tensor.elements,
-        not axes or (not any(border) and sorted(axes) == [*range(len(image))]),
+        not axes or sorted(axes) == [*range(len(image))],
         _held(argument) == buffer.shape,
         not argument.lanes,
         -128 <= argument.zero_point <= 127 and (any(border) or not argument.zero_point),
@@ -138,12 +138,12 @@ def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
 def _held(argument: Argument) -> tuple[int, ...]:
     """Return the shape of the result of `Argument.to_device`."""
     held = argument.image
+    if argument.axes:
+        held = tuple(held[axis] for axis in argument.axes)
     if any(argument.border):
         n, c, height, width = held
         top, left, bottom, right = argument.border
         held = n, c, height + top + bottom, width + left + right
-    elif argument.axes:
-        held = tuple(held[axis] for axis in argument.axes)
     if argument.sums:
         _check_sums(argument.sums, held[-1])
         held = *held[:-1], argument.sums.columns(held[-1])
@@ -158,11 +158,12 @@ def _check_sums(sums: RowSums, columns: int) -> None:
 
 
 def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
-    lanes, shape = argument.lanes, buffer.shape
-    plain = Argument(argument.tensor, argument.buffer, argument.shape, lanes=lanes)
+    lanes, shape, axes = argument.lanes, buffer.shape, argument.axes
+    plain = Argument(argument.tensor, argument.buffer, argument.shape, lanes=lanes, axes=axes)
     if (
         argument != plain
         or len(shape) < 2
+        or (axes and sorted(axes) != [*range(len(shape))])
         or not all(0 <= lane < shape[1] for lane in lanes)
         or shape[0] * len(lanes) * math.prod(shape[2:]) != tensor.elements
         or np.dtype(tensor.dtype) != np.dtype(buffer.dtype)

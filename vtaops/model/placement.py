@@ -10,8 +10,11 @@ from vtaops.graph.operators import Convolution, Dense, Matmul, TransposedConvolu
 from vtaops.program.region import Row
 
 _PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
-_FLOAT_PRODUCTS = ("conv", "dense", "matmul")
-"""Name parts of imported operators that compute products."""
+_FLOAT_PRODUCTS = {
+    **dict.fromkeys(("conv", "dense", "matmul", "gemm", "einsum", "fully_connected"), 1),
+    **dict.fromkeys(("lstm", "gru", "rnn", "attention"), 2),
+}
+"""How many products operators on the host compute, by a part of their names in lower case."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,7 @@ def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
     on_vta, products, reason = 0, 0, ""
     for node, row in zip(graph.nodes, rows, strict=True):
         if isinstance(node.op, Host):
-            names = node.op.operators
-            count = sum(any(part in name for part in _FLOAT_PRODUCTS) for name in names)
+            count = sum(map(_float_products, node.op.operators))
         else:
             count = int(isinstance(node.op, _PRODUCTS))
         products += count
@@ -63,3 +65,9 @@ def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
         elif count:
             reason = reason or f"{row.name}: {row.reason}"
     return ArithmeticShare(on_vta, products, reason)
+
+
+def _float_products(name: str) -> int:
+    """Return how many products an operator on the host computes: inputs and state in an LSTM."""
+    found = (count for part, count in _FLOAT_PRODUCTS.items() if part in name.lower())
+    return next(found, 0)

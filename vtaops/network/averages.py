@@ -1,16 +1,16 @@
-"""Means that exclude their padding: one pool for each part of the image with equal windows.
+"""Means whose windows differ: one pool for each part of the image with equal windows.
 
-Rows of the result whose windows lose the same taps to the padding form a band, and so do columns.
-In a part, which is a band of rows by a band of columns, all windows have the same number of pixels.
+Rows of the result whose windows lose the same taps to the padding, and of which as many pixels
+count, form a band, and so do columns. In a part, which is a band of rows by a band of columns, all
+windows have the same number of pixels.
 It is therefore an ordinary pool without padding, with its own scale: an image with a border of one
 pixel has nine parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 
 from vtaops.base.errors import ShapeError
@@ -32,8 +32,8 @@ class Band:
         Range within the result.
     begin, end : int
         Pixels of the image that they read.
-    taps : int
-        Number of pixels of each window along the axis.
+    taps, count : int
+        Number of pixels of each window along the axis, and how many it counts.
     """
 
     first: int
@@ -41,18 +41,26 @@ class Band:
     begin: int
     end: int
     taps: int
+    count: int
 
 
-def bands(window: Window, axis: int, size: int, outputs: int) -> list[Band]:
-    """Return the bands of an axis; without taps if their windows lie entirely in the padding."""
+def bands(window: Window, axis: int, size: int, counts: Sequence[int]) -> list[Band]:
+    """Return the bands of an axis, whose windows count so many pixels.
+
+    They have no taps if their windows lie entirely in the padding.
+    """
     found = []
-    for taps, group in groupby(range(outputs), partial(window.taps_inside, axis, size)):
+
+    def kind(result: int) -> tuple[range, int]:
+        return window.taps_inside(axis, size, result), counts[result]
+
+    for (taps, count), group in groupby(range(len(counts)), kind):
         results = [*group]
         begin, end = (
             result * window.strides[axis] - window.padding[axis] + tap
             for result, tap in ((results[0], taps.start), (results[-1], taps.stop))
         )
-        found.append(Band(results[0], results[-1] + 1, begin, end, len(taps)))
+        found.append(Band(results[0], results[-1] + 1, begin, end, len(taps), count))
     return found
 
 
@@ -74,7 +82,7 @@ class WindowsPart:
 
 
 def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterator[WindowsPart]:
-    """Return the parts of a mean that excludes its padding.
+    """Return the parts of a mean whose windows differ.
 
     Parameters
     ----------
@@ -91,13 +99,17 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
         If a part has no pixels, or needs a scale that the hardware lacks.
     """
     window, image, outputs = op.window(data), data.shape, result.shape
-    along = [bands(window, axis, image[2 + axis], outputs[2 + axis]) for axis in (0, 1)]
+    if op.dilation != (1, 1):
+        raise ShapeError(f"its windows have the dilation {op.dilation}")
+    along = [
+        bands(window, axis, image[2 + axis], counts.tolist())
+        for axis, counts in enumerate(op.counts(data))
+    ]
     for rows in along[0]:
         for columns in along[1]:
-            count = rows.taps * columns.taps
-            if not count:
+            if not rows.taps * columns.taps:
                 raise ShapeError("some windows lie entirely in the padding")
-            factor, scaling = op.of_count(count, window.count)
+            factor, scaling = op.of_count(rows.count * columns.count, window.count)
             pool = AvgPool2d(
                 batch=image[0],
                 channels=1,

@@ -1,10 +1,11 @@
-"""Replace operators that VTA lacks by two that it has, with the same integer results.
+"""Replace operators that VTA lacks by others that it has, with the same integer results.
 
 A leaky ReLU whose tensor has a zero point, or whose factors differ by channel, is a sum of the
 tensor and its negative part: ``p * v + (n - p) * min(v, 0)``. The negative part is a clip at the
 zero point, and the sum is a depthwise convolution with a residual.
 
-A transposed convolution of a tensor with a zero point uses other taps, and hence another constant,
+A transposed convolution with groups or a dilation is one with zeros between its weights. One of a
+tensor with a zero point uses other taps, and hence another constant,
 for each phase of its result. A convolution computes every phase in separate channels; then a
 transposed convolution with one tap moves the pixels of the phases into place.
 """
@@ -13,50 +14,77 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
+from vtaops.base.exact import convolve
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.graph import Graph, Node, Requantization
+from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
-from vtaops.graph.operators import GraphOperator
-from vtaops.network.rules import Target, reason_for_host
+from vtaops.graph.operators import GraphOperator, spread
+from vtaops.network.rules import ON_HOST, Target, reason_for_host
+from vtaops.network.views import PIXELWISE, POINTWISE
 
-First = tuple[GraphOperator, GraphOperator, bool]
-"""The first operator, its operand, and whether the second operator also reads the input."""
+Recipe = tuple[tuple[GraphOperator, tuple[int, ...]], ...]
+"""Operators, each with its operands: inputs of the node from 0 on, or -1 for the one before."""
 
 
 def decomposed(graph: Graph, target: Target) -> Graph:
     """Return an equivalent graph that replaces operators which VTA lacks."""
-    found = {node.name: pair for node in graph.nodes if (pair := pair_of(node, graph, target))}
+    found = {n.name: recipe for n in graph.nodes if (recipe := recipe_of(n, graph, target))}
     if not found:
         return graph
 
     def put(result: Graph, node: Node) -> None:
-        if node.name not in found:
+        if node.name in found:
+            _add(result, node, found[node.name])
+        else:
             result.add_like(node)
-            return
-        first, second, both = found[node.name]
-        inputs = [tensor.name for tensor in node.inputs]
-        scale = (node.inputs if isinstance(first, ops.Requantize) else node.outputs)[0].scale
-        read = (result.tensors[name] for name in inputs)
-        part = result.add(first, *read, name=f"{node.name}:part", scale=scale).name
-        result.add_like(node, second, [part, *inputs] if both else [part])
 
     return graph.rewritten(put)
 
 
-def pair_of(node: Node, graph: Graph, target: Target) -> First | None:
-    """Return two operators for a node that VTA cannot execute as one; None if there are none."""
+def _add(result: Graph, node: Node, recipe: Recipe) -> None:
+    """Add the operators of a recipe; the last one makes the node's result."""
+    given, part = [tensor.name for tensor in node.inputs], ""
+    for number, (op, operands) in enumerate(recipe[:-1]):
+        read = [result.tensors[part if index < 0 else given[index]] for index in operands]
+        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Expand | ops.Reshape)
+        scale = (read if unscaled else node.outputs)[0].scale
+        name = f"{node.name}:part{number or ''}"
+        part = result.add(op, *read, name=name, scale=scale).name
+    op, operands = recipe[-1]
+    result.add_like(node, op, [part if index < 0 else given[index] for index in operands])
+
+
+def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
-    if make is None or len(node.inputs[0].shape) != 4 or not reason_for_host(node, graph, target):
+    across = isinstance(node.op, ops.Convolution) and _reads_channels(node, graph, target)
+    if make is None or not (across or reason_for_host(node, graph, target)):
         return None
-    return make(node)
+    return make(node, graph, target)
 
 
-def _leaky_relu(node: Node) -> First | None:
+def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
+    """Return whether a convolution of one line reads one that VTA made as channels."""
+    assert isinstance(node.op, ops.Convolution)
+    shape = node.inputs[0].shape
+    if node.op.weight.shape[:2] != (1, 1) or 1 not in shape[2:] or len(node.inputs) > 1:
+        return False
+    moves, maker = False, graph.maker(node.inputs[0])
+    while maker is not None and isinstance(maker.op, ops.Reshape | ops.Transpose):
+        moves = moves or bool(reason_for_host(maker, graph, target))
+        maker = graph.maker(maker.inputs[0])
+    return moves and maker is not None and not isinstance(maker.op, ON_HOST)
+
+
+def _leaky_relu(node: Node, graph: Graph, target: Target) -> Recipe | None:
     op, data = node.op, node.inputs[0]
     assert isinstance(op, ops.LeakyRelu)
+    if len(data.shape) != 4:
+        return None
     channels, zero = data.shape[1], data.zero_point
     rest = np.broadcast_to(np.asarray(op.negative) - op.positive, (channels,))
     if rest.min() < -128 or rest.max() > 127:
@@ -66,13 +94,36 @@ def _leaky_relu(node: Node) -> First | None:
     total = ops.Convolution(
         weight, None, op.requantization, groups=channels, residual_factor=op.positive
     )
-    return negative, total, True
+    return (negative, (0,)), (total, (-1, 0))
 
 
-def _transposed(node: Node) -> First | None:
-    op, data = node.op, node.inputs[0]
-    assert isinstance(op, ops.TransposedConvolution)
-    *_, height, width = data.shape
+def _transposed(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    assert isinstance(node.op, ops.TransposedConvolution)
+    op = _plain(node.op)
+    if op is None:
+        return None
+    if op is not node.op and not reason_for_host(replace(node, op=op), graph, target):
+        return ((op, (0,)),)
+    return _by_phases(op, node)
+
+
+def _plain(op: ops.TransposedConvolution) -> ops.TransposedConvolution | None:
+    """Return an equal transposed convolution without groups and dilation; None if too large."""
+    if op.groups == 1 and op.dilation == (1, 1):
+        return op
+    weight = spread(op.weight, op.dilation)
+    inputs, outputs, *kernel = weight.shape
+    if weight.size * op.groups > MOST_WEIGHTS:
+        return None
+    dense = np.zeros((op.groups, inputs // op.groups, op.groups, outputs, *kernel), np.int8)
+    each = range(op.groups)
+    dense[each, :, each] = weight.reshape(op.groups, -1, outputs, *kernel)
+    whole = dense.reshape(inputs, -1, *kernel)
+    return replace(op, weight=whole, groups=1, dilation=(1, 1))
+
+
+def _by_phases(op: ops.TransposedConvolution, node: Node) -> Recipe | None:
+    *_, height, width = node.inputs[0].shape
     rows, columns = node.outputs[0].shape[2:]
     window, (top, left, *_) = op.window, op.padding
     (stride_h, stride_w), outputs = window.strides, op.weight.shape[1]
@@ -94,7 +145,7 @@ def _transposed(node: Node) -> First | None:
     placed = ops.TransposedConvolution(
         weight, None, unchanged, strides=(stride_h, stride_w), padding=cut
     )
-    return first, placed, False
+    return (first, (0,)), (placed, (-1,))
 
 
 MOST_WEIGHTS = 1 << 24
@@ -123,8 +174,83 @@ def _repeated(scaling: Requantization, count: int) -> Requantization:
     return replace(scaling, multiplier=multiplier, shift=shift)
 
 
-_DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node], First | None]] = {
+def _convolution(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return the product of a line with the matrix that holds the taps of a convolution."""
+    op, (line,), (result,) = node.op, node.inputs[:1], node.outputs
+    assert isinstance(op, ops.Convolution)
+    batch, size = line.shape[0], prod(line.shape)
+    if (
+        not _reads_channels(node, graph, target)
+        or size // batch * prod(result.shape) > MOST_WEIGHTS
+    ):
+        return None
+    each = np.eye(size // batch, dtype=np.int8).reshape(-1, *line.shape[1:])
+    taps = convolve(each, op.weight, op.window).reshape(len(each), -1).T
+    bias = None if op.bias is None else np.repeat(op.bias, len(taps))
+    one = {name: getattr(op.requantization, name).reshape(()) for name in ("multiplier", "shift")}
+    product = ops.Dense(taps.astype(np.int8), bias, replace(op.requantization, **one))
+    rows = ops.Reshape((batch, len(each)))
+    return (rows, (0,)), (product, (-1,)), (ops.Reshape(result.shape), (-1,))
+
+
+def _expanded(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    (data,), (result,) = node.inputs, node.outputs
+    readers = graph.consumers(result)
+    if not any(isinstance(reader.op, PIXELWISE | POINTWISE) for reader in readers):
+        return None
+    return _repeated_pixels(data, result.shape, graph)
+
+
+def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Recipe | None:
+    """Return operators that repeat channels and pixels; None if the host can do so for nothing."""
+    maker = graph.maker(data)
+    if maker is None or isinstance(maker.op, ON_HOST) or len(data.shape) != 4:
+        return None
+    (n, c, h, w), (batch, channels, height, width) = data.shape, shape
+    if n != batch:
+        return None
+    found: list[GraphOperator] = []
+    if w < width:
+        found.append(ops.Upsample((1, width)))
+    if h < height:
+        found.append(ops.Upsample((height, 1)))
+    if c < channels:
+        ones = np.ones((channels, 1, 1, 1), np.int8)
+        found.append(ops.Convolution(ones, None, Requantization(1, 0, data.zero_point)))
+    return tuple((op, (-1 if number else 0,)) for number, op in enumerate(found))
+
+
+def _added(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return the sum of an image and one value for each of its channels."""
+    image, other = node.inputs
+    if image.shape == other.shape:
+        return None
+    found = _repeated_pixels(other, image.shape, graph) or ((ops.Expand(image.shape), (0,)),)
+    (first, _), *others = found
+    return (first, (1,)), *others, (node.op, (0, -1))
+
+
+def _multiplied(node: Node, graph: Graph, target: Target) -> Recipe | None:
+    """Return the product of as many matrices by as many."""
+    assert isinstance(node.op, ops.Matmul)
+    a, b = node.inputs
+    leading = node.op.leading(node.inputs)
+    if prod(b.shape[:-2]) == 1:
+        return None
+    if b.shape[:-2] == leading:
+        return (ops.Expand((*leading, *a.shape[-2:])), (0,)), (node.op, (-1, 1))
+    if a.shape[:-2] == leading:
+        return (ops.Expand((*leading, *b.shape[-2:])), (1,)), (node.op, (0, -1))
+    return None
+
+
+_DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node, Graph, Target], Recipe | None]] = {
+    ops.Add: _added,
+    ops.Convolution: _convolution,
+    ops.Expand: _expanded,
     ops.LeakyRelu: _leaky_relu,
+    ops.Matmul: _multiplied,
+    ops.RescaledAdd: _added,
     ops.TransposedConvolution: _transposed,
 }
 """Decompositions by operator."""

@@ -28,7 +28,7 @@ from vtaops.network import rules
 from vtaops.network.averages import parts, scaled
 from vtaops.network.epilogue import MappedEpilogue, as_int32, uniform
 from vtaops.network.gathering import gathered
-from vtaops.network.places import Places, image_of, unique
+from vtaops.network.places import Places, unique
 from vtaops.network.rules import Target
 from vtaops.network.storage import (
     NO_SIDES,
@@ -209,7 +209,7 @@ class Mapper(Places):
         dense = getattr(node.op, "groups", 1) == 1
         if len(node.inputs) > 1 and dense and not self.is_fixed(result):
             return self.places[node.inputs[1].name].relative(self.block)
-        return packed_lanes(image_of(result)[1])
+        return packed_lanes(self.image_of(result)[1])
 
     def _lanes_of(self, lanes: Lanes) -> int:
         """Return the number of lanes of the blocks that hold these lanes, from the first block."""
@@ -282,7 +282,7 @@ class Mapper(Places):
     def _is_for(self, node: Node, data: TensorPlace) -> bool:
         """Return whether the host packs the first input of a node for this node only."""
         tensor = node.inputs[0]
-        if data.memory.role != "input" or tensor in self.graph.outputs:
+        if tensor not in self.inputs or tensor in self.graph.outputs:
             return False
         twice = node.inputs.count(tensor) > 1  # it may also be the residual
         return not twice and [n for n in self.nodes if tensor in n.inputs] == [node]
@@ -342,8 +342,9 @@ class Mapper(Places):
         data = self.places[node.inputs[0].name]
         n, _, h, w = data.memory.image
         if h * w > 1 or self.target.needs_product(op.requantization):
-            # A flattened image: a convolution of the image's size.
-            weight = op.weight.reshape(len(op.weight), len(data.lanes), h, w)
+            # A product for each pixel, or of a flattened image: a convolution of its size.
+            size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)
+            weight = op.weight.reshape(len(op.weight), len(data.lanes), *size)
             self._convolve(node, weight, ops.Convolution(weight, op.bias, op.requantization))
             return
 
@@ -383,7 +384,7 @@ class Mapper(Places):
             channels=self.width(place),
             kernel=op.kernel,
             strides=op.strides,
-            padding=op.padding,
+            padding=op.window(node.inputs[0]).padding,
         )
         self._step(node, pool, {"data": data, "res": self._kept(node, place)})
 
@@ -394,20 +395,19 @@ class Mapper(Places):
     @_map.register
     def _(self, op: ops.AveragePool, node: Node) -> None:
         data = self.places[node.inputs[0].name]
-        kernel = op.window(node.inputs[0]).kernel
-        if op.exclude_padding and any(op.padding):
+        window = op.window(node.inputs[0])
+        if op.differs(node.inputs[0]):
             self._average_in_parts(node, op)
             return
-        if self._average(node, op, kernel):
+        if window.dilation == (1, 1) and self._average(node, op, window.kernel):
             return
-        weight = np.full((len(data.lanes), 1, *kernel), op.factor, np.int8)
-        convolution = ops.Convolution(
-            weight, None, op.requantization, op.strides, op.padding, groups=len(weight)
-        )
+        weight = np.full((len(data.lanes), 1, *window.kernel), op.factor, np.int8)
+        around, each = (op.padding, op.dilation), len(weight)
+        convolution = ops.Convolution(weight, None, op.requantization, op.strides, *around, each)
         self._depthwise(node, weight, convolution)
 
     def _average_in_parts(self, node: Node, op: ops.AveragePool) -> None:
-        """Map a mean that excludes its padding to one pool for each part of the result."""
+        """Map a mean whose windows differ to one pool for each part of the result."""
         (source,), (result,) = node.inputs, node.outputs
         data = self._alike(node)
         res = self._kept(node, data)
@@ -450,15 +450,14 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.Add, node: Node) -> None:
-        if self.scales:
-            constant = rules.addition_zeros(op, node)
-            self._elementwise(node, op, "add", *op.factors, constant=constant)
-            return
         shift = op.requantization.right_shift
-        assert shift is not None
-        found = rules.addition(op.factors, shift)
-        assert found is not None
+        found = None if self.scales else rules.addition(op.factors, shift or 0)
+        if found is None:
+            whole = rules.addition_zeros if self.scales else rules.wide_constant
+            self._elementwise(node, op, "add", *op.factors, constant=whole(op, node))
+            return
         swapped, first, second, bits = found
+        assert shift is not None
         data = self._alike(node)
         lanes, size = data.relative(self.block), self.width(data)
         other = self._second(node, lanes)
@@ -512,7 +511,7 @@ class Mapper(Places):
         if self.scales:
             scaling = uniform(op.requantization)
             assert scaling is not None
-            fields = {**scaling, "constant": as_int32(constant)}
+            fields = scaling
         if isinstance(op, ops.Multiply):
             (image, first), (gate, second) = ((t.shape, -t.zero_point) for t in node.inputs)
             fields |= {"data_offset": first, "other_offset": second, "by_channel": image != gate}
@@ -522,6 +521,7 @@ class Mapper(Places):
             scale=factor,
             other_scale=other_factor,
             clip=op.requantization.clip,
+            constant=as_int32(constant),
             **fields,
         )
         uses = {"data": Use(data), "other": Use(other), "res": self._kept(node, data)}
@@ -539,35 +539,65 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.Concat, node: Node) -> None:
-        lanes: list[int] = []
+        lanes = []
         for position, tensor in enumerate(node.inputs):
             place = self.places[tensor.name]
             slot = self.joined(node, position)
             if slot is not None:
                 self._copy(node.name, place, slot)
                 place = slot
-            lanes += place.lanes
-        name = node.outputs[0].name
-        self.places[name] = TensorPlace(self._slots[name].memory, tuple(lanes))
+            lanes.append(self._channels(tensor, place.lanes))
+        name, found = node.outputs[0].name, np.concatenate(lanes, op.axis)
+        self.places[name] = TensorPlace(self._slots[name].memory, tuple(found.ravel().tolist()))
+
+    def _channels(self, tensor: Tensor, lanes: Lanes) -> Array:
+        """Return the lanes of a tensor by the axes of its channels; others have one element."""
+        axes = self.storages[tensor.name].channel_axes(tensor.shape) or range(0)
+        return np.array(lanes).reshape(
+            [extent if axis in axes else 1 for axis, extent in enumerate(tensor.shape)]
+        )
 
     @_map.register
-    def _(self, op: ops.Slice | ops.ChannelShuffle | ops.Reshape, node: Node) -> None:
+    def _(
+        self, op: ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose, node: Node
+    ) -> None:
         """Map an operator that moves no data to another view of the same image."""
         place = self.places[node.inputs[0].name]
-        lanes = place.lanes
+        lanes = np.array(place.lanes)
         if isinstance(op, ops.Slice):
-            lanes = lanes[op.start : op.stop : op.step]
+            by_axis = self._channels(node.inputs[0], place.lanes)
+            lanes = by_axis.take(range(op.start, op.stop, op.step), op.axis)
         elif isinstance(op, ops.ChannelShuffle):
-            lanes = tuple(np.array(lanes).reshape(op.groups, -1).T.ravel().tolist())
-        self.places[node.outputs[0].name] = replace(place, lanes=lanes)
+            lanes = lanes.reshape(op.groups, -1).T
+        elif isinstance(op, ops.Transpose):
+            lanes = self._channels(node.inputs[0], place.lanes).transpose(op.axes)
+        self.places[node.outputs[0].name] = replace(place, lanes=tuple(lanes.ravel().tolist()))
 
     @_map.register
     def _(self, op: ops.Pad, node: Node) -> None:
         data = self._alike(node)
         place = self._kept(node, data).place
-        place.memory.filled = True
+        place.memory.filled = op.mode == "constant"
         top, left, bottom, right = op.padding
         self._copy(node.name, data, place, (-top, -left, -bottom, -right))
+        if op.mode != "constant":
+            self._repeat_border(node, op, place)
+
+    def _repeat_border(self, node: Node, op: ops.Pad, place: TensorPlace) -> None:
+        """Copy rows of an image to its border, and then columns with their ends."""
+        inside, size = (self.image_of(t)[2:] for t in (node.inputs[0], node.outputs[0]))
+        across = {0: (op.padding[1], op.padding[3]), 1: (0, 0)}
+        for axis in (0, 1):
+            before, behind = op.sources(axis, inside[axis])
+            first, beyond = op.padding[axis], size[axis] - 1
+            for to, source in [*enumerate(before), *enumerate(behind, first + inside[axis])]:
+                data, res = (
+                    Use(place, _all_but(axis, (at, beyond - at), across[axis]))
+                    for at in (first + source, to)
+                )
+                shape = data.extents["batch"], self.width(place), *list(data.extents.values())[1:]
+                copy = Elementwise(function="identity", shape=shape, clip=None)
+                self._append(node.name, copy, {"data": data, "res": res})
 
     @_map.register
     def _(self, op: ops.Upsample, node: Node) -> None:
@@ -587,6 +617,12 @@ class Mapper(Places):
             clip=None,
         )
         self._step(node, transposed, uses, kernel=weight)
+
+
+def _all_but(axis: int, along: tuple[int, int], across: tuple[int, int]) -> Sides:
+    """Return the sides of all but a row (axis 0) or a column of an image, as negative numbers."""
+    (top, bottom), (left, right) = (along, across) if axis == 0 else (across, along)
+    return -top, -left, -bottom, -right
 
 
 def _zeros(node: str, *shape: int) -> Array:

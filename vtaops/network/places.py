@@ -11,7 +11,8 @@ from vtaops.base.shapes import ceil_div
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.network import rules
-from vtaops.network.storage import Lanes, StoredImage, TensorPlace, image_shape, packed_lanes
+from vtaops.network.storage import Lanes, StoredImage, TensorPlace, packed_lanes
+from vtaops.network.views import Image, storages
 
 
 class Places:
@@ -34,10 +35,13 @@ class Places:
         The images in DRAM, by name.
     places : dict of str to TensorPlace
         Place of each tensor, by name.
+    storages : mapping of str to Storage
+        How the images hold the tensors of the graph, by name.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], block: int) -> None:
         self.graph = graph
+        self.storages = storages(graph)
         self.nodes = list(nodes)
         self.block = block
         self.memories: dict[str, StoredImage] = {}
@@ -51,6 +55,10 @@ class Places:
         self.outputs = [tensor for tensor in made if tensor.name in read]
         self._slots: dict[str, TensorPlace] = {}
 
+    def image_of(self, tensor: Tensor) -> Image:
+        """Return the shape (N, C, H, W) of the image that holds a tensor."""
+        return self.storages[tensor.name].image
+
     def reads_alone(self, node: Node) -> bool:
         """Return whether nothing else reads the first input of a node."""
         tensor = node.inputs[0]
@@ -58,12 +66,12 @@ class Places:
 
     def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
         """Return a new image for a tensor, with contiguous channels."""
-        image = image_of(tensor)
+        image = self.image_of(tensor)
         memory = self._memory(name or tensor.name, image, tensor, role)
         return TensorPlace(memory, packed_lanes(image[1]))
 
     def _memory(
-        self, name: str, image: tuple[int, int, int, int], tensor: Tensor, role: str = "scratch"
+        self, name: str, image: Image, tensor: Tensor, role: str = "scratch"
     ) -> StoredImage:
         n, c, h, w = image
         if role != "input":  # the host pads inputs
@@ -79,7 +87,7 @@ class Places:
         """
         place = self._slots.get(tensor.name)
         if place is None:
-            n, channels, h, w = image_of(tensor)
+            n, channels, h, w = self.image_of(tensor)
             lanes = packed_lanes(channels) if lanes is None else lanes
             place = TensorPlace(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
         self.places[tensor.name] = place
@@ -105,19 +113,19 @@ class Places:
         widths: dict[str, int] = {}  # in lanes
         for node in joins:
             for name, tensor in parts[node.name]:
-                blocks = ceil_div(image_of(tensor)[1], self.block)
+                blocks = ceil_div(self.image_of(tensor)[1], self.block)
                 widths.setdefault(name, blocks * self.block)
             widths[node.name] = sum(widths[name] for name, _ in parts[node.name])
         for node in reversed(joins):
             (result,) = node.outputs
             if result.name not in self._slots:
-                n, _, h, w = image_of(result)
+                n, _, h, w = self.image_of(result)
                 memory = self._memory(result.name, (n, widths[result.name], h, w), result)
                 self._slots[result.name] = TensorPlace(memory, (0,))
             slot = self._slots[result.name]
             start = slot.lanes[0]
             for name, tensor in parts[node.name]:
-                lanes = range(start, start + image_of(tensor)[1])
+                lanes = range(start, start + self.image_of(tensor)[1])
                 self._slots[name] = TensorPlace(slot.memory, tuple(lanes))
                 start += widths[name]
 
@@ -140,13 +148,6 @@ class Places:
     def joined(self, node: Node, position: int) -> TensorPlace | None:
         """Return the place for the copy of an input of a concatenation; None if there is none."""
         return self._slots.get(copy_name(node, position))
-
-
-def image_of(tensor: Tensor) -> tuple[int, int, int, int]:
-    """Return the image shape of a tensor that the device can hold."""
-    image = image_shape(tensor.shape)
-    assert image is not None
-    return image
 
 
 def copy_name(node: Node, position: int) -> str:

@@ -14,7 +14,7 @@ from vtaops.model import Row
 from vtaops.network.mapping import Mapper
 from vtaops.network.products import are_products, product
 from vtaops.network.rounding import Rounded
-from vtaops.network.rules import Target, is_free, moves_for_dense, reason_for_host
+from vtaops.network.rules import Target, flattens, is_free, reason_for_host
 from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
 
@@ -124,10 +124,11 @@ def _reason_beside(
     node: Node, before: Sequence[str], graph: Graph, reasons: Mapping[str, str]
 ) -> str:
     """Return why a node runs on the host with its neighbours, given their reasons; else empty."""
-    behind = graph.consumers(node.outputs[0]) if moves_for_dense(node) else []
+    beside = is_free(node.op) and all(before)
+    behind = [] if beside or not flattens(node, graph) else graph.consumers(node.outputs[0])
     if any(reasons[reader.name] for reader in behind):
         return "its bytes move, and what reads it is on the host"
-    if is_free(node.op) and all(before):
+    if beside:
         return "its inputs are on the host, where it costs nothing"
     return ""
 

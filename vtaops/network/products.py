@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vtaops.base.shapes import ceil_div
-from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import Graph, Node
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
@@ -59,11 +59,11 @@ def product(node: Node, target: Target) -> MappedProduct:
     """Return VTA's operator for a product of two tensors that VTA can execute."""
     assert isinstance(node.op, Matmul)
     (a, b), (result,) = node.inputs, node.outputs
-    *leading, rows, inner = a.shape
+    batch, rows, inner = _matrices(node, 0)
     constant = inner * a.zero_point * b.zero_point
     fields, added = _epilogue(node.op, target, bool(a.zero_point or b.zero_point))
     op = BatchMatmul(
-        batch=math.prod(leading),
+        batch=batch,
         m=rows,
         n=result.shape[-1],
         k=inner,
@@ -157,10 +157,14 @@ def _operand(node: Node, buffer: str, sums: RowSums | None) -> Argument:
     """Return an operand of a product, the second one transposed."""
     second = buffer.removeprefix(f"{node.name}:").startswith("other")
     tensor = node.inputs[second]
-    *leading, rows, columns = tensor.shape
-    found = _argument(tensor, buffer, (math.prod(leading), rows, columns))
+    found = Argument(tensor.name, buffer, tensor.shape, _matrices(node, second))
     return replace(found, axes=(0, 2, 1) if second else (), sums=sums)
 
 
-def _argument(tensor: Tensor, buffer: str, shape: tuple[int, ...]) -> Argument:
-    return Argument(tensor.name, buffer, tensor.shape, shape)
+def _matrices(node: Node, operand: int) -> tuple[int, int, int]:
+    """Return (matrices, rows, columns) of an operand: rows of all that one matrix multiplies."""
+    *leading, rows, columns = node.inputs[operand].shape
+    count = math.prod(leading)
+    if not operand and math.prod(node.inputs[1].shape[:-2]) == 1:
+        return 1, count * rows, columns
+    return count, rows, columns

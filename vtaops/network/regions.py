@@ -47,19 +47,22 @@ def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) ->
 
 def _input(tensor: Tensor, mapper: Mapper) -> Argument:
     memory = mapper.places[tensor.name].memory
+    order = mapper.storages[tensor.name].order
     return Argument(
         tensor.name,
         memory.name,
         tensor.shape,
-        memory.image,
+        tuple(memory.image[axis] for axis in order) or memory.image,
         border=memory.border,
         zero_point=tensor.zero_point if any(memory.border) else 0,
+        axes=(0, 3, 1, 2) if order else (),
     )
 
 
 def _output(tensor: Tensor, mapper: Mapper) -> Argument:
-    place = mapper.places[tensor.name]
-    return Argument(tensor.name, place.memory.name, tensor.shape, lanes=place.lanes)
+    place, storage = mapper.places[tensor.name], mapper.storages[tensor.name]
+    name = place.memory.name
+    return Argument(tensor.name, name, tensor.shape, lanes=place.lanes, axes=storage.order)
 
 
 class _Buffers:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -139,10 +140,11 @@ def _is_tflite(op: GraphOperator) -> bool:
 def _changes(op: GraphOperator, target: Target) -> bool:
     """Whether hardware may round an operator in another way: one of TFLite, or any on plain VTA.
 
-    There the ALU multiplies the sums of each channel, or factors are the nearest of 8 bits.
+    There the ALU multiplies the sums of each channel, or factors are the nearest ones.
     """
-    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.Add | ops.AveragePool
+    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.AveragePool
     plain = target.multiplies and isinstance(op, kinds)
+    plain = plain or (not target.scales and isinstance(op, ops.Add))
     scaling = getattr(op, "requantization", None)
     return _is_tflite(op) or (plain and scaling is not None and scaling.right_shift is None)
 
@@ -187,13 +189,14 @@ def _(op: ops.MaxPool | ops.Upsample, node: Node, given: Sequence[Span]) -> Span
 @_span.register
 def _(op: ops.Reshape, node: Node, given: Sequence[Span]) -> Span:
     size, (low, high) = given[0][0].size, given[0]
-    kept = size == 1 or (node.outputs[0].shape[1:] == (size,) and node.inputs[0].shape[1] == size)
+    rows = node.inputs[0].shape[:2]  # the channels stay on axis 1
+    kept = size == 1 or (node.outputs[0].shape == rows and node.inputs[0].elements == prod(rows))
     return given[0] if kept else (low.min(), high.max())
 
 
 @_span.register
 def _(op: ops.Convolution | ops.Dense, node: Node, given: Sequence[Span]) -> Span | None:
-    if len(given) > 1 or len(node.inputs[0].shape) == 3:
+    if len(given) > 1 or (isinstance(op, ops.Dense) and len(node.inputs[0].shape) > 2):
         return None
     low, high = _interval(op, node, given[0])
     return _applied(op.requantization, low), _applied(op.requantization, high)
@@ -211,9 +214,10 @@ def _real(span: Span, tensor: Tensor, *, padded: bool = False) -> Span:
 
 def _interval(op: Weighted, node: Node, span: Span) -> Span:
     """Return the minimum and maximum sum of each output channel."""
+    if len(node.inputs[0].shape) != op.rank:  # channels are not on axis 1
+        span = span[0].min(), span[1].max()
     padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
-    weight = op.weight.astype(np.int64)
-    weight = np.moveaxis(weight, op.outputs_axis, 0)
+    weight = op.by_output.astype(np.int64)
     outputs, inputs = weight.shape[:2]
     low, high = (
         np.broadcast_to(part, (inputs * getattr(op, "groups", 1),)).reshape(-1, 1, inputs)
@@ -344,7 +348,7 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
     low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
     if scaling.rounding == "quotient":
         return _quotient(op, node, target)
-    if op.exclude_padding or not scaling.multiplier.any():
+    if op.differs(source) or not scaling.multiplier.any():
         return None
     if target.fine:
         chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
@@ -352,10 +356,14 @@ def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) ->
         return Form(made, chosen[0].differing, high - low + 1)
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     shifts = not target.scales
-    window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
     zero, clip = scaling.zero_point, scaling.clip
     made = ops.AveragePool.from_ratio(
-        ratio * size * op.factor, size, shifts_only=shifts, zero_point=zero, clip=clip, **window
+        ratio * size * op.factor,
+        size,
+        shifts_only=shifts,
+        zero_point=zero,
+        clip=clip,
+        **op.windowed,
     )
     sums = np.arange(low, high + 1)
     off = made.requantization.apply(sums * made.factor) != scaling.apply(sums * op.factor)
@@ -367,20 +375,18 @@ def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
     (source,) = node.inputs
     size, scaling = op.window(source).count, op.requantization
     counts = [size]
-    if op.exclude_padding:
+    if op.differs(source):
         counts = np.unique(np.multiply.outer(*op.counts(source))).tolist()
     if target.fine:
         off = sum(quotient_scale(count).differing for count in counts)
         return Form(op, off, 255 * sum(counts))
-    window = {"kernel": op.kernel, "strides": op.strides, "padding": op.padding}
     made = ops.AveragePool.from_ratio(
         1.0,
         size,
         shifts_only=not target.scales,
         zero_point=scaling.zero_point,
         clip=scaling.clip,
-        exclude_padding=op.exclude_padding,
-        **window,
+        **op.windowed,
     )
     off = total = 0
     for count in counts:
@@ -457,27 +463,45 @@ def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -
 
 @_form.register
 def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) -> Form:
-    return _addition(op, node, given, fine=target.fine)
+    return _addition(op, node, given, fine=target.fine, plain=not target.scales)
 
 
 @_form.register
 def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    """Plain hardware multiplies by int8 factors."""
+    if target.scales:
+        return None
     scaling = op.requantization
-    if not scaling.multiplier.any():
-        return None
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
-    shift = min(int(np.log2(127 / (ratio * max(map(abs, op.factors))))), MAX_SHIFT)
-    first, second = (round(factor * ratio * 2**shift) for factor in op.factors)
-    if shift < 0 or not first or not second or max(abs(first), abs(second)) > 127:
+    made = _shifted_sum(op.factors[0] * ratio, op.factors[1] * ratio, scaling)
+    if made is None:
         return None
-    made = ops.Add((first, second), replace(scaling, multiplier=1, shift=shift))
     a, b = _values(node, given)
     results = scaling.apply(op.sums(a[:, None], b[None, :]))
     return Form(made, _pairs_off(made, a, b, results), results.size)
 
 
-def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool) -> Form:
+LONGEST = 22
+"""Largest shift of sums to which plain hardware adds any zero point, within int32."""
+
+
+def _shifted_sum(first: float, second: float, scaling: Requantization) -> ops.Add | None:
+    """Return the nearest sum of plain hardware: factors of two digits, and a shift."""
+    greatest = max(abs(first), abs(second))
+    if not greatest or greatest > TWO_DIGITS:
+        return None
+    shift = min(int(np.log2(TWO_DIGITS / greatest)), LONGEST)
+    factors = [round(factor * 2.0**shift) for factor in (first, second)]
+    while not any(factor % 2 for factor in factors) and shift and any(factors):
+        factors, shift = [factor // 2 for factor in factors], shift - 1
+    if not all(factors):
+        return None
+    shifts = Requantization(1, shift, scaling.zero_point, scaling.clip)
+    return ops.Add((factors[0], factors[1]), shifts)
+
+
+def _addition(
+    op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool, plain: bool = False
+) -> Form:
     a, b = _values(node, given)
     results = op.requantization.apply(op.sums(a[:, None], b[None, :]))
     unit = [m / 2.0**s * (1 << 20) for m, s in zip(op.multipliers, op.shifts, strict=True)]
@@ -485,6 +509,8 @@ def _addition(op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: b
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     first, second = (each * ratio for each in unit)
     best = ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
+    if plain:
+        best = _shifted_sum(first, second, scaling) or best
     fewest = _pairs_off(best, a, b, results)
     if fine:
         for factors in _factors(first, second):

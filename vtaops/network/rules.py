@@ -6,6 +6,8 @@ without a reason is mapped by `vtaops.network.mapping`, which relies on it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
@@ -15,14 +17,15 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import MAX_SHIFT, TWO_DIGITS
-from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import Graph, Node, Requantization
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
-from vtaops.network.storage import image_shape, reason_not_stored
+from vtaops.network.views import Storage, made, storages
+from vtaops.ops.epilogue import offset_stages
 
 LARGEST_WEIGHT = 127
 
@@ -59,15 +62,60 @@ class Target:
         return "table" in self.config.extensions
 
 
+ON_HOST = (
+    ops.Host
+    | ops.FloatOperator
+    | ops.Quantize
+    | ops.Dequantize
+    | ops.Constant
+    | ops.FromUint8
+    | ops.ToUint8
+)
+"""Operators that always run on the host."""
+
+
 def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
     """Return why a node runs on the host; empty if VTA can execute it."""
     for tensor in (*node.inputs, *node.outputs):
-        if not isinstance(node.op, ops.Host | ops.FloatOperator | ops.Quantize | ops.Dequantize):
-            if tensor.dtype != "int8":
-                return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-            if not isinstance(node.op, ops.Matmul) and (reason := reason_not_stored(tensor)):
-                return reason
-    return _reason(node.op, node, graph, target) or _rounding_reason(node.op, target)
+        if not isinstance(node.op, ON_HOST) and tensor.dtype != "int8":
+            return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
+    return (
+        _reason(node.op, node, graph, target)
+        or _reason_of_storage(node, graph)
+        or _rounding_reason(node.op, target)
+    )
+
+
+MAX_EXTENT = 1 << 18
+"""Maximum size of an image axis, because the compiler lists them; vocabularies are smaller."""
+
+
+def _reason_of_storage(node: Node, graph: Graph) -> str:
+    """Return why an operator cannot read or write the images that hold its tensors."""
+    if isinstance(node.op, ON_HOST | ops.Matmul):
+        return ""
+    known, found = storages(graph), []
+    for tensor in (*node.inputs, *node.outputs):
+        if (storage := known.get(tensor.name)) is None:
+            return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images need 2 or more"
+        if (extent := max(storage.image)) > MAX_EXTENT:
+            return f"{tensor.name} has an axis of {extent:,}; an image's are at most {MAX_EXTENT:,}"
+        found.append(storage)
+    given, result = found[:-1], found[-1]
+    return "" if made(node.op, node, given) == result else _misfit(node, given)
+
+
+def _misfit(node: Node, given: Sequence[Storage]) -> str:
+    """Return why an operator cannot read its inputs as they are stored."""
+    data = node.inputs[0]
+    before, after = data.shape, node.outputs[0].shape
+    if isinstance(node.op, ops.Reshape | ops.Transpose):
+        return f"its bytes move: {before} to {after}"
+    if isinstance(node.op, ops.Concat | ops.Slice):
+        does = "joins" if isinstance(node.op, ops.Concat) else "cuts"
+        return f"it {does} axis {node.op.axis} of {before}; VTA {does} channels"
+    stored = " and ".join(map(str, given))
+    return f"{data.name} lies as {stored}, as others read it; {node.op.kind} has other channels"
 
 
 def _rounding_reason(op: GraphOperator, target: Target) -> str:
@@ -82,7 +130,8 @@ def _rounding_reason(op: GraphOperator, target: Target) -> str:
 
 def is_free(op: GraphOperator) -> bool:
     """Whether an operator moves no data on VTA: its result is another view of its input."""
-    return isinstance(op, ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape)
+    views = ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose
+    return isinstance(op, views)
 
 
 @singledispatch
@@ -126,6 +175,11 @@ def _(op: ops.Convolution, node: Node, graph: Graph, target: Target) -> str:
 @_reason.register
 def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -> str:
     zero_point = node.inputs[0].zero_point
+    if op.groups > 1 or op.dilation != (1, 1):
+        return (
+            f"it has {op.groups} groups and the dilation {op.dilation}; with zeros between its "
+            f"weights, they would be too many or its sums not those of VTA"
+        )
     if zero_point and not one_tap(op):  # each phase has other taps, hence another constant
         return f"its input has the zero point {zero_point}; transposed, VTA needs 0"
     return _sum_reason(constant_weight(op), op.bias, op.requantization, node, target)
@@ -133,8 +187,6 @@ def _(op: ops.TransposedConvolution, node: Node, graph: Graph, target: Target) -
 
 @_reason.register
 def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
-    if len(node.inputs[0].shape) > 3:
-        return f"it multiplies the last axis of {node.inputs[0].shape}; VTA's images end in pixels"
     if target.needs_product(op.requantization):
         return _product_reason(op, node, target)
     return _sum_reason(op.weight, op.bias, op.requantization, node, target)
@@ -144,6 +196,9 @@ def _(op: ops.Dense, node: Node, graph: Graph, target: Target) -> str:
 def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
     if op.requantization.fine:
         return "it has a fine scale; VTA multiplies two tensors with coarse ones"
+    a, b = (tensor.shape[:-2] for tensor in node.inputs)
+    if math.prod(b) > 1 and a != b:
+        return f"it multiplies {a} by {b} matrices; VTA by as many, or by one"
     if target.scales:
         return ""
     shift = op.requantization.right_shift
@@ -159,15 +214,14 @@ def _(op: ops.Matmul, node: Node, graph: Graph, target: Target) -> str:
 
 @_reason.register
 def _(op: ops.AveragePool, node: Node, graph: Graph, target: Target) -> str:
-    if op.exclude_padding and any(op.padding):
-        (data,), (result,) = node.inputs, node.outputs
+    (data,), (result,) = node.inputs, node.outputs
+    if op.differs(data):
         try:
             list(parts(op, data, result, target.scales))
         except ShapeError as error:
             return f"in parts of equal windows: {error}"
         return ""
-    size = op.window(node.inputs[0]).kernel
-    weight = np.full((1, 1, *size), op.factor, np.int8)
+    weight = np.full((1, 1, *op.window(data).kernel), op.factor, np.int8)
     return _sum_reason(weight, None, op.requantization, node, target)
 
 
@@ -179,14 +233,14 @@ def _(op: ops.Add, node: Node, graph: Graph, target: Target) -> str:
     if target.scales:
         return _wide("its factors are", op.factors)
     shift = op.requantization.right_shift
-    if shift is None:
+    if shift is None or shift > MAX_SHIFT:
         return no_shift(op.requantization)
-    if shift < 0 or addition(op.factors, shift) is None:
-        return f"its factors {op.factors} are not int8 times a power of two up to 2**{shift}"
+    if shift < 0:
+        return f"its scales need a shift to the left by {-shift}"
     constant = addition_constant(op, node)
     if 128 * sum(map(abs, op.factors)) + abs(constant) >= ops.ACCUMULATOR:
         return "its sums with the constant of the zero points could leave int32"
-    return ""
+    return "" if addition(op.factors, shift) else _wide_sum_reason(op, node, shift)
 
 
 @_reason.register
@@ -220,17 +274,37 @@ def _(op: ops.LookupTable, node: Node, graph: Graph, target: Target) -> str:
 
 
 @_reason.register
-def _(op: ops.Concat | ops.Slice, node: Node, graph: Graph, target: Target) -> str:
-    rank = len(node.inputs[0].shape)
-    if rank in (2, 4) and op.axis % rank == 1:
-        return ""
-    does = "joins" if isinstance(op, ops.Concat) else "cuts"
-    return f"it {does} axis {op.axis}; images lie in blocks of channels, axis 1"
+def _(op: ops.MaxPool, node: Node, graph: Graph, target: Target) -> str:
+    if op.dilation != (1, 1):
+        return f"its windows have the dilation {op.dilation}; VTA compares adjacent pixels"
+    return ""
+
+
+@_reason.register
+def _(op: ops.Constant, node: Node, graph: Graph, target: Target) -> str:
+    return "a constant, which the host passes"
+
+
+@_reason.register
+def _(op: ops.FromUint8 | ops.ToUint8, node: Node, graph: Graph, target: Target) -> str:
+    return "the uint8 boundary"
+
+
+@_reason.register
+def _(op: ops.Expand, node: Node, graph: Graph, target: Target) -> str:
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    return f"it repeats {before} to {after}; VTA repeats channels and pixels of images that it made"
 
 
 @_reason.register
 def _(
-    op: ops.MaxPool | ops.ChannelShuffle | ops.Upsample | ops.Pad,
+    op: ops.ChannelShuffle
+    | ops.Upsample
+    | ops.Pad
+    | ops.Concat
+    | ops.Slice
+    | ops.Reshape
+    | ops.Transpose,
     node: Node,
     graph: Graph,
     target: Target,
@@ -238,22 +312,15 @@ def _(
     return ""
 
 
-@_reason.register
-def _(op: ops.Reshape, node: Node, graph: Graph, target: Target) -> str:
-    before, after = node.inputs[0], node.outputs[0]
-    if same_image(before, after) or is_flattening(node, graph):
-        return ""
-    return f"its bytes move: {before.shape} to {after.shape}"
-
-
-def same_image(before: Tensor, after: Tensor) -> bool:
-    """Return whether two shapes of the same scalars have the same bytes on the device."""
-    return image_shape(before.shape) == image_shape(after.shape)
-
-
-def moves_for_dense(node: Node) -> bool:
-    """Return whether a reshape moves bytes; for dense layers on VTA it may (`is_flattening`)."""
-    return isinstance(node.op, ops.Reshape) and not same_image(node.inputs[0], node.outputs[0])
+def flattens(node: Node, graph: Graph) -> bool:
+    """Return whether a reshape flattens images for dense layers, which can also read images."""
+    if not isinstance(node.op, ops.Reshape):
+        return False
+    storage = storages(graph)[node.outputs[0].name]
+    readers = graph.consumers(node.outputs[0])
+    return storage.pixels > 1 and all(
+        isinstance(n.op, ops.Dense) and not storage.ends_in(n.op.weight.shape[1]) for n in readers
+    )
 
 
 def one_tap(op: ops.TransposedConvolution) -> bool:
@@ -268,18 +335,6 @@ def constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
     """Return the weights that multiply the zero point of the input, output channels first."""
     weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
     return weight[..., :1, :1] if one_tap(op) else weight
-
-
-def is_flattening(node: Node, graph: Graph) -> bool:
-    """Return whether a reshape flattens images for dense layers, which can also read images."""
-    before, after = node.inputs[0].shape, node.outputs[0].shape
-    return (
-        len(before) == 4
-        and len(after) == 2
-        and before[0] == after[0]
-        and node.outputs[0] not in graph.outputs
-        and all(isinstance(n.op, ops.Dense) for n in graph.consumers(node.outputs[0]))
-    )
 
 
 # ------------------------------------------------------------------------------ integers
@@ -323,6 +378,21 @@ def addition_zeros(op: ops.Add, node: Node) -> int:
 def addition_constant(op: ops.Add, node: Node) -> int:
     """Return the constant that VTA adds to the sums of an addition; like `sum_constant`."""
     return addition_zeros(op, node) + op.requantization.constant
+
+
+def _wide_sum_reason(op: ops.Add, node: Node, shift: int) -> str:
+    """Return why VTA cannot shift sums with factors of two digits; empty if it can."""
+    try:
+        offset_stages("sum", wide_constant(op, node), shift, "half_up")
+    except ShapeError as error:
+        return f"its constant of the zero points: {error}"
+    return _wide("its factors are", op.factors)
+
+
+def wide_constant(op: ops.Add, node: Node) -> int:
+    """Return the constant of sums that round by themselves; as `addition_constant`."""
+    scaling = op.requantization
+    return addition_zeros(op, node) + (scaling.zero_point << (scaling.right_shift or 0))
 
 
 def _factor_reason(op: ops.Convolution) -> str:

@@ -16,7 +16,7 @@ from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Requantization
 from vtaops.graph.operators import LeakyRelu, LookupTable
-from vtaops.network.decomposition import pair_of
+from vtaops.network.decomposition import recipe_of
 from vtaops.network.rules import Target, reason_for_host
 
 LARGEST = 127
@@ -37,7 +37,7 @@ def slopes_as_factors(graph: Graph, target: Target) -> tuple[Graph, dict[str, st
         op, off = nearest_factors(node.op, zero, shifts_only=not target.scales) or (None, 0)
         if op is not None:
             made = replace(node, op=op)
-            if not reason_for_host(made, graph, target) or pair_of(made, graph, target):
+            if not reason_for_host(made, graph, target) or recipe_of(made, graph, target):
                 found[node.name] = op
                 notes[node.name] = f"a step off for {off} of {node.op.table.size} values"
     return graph.rewritten(lambda to, node: to.add_like(node, found.get(node.name))), notes

@@ -6,54 +6,29 @@ shuffles therefore move nothing: they use other lanes of the same memory, and th
 readers are permuted at compile time. The other lanes have no effect, because their weights are
 zero.
 
-Matrices are images of one pixel: (M, K) is (M, K, 1, 1), which has the same bytes.
+`vtaops.network.views` says which image holds a tensor.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array, Sides
-from vtaops.graph import Tensor
 from vtaops.lowering import Strides, extents_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
+from vtaops.network.views import Image
 from vtaops.ops import Operator
 from vtaops.program import Buffer, Role
 
-Image = tuple[int, int, int, int]
 Lanes = tuple[int, ...]
 
 NO_SIDES: Sides = (0, 0, 0, 0)
 
 _ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
-
-
-def image_shape(shape: tuple[int, ...]) -> Image | None:
-    """Return the image (N, C, H, W) that holds a tensor of a shape; None if there is none."""
-    if len(shape) == 4:
-        return shape[0], shape[1], shape[2], shape[3]
-    if len(shape) in (2, 3):
-        return math.prod(shape[:-1]), shape[-1], 1, 1
-    return None
-
-
-MAX_EXTENT = 1 << 18
-"""Maximum size of an image axis, because the compiler lists them; vocabularies are smaller."""
-
-
-def reason_not_stored(tensor: Tensor) -> str:
-    """Return why no image in DRAM can hold an int8 tensor; empty if one can."""
-    image = image_shape(tensor.shape)
-    if image is None:
-        return f"{tensor.name} has rank {len(tensor.shape)}; VTA's images have 2 to 4"
-    if max(image) > MAX_EXTENT:
-        return f"{tensor.name} has an axis of {max(image):,}; an image's are at most {MAX_EXTENT:,}"
-    return ""
 
 
 @dataclass

@@ -61,7 +61,7 @@ class Elementwise(UniformlyScaled):
         Shape of the tensors. Images (rank 4, NCHW) and matrices (rank 2) keep the layouts that
         convolutions and matrix products use; other ranks are flattened.
     scale, other_scale : int
-        Factors, non-zero int8.
+        Factors, non-zero int8; of sums, up to `vtaops.base.fixed_point.TWO_DIGITS`.
     data_offset, other_offset : int
         16-bit constants, one ALU pass each; not for sums.
     by_channel : bool
@@ -76,10 +76,11 @@ class Elementwise(UniformlyScaled):
     multiplier : int
         16 bits, unsigned; 0: none. With a multiplier, the result is ``clip((((function(...) +
         constant) * multiplier + half) >> shift) + zero_point)`` with an exact product and a shift
-        up to 47; needs the extension ``post``. Sums may then have scales up to
-        `vtaops.base.fixed_point.TWO_DIGITS`.
-    zero_point, constant : int
-        With a multiplier: int8, and int32.
+        up to 47; needs the extension ``post``.
+    zero_point : int
+        With a multiplier: int8.
+    constant : int
+        With a multiplier, or of a sum that is shifted to the right: int32, added to the sums.
     nudge, fine : int
         For a fine scale: nudge -8..7, and 1..3 for its base (`vtaops.base.fixed_point`). Its
         multiplier has 24 bits with the top bit 1, its shift is 20..51; needs the extension
@@ -121,8 +122,6 @@ class Elementwise(UniformlyScaled):
         shift = 0 if self.scaling else self.shift
         epilogue.check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
         self._check_factors()
-        if self.function == "sub" and self.other_scale == -128 and not self.multiplier:
-            raise ShapeError("other_scale is -128; its negation does not fit int8")
 
     def _check_operands(self) -> None:
         """Reject offsets and a per-channel tensor that the function does not support."""
@@ -141,16 +140,29 @@ class Elementwise(UniformlyScaled):
             )
 
     def _check_factors(self) -> None:
-        wide = self.multiplier and self.function in ("identity", "add", "sub")
+        sums = self.function not in _OF_OFFSETS
         for name in ("scale", "other_scale"):
             factor = getattr(self, name)
-            if not wide:
+            if not sums:
                 check_scale(name, factor)
             elif not 0 < abs(factor) <= TWO_DIGITS:
                 raise ShapeError(
-                    f"{name} is {factor}; with a multiplier it must lie within {TWO_DIGITS}, and "
-                    f"not be 0"
+                    f"{name} is {factor}; of a sum it must lie within {TWO_DIGITS}, and not be 0"
                 )
+        if self.constant and not self.multiplier:
+            if not sums or self.shift < 0:
+                raise ShapeError(
+                    f"constant is {self.constant}; without a multiplier, only a sum that is "
+                    f"shifted to the right takes it"
+                )
+            self._check_constant()
+
+    def _check_constant(self) -> None:
+        """Reject a constant with which the sums could leave int32."""
+        factors = abs(self.scale) + abs(self.other_scale)
+        if 128 * factors + abs(self.constant) + (1 << self.shift >> 1) >= 1 << 31:
+            raise ShapeError(f"constant is {self.constant}; with it the sums leave int32")
+        epilogue.offset_stages("res", self.constant, self.shift, self.rounding)
 
     @classmethod
     def of(
@@ -225,7 +237,16 @@ class Elementwise(UniformlyScaled):
         high = sum(name.endswith("_high") for name in names)
         if high:  # shift the high digits before adding the low ones
             found.insert(high - 1, epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
-        return [*found, *super().stages]
+        if self.multiplier or not self.constant:
+            return [*found, *super().stages]
+        ending = epilogue.offset_stages("res", self.constant, self.shift, self.rounding)
+        return [*found, *ending, *epilogue.clip_stages("res", self.clip)]
+
+    @property
+    def scaling(self) -> epilogue.UniformScale:
+        if self.multiplier:
+            return super().scaling
+        return epilogue.UniformScale(0, self.shift, self.zero_point, 0, self.clip)
 
     def layout(self, config: HardwareConfig) -> Layout:
         """Return the layout of the tensors."""

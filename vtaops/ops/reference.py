@@ -90,7 +90,7 @@ def _(op: ops.Elementwise, given: Given) -> Float:
     if op.binary:
         combine = getattr(np, "subtract" if op.function == "sub" else op.function)
         value = combine(value, given["other"] * op.other_scale + op.other_offset)
-    return value
+    return value if op.multiplier else value + op.constant
 
 
 @_sums.register

@@ -110,7 +110,8 @@ class Argument:
     image : tuple of int
         For inputs: the image (N, C, H, W) that holds it; for operands of products, matrices.
     axes : tuple of int
-        For inputs that are not images: the order of its axes in the buffer.
+        For inputs: the order of the image's axes in the buffer; for results: that of the buffer's
+        axes in the tensor. Empty: as they are.
     lanes : tuple of int
         For results: the buffer's channels that belong to the tensor.
     border : (int, int, int, int)
@@ -148,6 +149,8 @@ class Argument:
         """Convert the contents of a buffer to a result."""
         if self.lanes != tuple(range(array.shape[1])):
             array = array[:, list(self.lanes)]
+        if self.axes:
+            array = np.transpose(array, self.axes)
         return array.reshape(self.shape)
 
 

@@ -104,7 +104,8 @@ def _(op: ops.Convolution, given: Inputs) -> Terms:
 def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
     *_, height, width = given.results[0].shape
     data, zero = given.real(0), given.tensors[0].zero_point
-    sums = convolve_transposed(given.fields, data, op.weight, op.window, (height, width), zero)
+    size = height, width
+    sums = convolve_transposed(given.fields, data, op.weight, op.window, size, zero, op.groups)
     return given.requantized(op.requantization, sums, bias=op.bias)
 
 
@@ -125,14 +126,21 @@ def _(op: ops.Dense, given: Inputs) -> Terms:
 @_meaning.register
 def _(op: ops.Matmul, given: Inputs) -> Terms:
     a, b = given.real(0), given.real(1)
-    value = given.fields.matmul(a.value, b.value)
+    rank = max(len(a.shape), len(b.shape))
+    value = given.fields.matmul(*(_of_rank(x.value, rank) for x in (a, b)))
     reach = a.reach * b.reach * a.shape[-1]
     return given.requantized(op.requantization, Terms(value, np.float64(0), np.float64(reach)))
 
 
+def _of_rank(value: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+    """Return residues (planes, ...) of tensors with leading axes of one element."""
+    planes, *shape = value.shape
+    return value.reshape(planes, *(1,) * (rank - len(shape)), *shape)
+
+
 @_meaning.register
 def _(op: ops.MaxPool, given: Inputs) -> Terms:
-    return window_maxima(given.fields, given.terms[0], op.window)
+    return window_maxima(given.fields, given.terms[0], op.window(given.tensors[0]))
 
 
 @_meaning.register
@@ -140,7 +148,7 @@ def _(op: ops.AveragePool, given: Inputs) -> Terms:
     fields, tensor = given.fields, given.tensors[0]
     window = op.window(tensor)
     total = window_sums(fields, given.real(0), window, tensor.zero_point != 0)
-    if not op.exclude_padding:
+    if not op.differs(tensor):
         return given.requantized(op.requantization, fields.times(total, op.factor))
     total = window_sums(fields, given.real(0), window)
     counts = np.multiply.outer(*op.counts(tensor))
@@ -198,9 +206,13 @@ def _moving(op: GraphOperator, zero_point: int) -> Any:
     match op:
         case ops.Upsample(factors=(rows, columns)):
             return lambda x: x.repeat(rows, axis=2).repeat(columns, axis=3)
-        case ops.Pad(padding=(top, left, bottom, right)):
+        case ops.Pad(padding=(top, left, bottom, right), mode=mode):
             sides = (0, 0), (0, 0), (top, bottom), (left, right)
+            if mode != "constant":
+                return lambda x: np.pad(x, sides, mode)
             return lambda x: np.pad(x, sides, constant_values=zero_point)
+        case ops.Expand(shape=shape):
+            return lambda x: np.broadcast_to(x, shape)
         case ops.Slice():
             return lambda x: np.take(x, range(op.start, op.stop, op.step), axis=op.axis)
         case ops.ChannelShuffle(groups=groups):
@@ -214,7 +226,13 @@ def _moving(op: GraphOperator, zero_point: int) -> Any:
 
 @_meaning.register
 def _(
-    op: ops.Upsample | ops.Pad | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose,
+    op: ops.Upsample
+    | ops.Pad
+    | ops.Slice
+    | ops.ChannelShuffle
+    | ops.Reshape
+    | ops.Transpose
+    | ops.Expand,
     given: Inputs,
 ) -> Terms:
     x, move = given.terms[0], _moving(op, given.tensors[0].zero_point)

@@ -89,6 +89,7 @@ def _with_residual(op: records.WeightedRecord, fields: Fields, x: Terms, given: 
 def _(op: records.UniformRecord, fields: Fields, x: Terms, given: Given) -> Terms:
     if not op.multiplier:
         shift = op.factor[1] if isinstance(op, records.AvgPool2dRecord) else op.shift
+        x = fields.sum(x, fields.numbers(op.constant)) if op.constant else x
         return _clipped(op, fields, _shifted(fields, x, shift, op.rounding))
     x = fields.sum(x, fields.numbers(op.constant))
     if op.fine:

@@ -171,8 +171,9 @@ class UniformRecord(Record):
         super().__post_init__()
         if not self.multiplier:
             _require(self.lowest_shift <= self.shift <= _LONGEST_SHIFT, self, "shift")
-            unused = not (self.zero_point or self.constant or self.nudge or self.fine)
+            unused = not (self.zero_point or self.nudge or self.fine)
             _require(unused, self, "multiplier", "zero_point", "fine")
+            self._check_constant()
             return
         _require(-128 <= self.zero_point <= 127 and self.clip is not None, self, "zero_point")
         _require(0 <= self.fine < len(BASES), self, "fine")
@@ -182,6 +183,10 @@ class UniformRecord(Record):
         _require(least <= self.multiplier < 1 << bits, self, "multiplier", "fine")
         _require(self.shift in shifts, self, "multiplier", "shift")
         _require(self.nudge in (NUDGES if self.fine else range(1)), self, "nudge")
+
+    def _check_constant(self) -> None:
+        """Require that there is no constant without a multiplier."""
+        _require(not self.constant, self, "multiplier", "constant")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,13 +395,18 @@ class ElementwiseRecord(UniformRecord):
         super().__post_init__()
         sums = self.function in ("identity", "add", "sub")
         _require(bool(self.shape) and min(self.shape) >= 1, self, "shape")
-        least, most = (-_DIGITS, _DIGITS) if sums and self.multiplier else (-128, 127)
+        least, most = (-_DIGITS, _DIGITS) if sums else (-128, 127)
         for name in ("scale", "other_scale"):
             value = getattr(self, name)
             _require(least <= value <= most and value != 0, self, name)
-        negated = self.function == "sub" and not self.multiplier
-        _require(not negated or self.other_scale > -128, self, "other_scale")
         self._check_others(sums)
+
+    def _check_constant(self) -> None:
+        """Require that sums with a constant fit int32: it may be added in two parts."""
+        alone = self.shift >= 0 and self.function in ("identity", "add", "sub")
+        reach = 128 * (abs(self.scale) + abs(self.other_scale)) + abs(self.constant)
+        fits = reach + (1 << max(self.shift, 0) >> 1) < 1 << 31
+        _require(not self.constant or (alone and fits), self, "multiplier", "constant")
 
     def _check_others(self, sums: bool) -> None:
         offsets = self.data_offset, self.other_offset

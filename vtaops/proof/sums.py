@@ -44,9 +44,15 @@ def convolve(
 
 
 def convolve_transposed(
-    fields: Fields, x: Terms, weights: Weights, window: Window, size: Size, zero: int = 0
+    fields: Fields,
+    x: Terms,
+    weights: Weights,
+    window: Window,
+    size: Size,
+    zero: int = 0,
+    groups: int = 1,
 ) -> Terms:
-    """Return the sums, of `size`, of a transposed convolution with (C, O, KH, KW).
+    """Return the sums, of `size`, of a transposed convolution with (C, O / groups, KH, KW).
 
     Pixel i adds to result ``i * stride + tap * dilation - padding``. Result r is therefore the sum
     over taps of the zero-stuffed image's pixels at ``r + padding - tap * dilation``.
@@ -73,13 +79,13 @@ def convolve_transposed(
             for b, side, t, d in zip(before, (top, left), tap, dilation, strict=True)
         ]
         taps.append((..., *(slice(s, s + e) for s, e in zip(starts, size, strict=True))))
-    turned = weights.moved(_turned) if isinstance(weights, Terms) else _turned(weights)
-    return _products(fields, x, image, inside, turned, 1, taps, zero)
 
+    def turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = part.reshape(groups, -1, *part.shape[1:]).swapaxes(1, 2)
+        return found.reshape(-1, *found.shape[2:])
 
-def _turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    turned: npt.NDArray[Any] = part.swapaxes(0, 1)
-    return turned
+    first = weights.moved(turned) if isinstance(weights, Terms) else turned(weights)
+    return _products(fields, x, image, inside, first, groups, taps, zero)
 
 
 def _products(

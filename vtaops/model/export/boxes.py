@@ -134,6 +134,17 @@ class Patchwork:
         boxes = [box.with_axis(axis, 0, count, 0) for box in self.boxes]
         return Patchwork((*self.shape[:axis], count, *self.shape[axis:]), tuple(boxes))
 
+    def expanded(self, shape: Shape) -> Patchwork:
+        """Return the array whose axes of one element are repeated, as ``numpy.broadcast_to``."""
+        found = self
+        for count in reversed(shape[: len(shape) - len(self.shape)]):
+            found = found.repeated(0, count)
+        boxes = found.boxes
+        for axis, (own, wanted) in enumerate(zip(found.shape, shape, strict=True)):
+            if own < wanted:
+                boxes = tuple(box.on(axis, 0, wanted, 0) for box in boxes)
+        return Patchwork(shape, boxes)
+
 
 def strides(shape: Shape) -> Shape:
     """Return the C-order strides of an array in elements."""

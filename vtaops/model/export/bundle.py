@@ -27,7 +27,7 @@ from vtaops.model.model import Model
 from vtaops.program.region import HostStage
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
-STACK_NBYTES = 2560
+STACK_NBYTES = 2816
 """Stack that `vta_run` needs in addition to the device's; tests measure it."""
 
 

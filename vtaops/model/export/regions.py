@@ -164,17 +164,20 @@ def _unpack(
     """Copy a result from the DRAM image of its buffer, like unpacking and `from_device`."""
     tensor = graph.tensors[argument.tensor]
     result, size = values.result(tensor), np.dtype(buffer.dtype).itemsize
-    array = _lanes(argument.lanes, buffer.shape, result)
+    array = _lanes(argument, buffer.shape, result)
     if isinstance(buffer.layout.view, Flat) and array.whole is None:
         raise UnsupportedError(f"{tensor.name} is a part of {buffer.name}, which has no channels")
     in_order = partial(values.in_order, size=size)
     values.copy(packed(array, buffer.layout, in_order), image, size, back=True)
 
 
-def _lanes(lanes: tuple[int, ...], shape: tuple[int, ...], result: SlotNumber) -> Patchwork:
+def _lanes(argument: Argument, shape: tuple[int, ...], result: SlotNumber) -> Patchwork:
     """Return a buffer as the places in a tensor that receive its channels."""
-    boxes = []
-    steps = strides((shape[0], len(lanes), *shape[2:]))
+    boxes, lanes = [], argument.lanes
+    held = shape[0], len(lanes), *shape[2:]
+    order = argument.axes or tuple(range(len(shape)))
+    found = dict(zip(order, strides(tuple(held[axis] for axis in order)), strict=True))
+    steps = tuple(found[axis] for axis in range(len(shape)))
     rest = (0,) * len(shape[2:])
     for _, run in groupby(enumerate(lanes), key=lambda pair: pair[1] - pair[0]):
         (channel, lane), *others = run

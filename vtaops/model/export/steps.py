@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
@@ -12,6 +14,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
 from vtaops.graph.fixed_softmax import exponentials
+from vtaops.graph.operators import spread
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
 from vtaops.model.export.boxes import Patchwork, joined
@@ -29,7 +32,7 @@ def add_node(node: Node, values: Values) -> None:
     Raises
     ------
     UnsupportedError
-        If it is a float function that TVM compiled for this processor.
+        If it is a float function that ONNX Runtime computes.
     """
     _add(node.op, node, values)
 
@@ -38,9 +41,9 @@ def add_node(node: Node, values: Values) -> None:
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
     raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: it is a float function that TVM compiles for "
-        f"this processor{f' ({reason})' if reason else ''}; export a network whose float parts "
-        f"are quantised, or that ends before them"
+        f"{node.name} ({op.kind}) has no C code: it is a float function that ONNX Runtime computes"
+        f"{f' ({reason})' if reason else ''}; export a network whose float parts are quantised, or "
+        "that ends before them"
     )
 
 
@@ -61,10 +64,11 @@ def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
     (n, o, *size), (down, across), blob = node.outputs[0].shape, op.strides, values.blob
     shape = n, o, ceil_div(size[0], down), ceil_div(size[1], across)
     data, rows = values.slot(node.inputs[0]), []
+    taps = spread(op.by_output, op.dilation)
     for row in range(down):
         columns = []
         for column in range(across):
-            weight, top = _taps(op.weight.transpose(1, 0, 2, 3), 2, row + op.padding[0], down)
+            weight, top = _taps(taps, 2, row + op.padding[0], down)
             weight, left = _taps(weight, 3, column + op.padding[1], across)
             window = Window(weight.shape[2:], padding=(top, left, 0, 0))
             slots = data, blob.temporary(math.prod(shape))
@@ -167,21 +171,26 @@ def _(op: operators.Dense, node: Node, values: Values) -> None:
     columns, depth = op.weight.shape
     rows = node.inputs[0].elements // depth
     right = values.blob.constant(op.weight)
-    _matmul(op, node, values, right, (1, rows, depth, columns, 1), _bias(values.blob, op.bias))
+    slots = values.slot(node.inputs[0]), right
+    _matmul(op, node, values, slots, (1, rows, depth, columns, 1), _bias(values.blob, op.bias))
 
 
 @_add.register
 def _(op: operators.Matmul, node: Node, values: Values) -> None:
-    *batch, rows, depth = node.inputs[0].shape
-    sizes = math.prod(batch), rows, depth, node.inputs[1].shape[-1], 0
-    _matmul(op, node, values, values.slot(node.inputs[1]), sizes, NONE)
+    a, b = node.inputs
+    leading, rows, columns = op.leading(node.inputs), a.shape[-2], b.shape[-1]
+    slots = [
+        values.in_order(values.array(x).expanded((*leading, *x.shape[-2:])), 1) for x in (a, b)
+    ]
+    sizes = math.prod(leading), rows, a.shape[-1], columns, 0
+    _matmul(op, node, values, slots, sizes, NONE)
 
 
 def _matmul(
     op: operators.Dense | operators.Matmul,
     node: Node,
     values: Values,
-    right: int,
+    slots: Sequence[SlotNumber],
     sizes: Words,
     bias: int,
 ) -> None:
@@ -190,8 +199,7 @@ def _matmul(
     widened = 2 * (_LANES + min(rows, _BLOCK)) * _padded(depth)
     blob.step(
         StepKind.MATMUL,
-        values.slot(node.inputs[0]),
-        right,
+        *slots,
         bias,
         values.result(node.outputs[0]),
         blob.temporary(4 * _LANES * _BLOCK + widened),
@@ -228,21 +236,28 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 
 @_add.register
 def _(op: operators.MaxPool, node: Node, values: Values) -> None:
-    _pool(node, values, op.window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
+    data = node.inputs[0]
+    window, image = op.window(data), Patchwork.of(values.slot(data), data.shape)
+    _pool(node, values, image, window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
 
 
 @_add.register
 def _(op: operators.AveragePool, node: Node, values: Values) -> None:
     blob, data = values.blob, node.inputs[0]
     window, entries = op.window(data), []
-    if op.exclude_padding:
+    image = Patchwork.of(values.slot(data), data.shape)
+    if op.differs(data):
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
             entries.append([int(real), factor, *_pairs(_of_values(scaling))[0]])
+        if not op.exclude_padding:  # its padding counts like pixels, what is beyond does not
+            image = _bordered(image, op.padding, data.zero_point)
+            window = replace(window, padding=(0, 0, 0, 0))
     cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
     scaling = op.requantization
     zero = 0 if scaling.rounding == "quotient" else data.zero_point
-    _pool(node, values, window, cases, (*_scaling(blob, _of_values(scaling)), op.factor), zero)
+    given = (*_scaling(blob, _of_values(scaling)), op.factor)
+    _pool(node, values, image, window, cases, given, zero)
 
 
 def _of_values(scaling: Requantization) -> Requantization:
@@ -255,16 +270,22 @@ def _of_values(scaling: Requantization) -> Requantization:
 
 
 def _pool(
-    node: Node, values: Values, window: Window, cases: Words, scaling: Words, zero: int = 0
+    node: Node,
+    values: Values,
+    image: Patchwork,
+    window: Window,
+    cases: Words,
+    scaling: Words,
+    zero: int = 0,
 ) -> None:
-    data, result = node.inputs[0], node.outputs[0]
+    result, (n, channels, *size) = node.outputs[0], image.shape
     values.blob.step(
         StepKind.POOL,
-        values.slot(data),
+        values.in_order(image, 1),
         values.result(result),
         *cases,
-        *(math.prod(data.shape[:2]), data.shape[1], zero),
-        *_window(data.shape[2:], result.shape[2:], window),
+        *(n * channels, channels, zero),
+        *_window((*size,), result.shape[2:], window),
         *scaling,
     )
 
@@ -356,10 +377,34 @@ def _(op: operators.Upsample, node: Node, values: Values) -> None:
 
 @_add.register
 def _(op: operators.Pad, node: Node, values: Values) -> None:
-    top, left, bottom, right = op.padding
-    zero = node.inputs[0].zero_point
-    array = values.array(node.inputs[0]).padded(2, top, bottom, zero)
-    values.define(node.outputs[0], array.padded(3, left, right, zero))
+    data = node.inputs[0]
+    if op.mode == "constant":
+        array = _bordered(values.array(data), op.padding, data.zero_point)
+    else:
+        array = Patchwork.of(values.slot(data), data.shape)
+        for axis in (0, 1):
+            before, behind = (
+                [array.sliced(2 + axis, at, 1) for at in found]
+                for found in op.sources(axis, data.shape[2 + axis])
+            )
+            array = joined([*before, array, *behind], 2 + axis)
+    values.define(node.outputs[0], array)
+
+
+def _bordered(array: Patchwork, padding: Words, zero: int) -> Patchwork:
+    top, left, bottom, right = padding
+    return array.padded(2, top, bottom, zero).padded(3, left, right, zero)
+
+
+@_add.register
+def _(op: operators.Expand, node: Node, values: Values) -> None:
+    values.define(node.outputs[0], values.array(node.inputs[0]).expanded(op.shape))
+
+
+@_add.register
+def _(op: operators.Constant, node: Node, values: Values) -> None:
+    slot = values.blob.constant(np.ascontiguousarray(op.value))
+    values.define(node.outputs[0], Patchwork.of(slot, op.value.shape))
 
 
 @_add.register
@@ -415,6 +460,15 @@ def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values:
 def _bits(number: float) -> int:
     """Return the bits of a float32."""
     return int(np.float32(number).view(np.uint32))
+
+
+@_add.register
+def _(op: operators.FromUint8 | operators.ToUint8, node: Node, values: Values) -> None:
+    data, table = node.inputs[0], np.arange(256).astype(np.int8)  # of -128, -127, ..., 127
+    slots = values.slot(data), values.result(node.outputs[0])
+    values.blob.step(
+        StepKind.TABLE, *slots, values.blob.constant(table), 1, *_channels(data, needed=False)
+    )
 
 
 @_add.register

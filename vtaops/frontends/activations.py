@@ -1,0 +1,110 @@
+"""Rules of activations: bounds, leaky ReLUs, and what TFLite computes by tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.frontends import tflite_tables
+from vtaops.frontends.constants import axis_of, integers, number, real
+from vtaops.frontends.functions import (
+    bounds,
+    is_per_channel,
+)
+from vtaops.frontends.steps import (
+    NotTranslated,
+    ResultRange,
+    Source,
+    argument,
+    first,
+    shape_of,
+    step,
+)
+from vtaops.frontends.translate import (
+    Rule,
+    of_steps,
+    operand,
+    reals,
+    tabulated,
+    translate,
+)
+from vtaops.frontends.values import Value
+from vtaops.graph import operators as ops
+from vtaops.graph.grid import Grid
+
+
+def _softmax(value: Value, target: ResultRange) -> Source:
+    last = axis_of(value, -1) == len(shape_of(value)) - 1
+    if target.grid != Grid(1 / 256, -128) or not last:
+        raise NotTranslated(f"{value.label} is a softmax whose result is not 1/256 above -128")
+    return step(ops.FixedSoftmax(), operand(first(value), value)[0], scale=target.grid.scale)
+
+
+def _leaky(value: Value, target: ResultRange) -> Source:
+    return _leaky_table(value, np.array([float(value.attrs.get("alpha", 0.01))]), target)
+
+
+def _prelu(value: Value, target: ResultRange) -> Source:
+    slope, shape = real(argument(value, 1)), shape_of(value)
+    if slope is None or (slope.size > 1 and not is_per_channel(slope, shape)):
+        raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
+    return _leaky_table(value, slope.reshape(-1), target)
+
+
+def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
+    """Translate to a table; devices without tables take the factors nearest to it."""
+    data, scale = operand(first(value), value)
+    grid, name = Grid(scale, data.tensor.zero_point), value.op.lower()
+    if not target.tflite:
+        x = reals(grid)
+        return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
+    found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
+    numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
+    grids = scale, grid.zero_point, target.grid.scale
+    return of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
+
+
+def _tflite_function(
+    function: Callable[[tflite_tables.Grids], Array], value: Value, target: ResultRange
+) -> Source:
+    """Translate a function of one value to TFLite's table."""
+    data, scale = operand(first(value), value)
+    steps = function((scale, data.tensor.zero_point, target.grid.scale))
+    return of_steps(steps, data, value.op.lower(), target)
+
+
+def _relu(value: Value, target: ResultRange) -> Source:
+    return translate(first(value), target.clipped(low=0))
+
+
+def _clip(value: Value, target: ResultRange) -> Source:
+    return translate(first(value), target.clipped(*bounds(value)))
+
+
+def _bound(value: Value, target: ResultRange) -> Source:
+    for tensor, constant in (value.args, value.args[::-1]):
+        limit = number(constant)
+        if limit is not None and tensor is not None:
+            clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
+            return translate(tensor, clipped)
+    raise NotTranslated(f"{value.label} compares two tensors")
+
+
+ACTIVATIONS: dict[str, Rule] = {
+    "Clip": _clip,
+    "Min": _bound,
+    "Max": _bound,
+    "Relu": _relu,
+    "LeakyRelu": _leaky,
+    "PRelu": _prelu,
+}
+
+TFLITE: dict[str, Rule] = {
+    "Abs": partial(_tflite_function, tflite_tables.absolute),
+    "HardSwish": partial(_tflite_function, tflite_tables.hard_swish),
+    "Softmax": _softmax,
+}
+"""Operators that TFLite's reference kernels compute otherwise than the real numbers rounded."""

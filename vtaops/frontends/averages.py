@@ -1,0 +1,141 @@
+"""Rules of means: pools, and means or sums over axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from vtaops.frontends import halves
+from vtaops.frontends.steps import (
+    NotTranslated,
+    ResultRange,
+    Source,
+    cut,
+    first,
+    moved,
+    reduced_axes,
+    reshaped,
+    shape_of,
+    step,
+)
+from vtaops.frontends.translate import (
+    Rule,
+    operand,
+    translated_image,
+)
+from vtaops.frontends.values import Value
+from vtaops.frontends.windows import image_shape, window
+from vtaops.graph import operators as ops
+from vtaops.graph.requantization import Requantization, quantized_multiplier
+
+
+def _average_pool(value: Value, target: ResultRange) -> Source:
+    found, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
+    if found.kernel == found.strides == (1, 1) and counted:
+        return moved(ops.Pad(found.padding), translated_image(value, target))
+    data, scale = operand(first(value), value)
+    pooled = _average(
+        value,
+        reshaped(data, image_shape(first(value))),
+        scale / target.grid.scale,
+        math.prod(found.kernel),
+        target,
+        kernel=found.kernel,
+        strides=found.strides,
+        padding=found.padding,
+        dilation=found.dilation,
+        ceil=any(found.more),
+        exclude_padding=not counted and any(found.padding),
+    )
+    return reshaped(pooled, shape_of(value))
+
+
+def _reduce_sum(value: Value, target: ResultRange) -> Source:
+    """Translate a sum over two as a sum of two, any other as a mean."""
+    axes, shape = reduced_axes(value), shape_of(first(value))
+    if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
+        return _mean(value, target)
+    data, scale = operand(first(value), value)
+    parts = [reshaped(cut(data, axes[0], i, i + 1), shape_of(value)) for i in range(2)]
+    ratio, clip = scale / target.grid.scale, (target.low, target.high)
+    op = ops.Add.from_ratios(ratio, ratio, target.grid.zero_point, clip)
+    return halves.total(op, *parts, scale=target.grid.scale)
+
+
+def _mean(value: Value, target: ResultRange) -> Source:
+    """Translate a mean or a sum over any axes: they become the pixels of an image."""
+    shape, axes = shape_of(first(value)), reduced_axes(value)
+    data, scale = operand(first(value), value)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    if kept + axes != sorted(kept + axes):
+        data = moved(ops.Transpose((*kept, *axes)), data)
+    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
+    image = reshaped(data, [math.prod(row) for row in rows])
+    count = math.prod(shape[axis] for axis in axes)
+    ratio = scale / target.grid.scale * (count if value.op == "ReduceSum" else 1)
+    return reshaped(_average(value, image, ratio, count, target), shape_of(value))
+
+
+def _global_pool(value: Value, target: ResultRange) -> Source:
+    _, _, h, w = image_shape(first(value))
+    data, scale = operand(first(value), value)
+    image = reshaped(data, image_shape(first(value)))
+    pooled = _average(value, image, scale / target.grid.scale, h * w, target)
+    return reshaped(pooled, shape_of(value))
+
+
+def _average(
+    value: Value, image: Source, ratio: float, count: int, target: ResultRange, **window: Any
+) -> Source:
+    """Return the mean over windows of so many pixels, times a ratio of scales."""
+    if not count:
+        raise NotTranslated(f"{value.label} is a mean over no pixels")
+    if target.tflite:
+        scaling = _mean_scaling(ratio, count, bool(window), target)
+        is_uint8 = any(leaf.value.dtype == "uint8" for leaf in image.leaves())
+        if scaling.rounding == "quotient" and is_uint8:
+            scaling = _halves_up(value, scaling, window["exclude_padding"])
+        op = ops.AveragePool(requantization=scaling, **window)
+    else:
+        op = ops.AveragePool.from_ratio(
+            ratio,
+            count,
+            shifts_only=_is_power_of_two(ratio),
+            zero_point=target.grid.zero_point,
+            clip=(target.low, target.high),
+            **window,
+        )
+    return step(op, image, scale=target.grid.scale)
+
+
+def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
+    """Return TFLite's rounding of a mean: as a pool, or as a product with one over the pixels."""
+    zero, clip = target.grid.zero_point, (target.low, target.high)
+    if pool and ratio == 1:
+        return Requantization(count, 0, zero, clip, "quotient")
+    multiplier, shift = quantized_multiplier(ratio)
+    more = min(count.bit_length() - 1, 32, 62 - shift)
+    return Requantization((multiplier << more) // count, shift + more, zero, clip, "twice")
+
+
+def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantization:
+    """Return the rounding of a pool of uint8, whose halves go up: away from the least value."""
+    count = int(scaling.multiplier)
+    if count % 2 and not varies:
+        return scaling
+    if count & (count - 1) or varies:
+        raise NotTranslated(f"{value.label} rounds halves of uint8 up")
+    return replace(scaling, multiplier=1, shift=count.bit_length() - 1, rounding="half_up")
+
+
+def _is_power_of_two(ratio: float) -> bool:
+    return math.frexp(ratio)[0] == 0.5
+
+
+AVERAGES: dict[str, Rule] = {
+    "ReduceMean": _mean,
+    "ReduceSum": _reduce_sum,
+    "AveragePool": _average_pool,
+    "GlobalAveragePool": _global_pool,
+}

@@ -1,0 +1,212 @@
+"""Rules of operators that compute: sums of products, sums, products, requantisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from vtaops.frontends import halves
+from vtaops.frontends.constants import integers, number
+from vtaops.frontends.functions import (
+    Affine,
+    affine_step,
+    is_per_channel,
+)
+from vtaops.frontends.grids import grid_of
+from vtaops.frontends.steps import (
+    NotTranslated,
+    ResultRange,
+    Source,
+    argument,
+    first,
+    moved,
+    reshaped,
+    shape_of,
+    step,
+)
+from vtaops.frontends.sums import is_sum, multiplied, read_sum
+from vtaops.frontends.translate import (
+    Rule,
+    affine_function,
+    operand,
+    translate,
+)
+from vtaops.frontends.values import Value
+from vtaops.graph import operators as ops
+
+
+def _dequantize(value: Value, target: ResultRange) -> Source:
+    grid, rounded = grid_of(value), first(value)
+    if grid == target.grid and (target.low, target.high) != (-128, 127):
+        alone = len(value.readers) == len(rounded.readers) == 1
+        if alone and rounded.op == "QuantizeLinear" and grid_of(rounded) == grid:
+            # Rounding and then clipping on one grid is one clip after one rounding.
+            return translate(first(rounded), target)
+    source = translate(rounded, ResultRange(grid))
+    if grid == target.grid and (target.low, target.high) == (-128, 127):
+        return source
+    ratio = grid.scale / target.grid.scale
+    if target.tflite and all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
+        ratio = _tflite_ratio(grid.scale, target)  # of an activation that stands alone
+    return step(ops.Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
+
+
+def _tflite_ratio(scale: float, target: ResultRange) -> float:
+    """Return a ratio of scales in float32, as most of TFLite's operators do."""
+    return float(np.float32(scale) / np.float32(target.grid.scale))
+
+
+def _sum(value: Value, target: ResultRange) -> Source:
+    return read_sum(value, operand).rounded(target)
+
+
+def _add(value: Value, target: ResultRange) -> Source:
+    if is_sum(value):
+        return _sum(value, target)
+    sign = -1.0 if value.op == "Sub" else 1.0
+    left, right = value.args
+    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
+        return found
+    affine = affine_step(value)
+    if affine is not None:
+        return affine_function(value, affine, target)
+    flipped = sign > 0 and left is not None and left.shape != value.shape
+    large, small = (right, left) if flipped else (left, right)
+    (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
+    a, b = _alike(a, b, shape_of(value))
+    unit, zero = target.grid.scale, target.grid.zero_point
+    clip = (target.low, target.high)
+    if target.tflite:
+        return step(_tflite_sum(value, (a_scale, b_scale), target), a, b, scale=unit)
+    ratios = a_scale / unit, sign * b_scale / unit
+    total = halves.total(ops.Add.from_ratios(*ratios, zero, clip), a, b, scale=unit)
+    return reshaped(total, shape_of(value))
+
+
+def _multiply(value: Value, target: ResultRange) -> Source:
+    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
+        return found
+    affine = affine_step(value)
+    if affine is not None:
+        return _multiply_constant(value, affine, target)
+    left, right = value.args
+    if left is not None and left.shape != value.shape:
+        left, right = right, left
+    return _product(ops.Multiply, value, left, right, target)
+
+
+def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
+    data, scale = operand(function.tensor, value)
+    if function.factor.size == 1 and function.factor[0] > 0:
+        ratio = scale * float(function.factor[0]) / target.grid.scale
+        return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
+    constant = next(read for read in (value.node.reads if value.node else ()) if read.fixed)
+    sums = multiplied(function.tensor, data, scale, constant, wide=target.tflite)
+    if target.tflite:
+        unit = target.grid.scale
+        ratios = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
+        sums = replace(sums, scale=ratios.astype(np.float64) * unit)
+    return sums.rounded(target)
+
+
+def _divide(value: Value, target: ResultRange) -> Source:
+    divisor, tensor = number(argument(value, 1)), first(value)
+    if divisor is None or divisor <= 0:
+        raise NotTranslated(f"{value.label} divides by something that is not a positive number")
+    data, scale = operand(tensor, value)
+    ratio = scale / divisor / target.grid.scale
+    return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
+
+
+def _product(
+    kind: type[ops.Multiply | ops.Matmul],
+    value: Value,
+    left: Value | None,
+    right: Value | None,
+    target: ResultRange,
+) -> Source:
+    (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
+    if kind is ops.Multiply:
+        a, b = _alike(a, b, shape_of(value))
+    ratio = a_scale * b_scale / target.grid.scale
+    if target.tflite:  # TFLite computes this in float32
+        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.grid.scale))
+    product = step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
+    return reshaped(product, shape_of(value))
+
+
+def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
+    """Return two operands whose result has a shape, but for leading axes that are channels.
+
+    Either has the result's shape, or the second is one number for each channel of an image.
+    """
+    if len(shape) > 4 and b.tensor.shape == (*shape[:-2], 1, 1):
+        image = shape[0], math.prod(shape[1:-2]), *shape[-2:]
+        return reshaped(a, image), reshaped(b, (*image[:2], 1, 1))
+    by_channel = len(shape) == 4 and b.tensor.shape == (*shape[:2], 1, 1)
+    return _spread(a, shape), b if by_channel else _spread(b, shape)
+
+
+def _spread(source: Source, shape: tuple[int, ...]) -> Source:
+    """Return an operand repeated to a shape."""
+    return source if source.tensor.shape == shape else moved(ops.Expand(shape), source)
+
+
+def _matmul(value: Value, target: ResultRange) -> Source:
+    if is_sum(value):
+        return _sum(value, target)
+    return _product(ops.Matmul, value, first(value), argument(value, 1), target)
+
+
+def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
+    """Translate a sum with a quantised number, or one per channel, to TFLite's table; else None.
+
+    So is a product with one number.
+    """
+    fixed = [operand is not None and operand.fixed for operand in value.args]
+    found = integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
+    if found is None or found[1].size != 1:
+        return None
+    if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
+        return None
+    data, scale = operand(argument(value, fixed.index(False)), value)
+    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)]
+    scales = [scale, float(found[1].reshape(()))]
+    if fixed[0]:
+        terms, scales = terms[::-1], scales[::-1]
+    op = (
+        _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
+    )
+    table = op.requantization.apply(op.sums(*terms), 0)
+    table = table[0] if len(table) == 1 else table
+    name, unit = value.op.lower(), target.grid.scale
+    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=unit)
+
+
+def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
+    sign, (a, b), unit = -1 if value.op == "Sub" else 1, scales, target.grid.scale
+    clip = target.low, target.high
+    return ops.RescaledAdd.from_scales(
+        a, b, unit, sign=sign, zero_point=target.grid.zero_point, clip=clip
+    )
+
+
+def _tflite_product(scales: Sequence[float], target: ResultRange) -> ops.Multiply:
+    scale = np.float32(scales[0] * scales[1])  # TFLite computes this in float32
+    return ops.Multiply(target.requantization(_tflite_ratio(float(scale), target)))
+
+
+COMPUTING: dict[str, Rule] = {
+    "DequantizeLinear": _dequantize,
+    "Conv": _sum,
+    "ConvTranspose": _sum,
+    "Gemm": _matmul,
+    "MatMul": _matmul,
+    "Add": _add,
+    "Sub": _add,
+    "Mul": _multiply,
+    "Div": _divide,
+}

@@ -1,0 +1,224 @@
+"""Rules of operators that move values: pools of maxima, reshapes, slices, borders, pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.frontends.constants import axis_of, number, whole_numbers
+from vtaops.frontends.grids import through_pairs
+from vtaops.frontends.pixels import moved_pixels
+from vtaops.frontends.steps import (
+    NotTranslated,
+    ResultRange,
+    Source,
+    Step,
+    argument,
+    cut,
+    first,
+    moved,
+    reshaped,
+    shape_of,
+    step,
+)
+from vtaops.frontends.translate import (
+    Rule,
+    translate,
+    translated_image,
+)
+from vtaops.frontends.values import Value
+from vtaops.frontends.windows import image_shape, pad_widths, window
+from vtaops.graph import operators as ops
+from vtaops.graph.grid import Grid
+from vtaops.graph.requantization import Requantization
+
+
+def _max_pool(value: Value, target: ResultRange) -> Source:
+    found = window(value)
+    op = ops.MaxPool(found.kernel, found.strides, found.padding, found.dilation, any(found.more))
+    return reshaped(moved(op, translated_image(value, target)), shape_of(value))
+
+
+def _reshape(value: Value, target: ResultRange) -> Source:
+    shuffled = _shuffle(value)
+    if shuffled is not None:
+        image, groups = shuffled
+        return moved(ops.ChannelShuffle(groups), translate(image, target))
+    if moved_pixels(value) is not None:
+        return _move_pixels(value, target)
+    return moved(ops.Reshape(shape_of(value)), translate(first(value), target))
+
+
+def _move_pixels(value: Value, target: ResultRange) -> Source:
+    found = moved_pixels(value)
+    if found is None:
+        raise NotTranslated(f"{value.label} moves more pixels than a convolution has weights")
+    image, make = found
+    if target not in value.steps:
+        value.steps[target] = moved(make(_unchanged(target.grid)), translate(image, target))
+    result: Step = value.steps[target]
+    return result
+
+
+def _unchanged(grid: Grid) -> Requantization:
+    return Requantization(1, 0, grid.zero_point)
+
+
+def _shuffle(value: Value) -> tuple[Value, int] | None:
+    """Return image and groups if three operators together shuffle channels."""
+    turned = through_pairs(first(value))
+    if turned.op != "Transpose" or tuple(turned.attrs.get("perm", ())) != (0, 2, 1, 3, 4):
+        return None
+    split = through_pairs(first(turned))
+    if split.op != "Reshape" or first(split).shape != value.shape:
+        return None
+    n, groups, each, *image = shape_of(split)
+    if (n, groups * each, *image) != value.shape:
+        return None
+    return first(split), groups
+
+
+def _same(value: Value, target: ResultRange) -> Source:
+    return translate(first(value), target)
+
+
+def _permute(value: Value, target: ResultRange) -> Source:
+    rank = len(shape_of(value))
+    axes = tuple(int(axis) % rank for axis in value.attrs.get("perm") or reversed(range(rank)))
+    return moved(ops.Transpose(axes), translate(first(value), target))
+
+
+def _concat(value: Value, target: ResultRange) -> Source:
+    parts = [translate(part, target) for part in (value.node.reads if value.node else ())]
+    return step(ops.Concat(axis_of(value, 0)), *parts, scale=target.grid.scale)
+
+
+def _split(value: Value, target: ResultRange) -> Source:
+    axis = axis_of(value, 0)
+    results = value.node.results if value.node else []
+    ends = list(accumulate(shape_of(result)[axis] for result in results))
+    start = ends[value.index] - shape_of(value)[axis]
+    return cut(translate(first(value), target), axis, start, ends[value.index])
+
+
+def _slice(value: Value, target: ResultRange) -> Source:
+    shape = shape_of(first(value))
+    starts, stops = (whole_numbers(argument(value, index)) for index in (1, 2))
+    if starts is None or stops is None:
+        raise NotTranslated(f"{value.label} has bounds that are computed when it runs")
+    axes = whole_numbers(argument(value, 3)) or list(range(len(starts)))
+    strides = whole_numbers(argument(value, 4)) or [1] * len(starts)
+    found = translate(first(value), target)
+    for axis, low, high, stride in zip(axes, starts, stops, strides, strict=True):
+        if stride < 1:
+            raise NotTranslated(f"{value.label} runs backwards")
+        start, stop, _ = slice(low, high, stride).indices(shape[axis])
+        found = cut(found, axis % len(shape), start, stop, stride)
+    return found
+
+
+MOST_RUNS = 64
+"""Maximum number of slices that replace a Gather."""
+
+
+def _gather(value: Value, target: ResultRange) -> Source:
+    """Translate to slices that are joined, which move no data on channels."""
+    shape, index = shape_of(first(value)), argument(value, 1)
+    axis, array = axis_of(value, 0, len(shape)), None if index is None else index.array
+    runs = None if array is None or array.ndim > 1 else _runs(array.reshape(-1), shape[axis])
+    if not runs or len(runs) > MOST_RUNS:
+        raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
+    source = translate(first(value), target)
+    parts = [cut(source, axis, *run) for run in runs]
+    joined = step(ops.Concat(axis), *parts, scale=target.grid.scale) if parts[1:] else parts[0]
+    return reshaped(joined, shape_of(value))
+
+
+def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
+    """Return (start, stop, step) of slices that read some indices; None if one is out of range."""
+    if not index.size or index.min() < -extent or index.max() >= extent:
+        return None
+    runs: list[tuple[int, int, int]] = []
+    for i in (int(i) % extent for i in index):
+        start, stop, stride = runs[-1] if runs else (0, 0, 0)
+        last = stop - 1
+        if runs and i > last and (start == last or i - last == stride):
+            runs[-1] = start, i + 1, i - last
+        else:
+            runs.append((i, i + 1, 1))
+    return runs
+
+
+def _expand(value: Value, target: ResultRange) -> Source:
+    shape, source = shape_of(value), translate(first(value), target)
+    if math.prod(shape) == math.prod(source.tensor.shape):
+        return reshaped(source, shape)
+    return moved(ops.Expand(shape), source)
+
+
+def _resize(value: Value, target: ResultRange) -> Source:
+    attrs, image = value.attrs, first(value)
+    before, after = image_shape(image), image_shape(value)
+    factors = after[2] // before[2], after[3] // before[3]
+    whole = (*before[:2], factors[0] * before[2], factors[1] * before[3]) == after
+    nearest = attrs.get("mode", "nearest") == "nearest"
+    if not nearest or not whole or not all(_repeats(factor, value) for factor in factors):
+        raise NotTranslated(f"{value.label} does not repeat each pixel a whole number of times")
+    return reshaped(moved(ops.Upsample(factors), translated_image(value, target)), shape_of(value))
+
+
+def _repeats(factor: int, value: Value) -> bool:
+    """Return whether pixel i of the result is pixel i // factor of the image."""
+    i = np.arange(4 * factor)
+    mode = value.attrs.get("coordinate_transformation_mode", "half_pixel")
+    if mode == "half_pixel":
+        x = (i + 0.5) / factor - 0.5
+    elif mode == "asymmetric":
+        x = i / factor
+    else:
+        return factor == 1
+    roundings: dict[str, Callable[[Any], Any]] = {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+    }
+    rounding = roundings[value.attrs.get("nearest_mode", "round_prefer_floor")]
+    return bool((np.clip(rounding(x), 0, 3) == i // factor).all())
+
+
+def _pad(value: Value, target: ResultRange) -> Source:
+    widths, rank = pad_widths(value), len(shape_of(value))
+    mode = value.attrs.get("mode", "constant")
+    amount = 0.0 if argument(value, 2) is None else number(argument(value, 2))
+    around = rank in (3, 4) and not any(map(any, widths[:2])) and min(map(min, widths)) >= 0
+    if mode == "wrap" or (mode == "constant" and amount != 0) or not around:
+        raise NotTranslated(f"{value.label} is not a pad of zeros around an image")
+    (top, bottom), (left, right) = [(0, 0)] * (4 - rank) + widths[2:]
+    op = ops.Pad((top, left, bottom, right), mode)
+    return reshaped(moved(op, translated_image(value, target)), shape_of(value))
+
+
+MOVING: dict[str, Rule] = {
+    "MaxPool": _max_pool,
+    "Reshape": _reshape,
+    "Flatten": _reshape,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+    "Identity": _same,
+    "Transpose": _permute,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Gather": _gather,
+    "Expand": _expand,
+    "Resize": _resize,
+    "DepthToSpace": _move_pixels,
+    "SpaceToDepth": _move_pixels,
+    "Pad": _pad,
+}

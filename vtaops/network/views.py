@@ -1,0 +1,436 @@
+"""The storage of every tensor of a graph: which image holds it, and in which order.
+
+An image (N, C, H, W) holds a tensor in the order of its own axes, or with channels last. Most
+operators say how their tensors are stored: convolutions and pools store (N, C, H, W) as it is, and
+matrix products read the channels of the last axis. A reshape or a transposition between two of
+them is a free view where both agree about the image: (1, C, L) between convolutions of height 1 is
+(1, C, 1, L), and (1, H, W, C) between a transposition and a matrix product is (1, C, H, W).
+Other tensors take the storage that their readers prefer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, singledispatch
+from itertools import accumulate
+from operator import mul
+from weakref import WeakKeyDictionary
+
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
+
+Image = tuple[int, int, int, int]
+Shape = tuple[int, ...]
+
+PIXELWISE = (
+    ops.Convolution
+    | ops.TransposedConvolution
+    | ops.MaxPool
+    | ops.AveragePool
+    | ops.Upsample
+    | ops.Pad
+    | ops.ChannelShuffle
+)
+POINTWISE = (
+    ops.Requantize | ops.LookupTable | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply
+)
+
+
+_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How an image holds a tensor.
+
+    Attributes
+    ----------
+    image : (int, int, int, int)
+        (N, C, H, W).
+    last : bool
+        Whether the scalars of the tensor, in C order, are those of (N, H, W, C).
+    """
+
+    image: Image
+    last: bool = False
+
+    @staticmethod
+    def of(image: Image, *, last: bool = False) -> Storage:
+        """Return a storage; of one pixel or one channel, both orders are the same."""
+        return Storage(image, last and min(image[1], image[2] * image[3]) > 1)
+
+    def __str__(self) -> str:
+        n, c, h, w = self.image
+        return f"{n} x {h} x {w} x {c}" if self.last else f"{n} x {c} x {h} x {w}"
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The order of the image's axes in the tensor; empty if it is that of the image."""
+        return (0, 2, 3, 1) if self.last else ()
+
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of an image of the batch."""
+        return self.image[2] * self.image[3]
+
+    def ends_in(self, channels: int) -> bool:
+        """Return whether the last axis of the tensor, of this extent, are the channels."""
+        return self.image[1] == channels and (self.last or min(self.pixels, channels) == 1)
+
+    def channel_axes(self, shape: Shape) -> range | None:
+        """Return the axes of the tensor, whose shape this is, that are the channels together.
+
+        Axes of one element beside them belong to them. None if there are none.
+        """
+        n, channels = self.image[:2]
+        before = n * self.pixels if self.last else n
+        reached = [1, *accumulate(shape, mul)]
+        ends = before, before * channels
+        if not {*ends} <= {*reached}:
+            return None
+        return range(reached.index(before), len(reached) - 1 - reached[::-1].index(ends[1]))
+
+    def channels_on(self, axis: int, shape: Shape) -> bool:
+        """Return whether one axis of the tensor, whose shape this is, holds all channels."""
+        axes = self.channel_axes(shape)
+        return axes is not None and axis in axes and shape[axis] == self.image[1]
+
+    def with_channels(self, channels: int, *, last: bool = False) -> Storage:
+        """Return the storage of a tensor with another number of channels.
+
+        Whether they are `last` must be given for one channel, which has no order.
+        """
+        n, _, h, w = self.image
+        return Storage.of((n, channels, h, w), last=self.last or last)
+
+
+class Wish:
+    """What the readers of a tensor want of its storage.
+
+    Parameters
+    ----------
+    best : Storage or None
+        The storage that they prefer.
+    takes : callable
+        Whether they read the tensor in a storage.
+    direct : bool
+        Whether they compute; a view can also be made on the host, where it costs nothing.
+    depth : int
+        Number of readers behind readers that are asked.
+    """
+
+    def __init__(
+        self,
+        best: Storage | None,
+        takes: Callable[[Storage], bool],
+        beyond: Wish | None = None,
+        *,
+        direct: bool = True,
+    ) -> None:
+        self.best, self.takes, self.direct = best, cache(takes), direct
+        self.depth: int = beyond.depth + 1 if beyond else 0
+
+    @property
+    def rank(self) -> tuple[bool, bool]:
+        """Wishes of a higher rank go first."""
+        return self.best is not None and self.direct, self.best is not None
+
+    def beside(self, other: Wish) -> Wish:
+        """Return the wish of two readers; the storage is that of this one if they are alike."""
+        first, second = (self, other) if self.rank >= other.rank else (other, self)
+        deeper = max(first, second, key=lambda wish: wish.depth)
+        return Wish(
+            first.best, lambda s: self.takes(s) and other.takes(s), deeper, direct=first.direct
+        )
+
+
+DEPTH = 50
+"""Maximum number of readers behind readers that are asked."""
+
+
+def natural(shape: Shape) -> Storage | None:
+    """Return the storage of a tensor of which nothing else is known; None if there is none.
+
+    Images are stored as they are, and other tensors as rows: images of one pixel.
+    """
+    if len(shape) == 4:
+        return Storage.of((shape[0], shape[1], shape[2], shape[3]))
+    return as_rows(shape) if len(shape) > 1 else None
+
+
+def as_rows(shape: Shape) -> Storage:
+    """Return the storage of a tensor as rows: its last axis are the channels of single pixels."""
+    return Storage.of((math.prod(shape[:-1]), shape[-1], 1, 1))
+
+
+def viewed(node: Node, storage: Storage) -> Storage | None:
+    """Return the storage of a view of a tensor that is stored so; None if it has none."""
+    if isinstance(node.op, ops.Reshape):
+        return storage
+    assert isinstance(node.op, ops.Transpose)
+    return _transposed(node.inputs[0].shape, node.op.axes, storage)
+
+
+def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
+    """Return the storage after a transposition that moves channels, or swaps them and pixels."""
+    group = storage.channel_axes(shape)
+    if group is None:
+        return None
+    moved = [axis for axis in axes if shape[axis] > 1]
+    channels = [axis for axis in moved if axis in group]
+    others = [axis for axis in moved if axis not in group]
+    if others != sorted(others):
+        return None
+    reached = [1, *accumulate((shape[axis] for axis in others), mul)]
+    place = moved.index(channels[0]) if channels else 0
+    if moved[place : place + len(channels)] != channels or not channels:
+        return storage if moved == sorted(moved) else None
+    if reached[place] == storage.image[0] and storage.pixels > 1:
+        return Storage.of(storage.image)
+    return Storage.of(storage.image, last=True) if place == len(others) else None
+
+
+_KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
+
+
+def storages(graph: Graph) -> Mapping[str, Storage]:
+    """Return the storage of each tensor by name, without those that no image holds."""
+    size, found = _KNOWN.get(graph, (-1, {}))
+    if size != len(graph.nodes):
+        found = _decided(graph)
+        _KNOWN[graph] = len(graph.nodes), found
+    return found
+
+
+def _decided(graph: Graph) -> dict[str, Storage]:
+    wishes = _wishes(graph)
+    found = {t.name: best for t in graph.inputs if (best := _best(t, wishes))}
+    for node in graph.nodes:
+        result = _of_result(node, found, wishes)
+        for tensor in node.outputs:
+            if storage := result or _best(tensor, wishes):
+                found[tensor.name] = storage
+    return found
+
+
+def _of_result(
+    node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish]
+) -> Storage | None:
+    """Return the storage of a result; None if its readers decide."""
+    given = [found[tensor.name] for tensor in node.inputs if tensor.name in found]
+    result = made(node.op, node, given) if len(given) == len(node.inputs) else None
+    if result is None or not isinstance(node.op, _VIEWS):
+        return result
+    wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape)
+    return result if result == own or (wish and wish.takes(result)) else None
+
+
+def _best(tensor: Tensor, wishes: Mapping[str, Wish]) -> Storage | None:
+    """Return the storage that readers prefer, or the natural one."""
+    wish = wishes.get(tensor.name)
+    return (wish.best if wish else None) or natural(tensor.shape)
+
+
+def _is_wanted(view: Node, storage: Storage, wishes: Mapping[str, Wish]) -> bool:
+    """Return whether VTA reads a view in its storage, or anyone would."""
+    (result,) = view.outputs
+    wish = wishes.get(result.name)
+    return storage == natural(result.shape) or (wish is not None and wish.takes(storage))
+
+
+# ------------------------------------------------------------------- what operators make
+
+
+@singledispatch
+def made(op: GraphOperator, node: Node, given: list[Storage]) -> Storage | None:
+    """Return the storage of a result; None if its readers decide."""
+    return None
+
+
+@made.register
+def _(op: PIXELWISE, node: Node, given: list[Storage]) -> Storage | None:
+    fits = given == [natural(tensor.shape) for tensor in node.inputs]
+    return natural(node.outputs[0].shape) if fits else None
+
+
+@made.register
+def _(op: POINTWISE, node: Node, given: list[Storage]) -> Storage | None:
+    return given[0] if pointwise(node, given) else None
+
+
+@made.register
+def _(op: ops.Dense, node: Node, given: list[Storage]) -> Storage | None:
+    return multiplied(op, node, given[0])
+
+
+@made.register
+def _(op: ops.Concat | ops.Slice, node: Node, given: list[Storage]) -> Storage | None:
+    return joined(node, given)
+
+
+@made.register
+def _(op: ops.Reshape | ops.Transpose, node: Node, given: list[Storage]) -> Storage | None:
+    return viewed(node, given[0])
+
+
+def pointwise(node: Node, given: list[Storage]) -> bool:
+    """Return whether an operator of single values can read its inputs in these storages."""
+    if any(tensor.shape != node.inputs[0].shape for tensor in node.inputs):  # (N, C, 1, 1)
+        return given == [natural(tensor.shape) for tensor in node.inputs]
+    alike = all(storage == given[0] for storage in given)
+    return alike and _has_channels(node.op, node.inputs[0].shape, given[0])
+
+
+def _has_channels(op: GraphOperator, shape: Shape, storage: Storage) -> bool:
+    """Return whether the channels of a storage are those by which a function may differ."""
+    return not _by_channel(op) or storage.channels_on(1, shape)
+
+
+def _by_channel(op: GraphOperator) -> bool:
+    """Return whether a function of one value differs between the channels on axis 1."""
+    if isinstance(op, ops.LookupTable):
+        return op.table.ndim > 1
+    if isinstance(op, ops.LeakyRelu):
+        return not isinstance(op.negative, int)
+    return isinstance(op, ops.Requantize) and op.requantization.channels > 1
+
+
+def multiplied(op: ops.Dense, node: Node, given: Storage) -> Storage | None:
+    """Return the storage of a product with weights; None if it cannot read its input so."""
+    outputs, inputs = op.weight.shape
+    if given.ends_in(inputs):
+        return given.with_channels(outputs, last=True)
+    shape = node.inputs[0].shape
+    if not given.last and math.prod(given.image[1:]) == inputs:
+        return as_rows((*shape[:-1], outputs))  # it flattens the image
+    return None
+
+
+def joined(node: Node, given: list[Storage]) -> Storage | None:
+    """Return the storage of joined or cut channels; None if others are joined or cut."""
+    found = {
+        _resized(storage, tensor.shape, node)
+        for storage, tensor in zip(given, node.inputs, strict=True)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _resized(storage: Storage, shape: Shape, node: Node) -> Storage | None:
+    """Return the storage of a tensor if another extent of one of its axes gives the result."""
+    assert isinstance(node.op, ops.Concat | ops.Slice)
+    result, axis = node.outputs[0].shape, node.op.axis % len(shape)
+    axes = storage.channel_axes(shape)
+    if axes is None or axis not in axes:
+        return None
+    last = math.prod(shape[axes.stop :]) == 1
+    return storage.with_channels(math.prod(result[at] for at in axes), last=last)
+
+
+# ------------------------------------------------------------------- what operators want
+
+
+def _wishes(graph: Graph) -> dict[str, Wish]:
+    """Return what the readers of each tensor want; nothing if none of them is VTA's."""
+    wishes: dict[str, Wish] = {}
+    for node in reversed(graph.nodes):
+        beyond = wishes.get(node.outputs[0].name)
+        for tensor in node.inputs:
+            wish = _wish(node.op, node, tensor.shape, beyond)
+            known = wishes.get(tensor.name)
+            if wish is not None:
+                wish = wish.beside(known) if known else wish
+                wishes[tensor.name] = wish if wish.depth < DEPTH else _exactly(wish.best)
+    return wishes
+
+
+@singledispatch
+def _wish(op: GraphOperator, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+    """Return what a node wants of an input of a shape, if `beyond` wants its result."""
+    return None
+
+
+@_wish.register
+def _(op: PIXELWISE, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+    return _exactly(natural(shape))
+
+
+def _exactly(wanted: Storage | None) -> Wish:
+    return Wish(wanted, lambda storage: storage == wanted)
+
+
+@_wish.register
+def _(op: POINTWISE, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+    if any(tensor.shape != shape for tensor in node.inputs):
+        return _exactly(natural(shape))
+    best = beyond.best if beyond else None
+    if _by_channel(op) and not (best and _has_channels(op, shape, best)):
+        best = _by_axis_1(shape)
+
+    def takes(storage: Storage) -> bool:
+        return _has_channels(op, shape, storage) and (beyond is None or beyond.takes(storage))
+
+    return Wish(best, takes, beyond, direct=beyond is None or beyond.direct)
+
+
+def _by_axis_1(shape: Shape) -> Storage:
+    """Return the storage of a tensor whose axis 1 are the channels."""
+    size = shape[2:] if len(shape) == 4 else (1, math.prod(shape[2:]))
+    return Storage.of((shape[0], shape[1], size[0], size[1]))
+
+
+@_wish.register
+def _(op: ops.Dense, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+    outputs, inputs = op.weight.shape
+    wanted, best = as_rows(shape), beyond.best if beyond else None
+    if best is not None and best.ends_in(outputs):
+        wanted = best.with_channels(inputs, last=True)
+
+    def takes(storage: Storage) -> bool:
+        found = multiplied(op, node, storage)
+        return found is not None and (beyond is None or beyond.takes(found))
+
+    return Wish(wanted, takes, beyond)
+
+
+@_wish.register
+def _(op: ops.Concat | ops.Slice, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+    if beyond is None:
+        return None
+    axis, result, best = op.axis % len(shape), node.outputs[0].shape, beyond.best
+    axes = best.channel_axes(result) if best else None
+    if best is not None and axes is not None and axis in axes:
+        last = math.prod(shape[axes.stop :]) == 1
+        best = best.with_channels(math.prod(shape[at] for at in axes), last=last)
+    else:
+        best = None
+
+    def takes(storage: Storage) -> bool:
+        found = _resized(storage, shape, node)
+        return found is not None and beyond.takes(found)
+
+    return Wish(best, takes, beyond)
+
+
+@_wish.register
+def _(
+    op: ops.Reshape | ops.Transpose, node: Node, shape: Shape, beyond: Wish | None
+) -> Wish | None:
+    if beyond is None:
+        return None
+    best = beyond.best
+    if isinstance(op, ops.Transpose) and best is not None:
+        back = replace(node, inputs=node.outputs, op=ops.Transpose(_inverse(op.axes)))
+        best = viewed(back, best)
+
+    def takes(storage: Storage) -> bool:
+        found = viewed(node, storage)
+        return found is not None and beyond.takes(found)
+
+    return Wish(best, takes, beyond, direct=False)
+
+
+def _inverse(axes: Shape) -> Shape:
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))

@@ -1,0 +1,119 @@
+"""``torch.compile(module, backend="vtaops")``: a module that quantises itself and runs on VTA.
+
+The first calls run in floating point and are the calibration data, unless data are given. Then each
+graph that PyTorch traces is quantised, compiled and run on a device; a graph that vtaops does not
+take stays in floating point, with a warning that says why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from vtaops.base.errors import ArgumentError, PlacementWarning, VTAError
+from vtaops.base.shapes import Array
+from vtaops.network import compile_model
+from vtaops.quantization.pipeline import quantize
+
+CALLS = 8
+"""How many calls calibrate a graph if nobody says."""
+
+
+def backend(
+    graph: Any, examples: Sequence[Any], *, options: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Return what PyTorch calls in place of a traced graph.
+
+    Parameters
+    ----------
+    graph : torch.fx.GraphModule
+        The graph; its weights are arguments.
+    examples
+        Its arguments, as traced.
+    options
+        `config` (default "pynq_ext"), `calls` (default 8): how many calls calibrate;
+        `calibration`: data for `vtaops.quantize` in their place; `session`: a `vtaops.Session` to
+        run in, by default fsim; and any other option of `vtaops.quantize`.
+
+    Raises
+    ------
+    ArgumentError
+        If `calls` is not positive.
+    """
+    given = dict(options or {})
+    calls = given.pop("calls", CALLS)
+    if not isinstance(calls, int) or calls < 1:
+        raise ArgumentError(f"calls is {calls!r}; it must be a positive number of calls")
+    module, places = _frozen(graph, examples)
+    return _Compiled(module, places, calls, given)
+
+
+def _frozen(graph: Any, examples: Sequence[Any]) -> tuple[Any, list[int]]:
+    """Return a graph whose weights are its own, and the places of the arguments that are left."""
+    module = torch.fx.GraphModule(graph, graph.graph.__deepcopy__({}))
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    left = []
+    for place, (node, example) in enumerate(zip(inputs, examples, strict=True)):
+        if not isinstance(example, torch.nn.Parameter) and "_buffers_" not in node.name:
+            left.append(place)
+            continue
+        module.register_buffer(node.name, example.detach())
+        with module.graph.inserting_before(node):
+            node.replace_all_uses_with(module.graph.get_attr(node.name))
+        module.graph.erase_node(node)
+    module.recompile()
+    return module.eval(), left
+
+
+class _Compiled:
+    """A graph: at first in floating point, then a model on a device."""
+
+    def __init__(self, module: Any, places: list[int], calls: int, options: dict[str, Any]) -> None:
+        self._module, self._places, self._calls = module, places, calls
+        self._config = options.pop("config", "pynq_ext")
+        self._session = options.pop("session", None)
+        self._data = options.pop("calibration", None)
+        self._options = options
+        self._seen: list[list[Array]] = []
+        self._model: Any = None
+        self._floats = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return the results for the arguments of the graph, as a tuple of tensors."""
+        given = [arguments[place] for place in self._places]
+        if self._model is None and not self._floats:
+            self._prepare(given)
+        if self._model is None:
+            return self._module(*given)
+        arrays = [argument.detach().cpu().numpy() for argument in given]
+        runs = [self._run([array[i : i + 1] for array in arrays]) for i in range(len(arrays[0]))]
+        return tuple(torch.from_numpy(np.concatenate(parts)) for parts in zip(*runs, strict=True))
+
+    def _run(self, arrays: list[Array]) -> tuple[Array, ...]:
+        found = self._model.run(*arrays, session=self._session)
+        return found if isinstance(found, tuple) else (found,)
+
+    def _prepare(self, given: Sequence[Any]) -> None:
+        """Keep a call for calibration, or compile if there are enough."""
+        if self._data is None and len(self._seen) < self._calls:
+            self._seen.append([argument.detach().cpu().numpy() for argument in given])
+            return
+        try:
+            self._model = self._compiled()
+        except VTAError as error:
+            self._floats = True
+            text = f"a part of the module stays in floating point: {error}"
+            warnings.warn(text, PlacementWarning, stacklevel=2)
+        self._seen.clear()
+
+    def _compiled(self) -> Any:
+        data = self._data
+        if data is None:
+            names = [n.target for n in self._module.graph.nodes if n.op == "placeholder"]
+            columns = zip(*self._seen, strict=True)
+            data = {n: np.concatenate(arrays) for n, arrays in zip(names, columns, strict=True)}
+        return compile_model(quantize(self._module, data, **self._options), self._config)
