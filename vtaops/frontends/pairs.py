@@ -82,22 +82,33 @@ def clipped_integers(builder: NetworkBuilder, operator: FileOperator) -> Value |
         The integers; None if the Clip reads something else, or bounds or grid depend on data.
     """
     rounded, *given = operator.args
-    bounds = [bound for bound in given if bound is not None]
     if rounded is None or rounded.op != "QuantizeLinear" or rounded.fixed:
         return None
     grid, name, label = rounded.args[1:], operator.name, operator.label
-    step, offset, *ends = map(number, (*grid, *bounds))
-    if step is None or offset is None or None in ends:
+    bounds = _dequantized(builder, name, given, grid)
+    if bounds is None:
         return None
-    reals = {
-        bound: builder.constant(np.asarray((end - offset) * step, np.float32), f"{name}:bound")
-        for bound, end in zip(bounds, ends, strict=True)
-        if end is not None
-    }
     data = builder.add("DequantizeLinear", rounded, *grid, name=f"{name}:real", label=label)
-    operands = [bound and reals[bound] for bound in given]
-    clipped = builder.add("Clip", data, *operands, name=name + BEFORE_ROUNDING, label=label)
+    clipped = builder.add("Clip", data, *bounds, name=name + BEFORE_ROUNDING, label=label)
     return builder.add("QuantizeLinear", clipped, *grid, name=name, label=label, **rounded.attrs)
+
+
+def _dequantized(
+    builder: NetworkBuilder,
+    name: str,
+    bounds: Sequence[Value | None],
+    grid: Sequence[Value | None],
+) -> list[Value | None] | None:
+    """Return bounds of integers as real numbers; None if something depends on data."""
+    scale, zero = map(number, grid)
+    found: list[Value | None] = []
+    for bound in bounds:
+        end = number(bound)
+        if bound is not None and None in (end, scale, zero):
+            return None
+        real = np.float32(((end or 0) - (zero or 0)) * (scale or 0))
+        found.append(bound and builder.constant(np.asarray(real), f"{name}:bound"))
+    return found
 
 
 def _check_grid(
