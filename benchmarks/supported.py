@@ -129,7 +129,8 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    parts = [INTRODUCTION.format(forms=len(rows), legend=_legend()), *_overview(rows), *_ways(rows)]
+    legend = "\n".join(f"- {mark}: {meaning}" for mark, meaning in LEGEND.items())
+    parts = [INTRODUCTION.format(forms=len(rows), legend=legend), *_overview(rows), *_ways(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         titles = columns(inside)
@@ -138,16 +139,6 @@ def page(rows: Sequence[Supported]) -> str:
         heads = ["operator", "form", *titles.values(), *["others"] * others, "on the host because"]
         parts += _markdown(heads, (_cells(row, [*titles], others) for row in inside))
     return re.sub("\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
-
-
-def _legend() -> str:
-    """Return the legend, a line for each mark."""
-    link = LEGEND.replace(
-        "docs/quantization.md promises", "[Quantization](quantization.md) promises"
-    )
-    return re.sub(r"(?<=\.) (?=[a-zA-Z0-9=.% ]+:)", "\n- ", f"- {link}").replace(
-        " All are", "\n\nAll are"
-    )
 
 
 def _ways(rows: Sequence[Supported]) -> list[str]:
@@ -222,9 +213,10 @@ Each of these {forms} forms of an operator was quantised, compiled, run and comp
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
 kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 21 and
 batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
-of two; `pynq_ext` and `pynq_512` have extensions and free scales. *Others* are three files for
-`pynq_ext`: of ONNX Runtime's quantiser (int8, uint8, or operators on integers), or with pairs as
-PyTorch, TensorRT and Brevitas (QCDQ) place them.
+of two; `pynq_ext` and `pynq_512` have extensions and free scales. Other quantisers' files are for
+`pynq_ext`: of ONNX Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers;
+`uint8_ends`: inputs and outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`)
+place them. [Quantization](quantization.md) says which differences of a step there may be.
 
 {legend}
 

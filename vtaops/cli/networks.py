@@ -224,7 +224,8 @@ def _show_supported(name: str, as_json: bool) -> None:
     rows = matching(name)
     if not rows:
         raise ArgumentError(f"the list has no operator {name!r}; vtaops ops --supported shows all")
-    options.show([row.as_dict() for row in rows], as_json, *supported_tables(rows), LEGEND)
+    legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
+    options.show([row.as_dict() for row in rows], as_json, *supported_tables(rows), *legend)
 
 
 def _show_placement(

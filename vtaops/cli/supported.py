@@ -26,13 +26,16 @@ TITLES = {
 }
 """Titles of columns, by quantiser and configuration; the others are foreign quantisers."""
 
-LEGEND = (
-    "VTA: all of it is on the accelerator, in one launch or in as many as are named. moves: the "
-    "host moves bytes, and all else is on VTA. host: it is on the host, and the products beside it "
-    "are on VTA. all host: nothing is on VTA. =: each value of each tensor equals the file's "
-    "runtime. 0.4 %: this share of the values is one step from it, where halves and scales round "
-    "otherwise. All are as docs/quantization.md promises."
-)
+LEGEND = {
+    "VTA": "all of it is on the accelerator, in one launch or in as many as are named",
+    "moves": "the host moves bytes; all else is on VTA",
+    "host": "it is on the host; the products beside it are on VTA",
+    "all host": "nothing is on VTA",
+    "=": "each value of each tensor equals the file's runtime",
+    "0.4 %": "this share of the values is a step from it, as docs/quantization.md promises",
+    "others": "three other quantisers' files on pynq_ext, or four",
+}
+"""Marks, and what they mean."""
 
 _WORDS = {
     "wrong": "WRONG",
@@ -159,8 +162,8 @@ def supported_tables(rows: Sequence[Supported]) -> list[Table]:
         inside = [row for row in rows if row.group == group]
         titles = columns(inside)
         table = Table(title=group)
-        for title in ("operator", "form", *titles.values(), "other quantisers", "reason"):
-            table.add_column(title)
+        for title in ("operator", "form", *titles.values(), "others", "reason"):
+            table.add_column(title, overflow="fold")
         for row in inside:
             table.add_row(*row.cells([*titles]))
         tables.append(table)
