@@ -3,9 +3,11 @@
     python -m benchmarks supported --minutes 9      # again until nothing is left
     python -m benchmarks supported --again          # those of other code than today's
     python -m benchmarks supported --write          # vtaops/cli/supported.json, docs/supported.md
+    python -m benchmarks supported --networks 200   # and random networks of foreign quantisers
 
 Every form of `trials/forms.py` in the styles of quantisers, and TFLite files of one operator
-(`trials/marks.py`). Exit code: 1 if something is wrong or a raw error, 2 if cases are left.
+(`trials/marks.py`); random networks are of `trials/foreign_networks.py`. Exit code: 1 if something
+is wrong or a raw error, 2 if cases are left.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import typer
 
 from benchmarks.options import ROOT, Again, Minutes, State
 from benchmarks.resumable import by_code, resume
+from trials import foreign_networks
 from trials.forms import BY_NAME, FORMS
 from trials.marks import TFLITE, judged, targets, tflite_cases, tflite_mark
 from vtaops.cli.supported import LEGEND, TITLES, Supported, columns, read_rows
@@ -40,11 +43,12 @@ def main(
     minutes: Minutes = 9.0,
     again: Again = False,
     write: Annotated[bool, typer.Option("--write", help="Write the table and the page.")] = False,
+    networks: Annotated[int, typer.Option(help="Random networks: seeds 0, 1, ...")] = 0,
     state_file: State = Path("supported.jsonl"),
 ) -> int:
     """Read the options, run what is left, show all; return the exit code."""
     logging.disable(logging.WARNING)
-    asked = [case for case in cases() if only in case]
+    asked = [case for case in cases() if only in case] + [str(seed) for seed in range(networks)]
     results = resume(state_file, asked, trial, minutes, "networks", again=again)
     bad = {case: r for case, r in results.items() if r["place"] in ("wrong", "raw")}
     for case, result in bad.items():
@@ -64,6 +68,9 @@ def cases() -> list[str]:
 
 def trial(case: str) -> dict[str, Any]:
     """Judge one network."""
+    if case.isdecimal():
+        found = foreign_networks.judged(int(case))
+        return {"place": NONE} if found is None else found[1].as_dict() | {"what": found[0]}
     name, style, config = case.split("|")
     if name in BY_NAME:
         mark = judged(BY_NAME[name], style, config)
@@ -84,7 +91,7 @@ def write_table(results: dict[str, dict[str, Any]]) -> None:
 
 def rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the table."""
-    for name in dict.fromkeys(case.split("|")[0] for case in results):
+    for name in dict.fromkeys(case.split("|")[0] for case in results if "|" in case):
         found = {
             case.partition("|")[2].replace("|", "/"): result
             for case, result in results.items()

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from benchmarks.supported import NONE, PAGE, cases, page, rows, trial
+from trials import foreign_networks
 from trials.forms import BY_NAME
 from trials.marks import Mark
 from trials.styles import quantised
@@ -43,6 +44,13 @@ def test_no_mark_is_worse_than_in_the_list(case):
     else:
         assert before is not None, "python -m benchmarks supported --write measures what is new"
         assert not Mark(**found).is_worse(before), (found, before)
+
+
+@pytest.mark.parametrize("seed", range(300, 310))
+def test_random_networks_of_foreign_quantisers_are_right(seed):
+    logging.disable(logging.WARNING)
+    found = foreign_networks.judged(seed)
+    assert found is None or found[1].place in ("host", "part", "moves", "vta"), found
 
 
 def test_a_worse_mark_is_one():
